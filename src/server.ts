@@ -46,7 +46,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const facts = { ...gateway.facts, clientPort: () => bound.clientPort };
   const listeners = await createListeners(node, {
     http: createApi(node, managers, facts),
-    viewers: createViewerApi(node),
+    viewers: createViewerApi(node, managers),
     sockets: gateway.endpoint,
   });
   topics.publisher = listeners.publisher;
@@ -170,6 +170,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   }
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
+  node.logCursors.close();
   await node.streams.close();
   await node.systemAccounts.close();
   await node.imports.close();

@@ -4,6 +4,8 @@
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { type Dialect, JINDOU } from "./dialect.ts";
+import { STREAM_REQUEST_HEADERS } from "./durable-streams/replies.ts";
+import { createDurableStreamRoutes, type DurableStreamPorts } from "./durable-streams/routes.ts";
 import { BODY_MEMORY_FULL, edgeReply, errorReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { notWebSocket, UPGRADE_HEADERS, wantsWebSocket } from "./misdirected.ts";
@@ -88,17 +90,23 @@ function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): 
   });
 }
 
+/** Creates the endpoint of the listener for clients, where every call needs a credential. */
 export function createViewerEndpoint(
-  ports: StreamRoutePorts & Pick<ApiPorts, "log" | "observe">,
+  ports: StreamRoutePorts &
+    DurableStreamPorts &
+    Pick<ApiPorts, "managers" | "log" | "observe"> & {
+      readonly settings: Omit<ApiSettings, "requiresCredential">;
+    },
 ): HttpEndpoint {
-  const { log, observe } = ports;
-  const guard = () => errorReply("unauthorized"); // never called: the row's `admit` checks viewers
+  const { settings, managers, log, observe } = ports;
+  const guard = createGuard({ ...settings, managers, requiresCredential: true });
   const serve = createServe({ guard, dialect: JINDOU, log, observe });
+  const routes = [createStreamRoute(ports, "viewers"), ...createDurableStreamRoutes(ports)];
   return {
     ...errorHandlers(JINDOU, () => JINDOU),
-    routes: [serve(createStreamRoute(ports, "viewers"))],
-    headers: ["origin"],
-    maxBodyBytes: 0,
+    routes: routes.map(serve),
+    headers: CREDENTIAL_HEADERS,
+    maxBodyBytes: settings.maxBodyBytes,
     notFound: () => SOCKETS_ONLY,
   };
 }
@@ -126,26 +134,35 @@ const SOCKETS_ONLY: HttpReply = Object.freeze({
   body: "This address serves WebSocket connections of clients, and streams at /stream. The HTTP API for backends is at api.listen.\n",
 });
 
-const PREFLIGHT: HttpReply = Object.freeze({
-  status: 204,
-  headers: Object.freeze({
-    ...OPEN_TO_PAGES,
-    "access-control-allow-methods": "GET",
-    // The wildcard allows the headers that tracing libraries add to every request.
-    "access-control-allow-headers": ["*", "last-event-id", ...VIEWER_HEADERS].join(),
-    "access-control-max-age": "86400",
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-  }),
-  body: "",
-});
+const preflight = (methods: string, headers: readonly string[]): HttpReply =>
+  Object.freeze({
+    status: 204,
+    headers: Object.freeze({
+      ...OPEN_TO_PAGES,
+      "access-control-allow-methods": methods,
+      // The wildcard allows the headers that tracing libraries add to every request.
+      "access-control-allow-headers": ["*", ...headers].join(),
+      "access-control-max-age": "86400",
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+    }),
+    body: "",
+  });
+
+const VIEWER_PREFLIGHT = preflight("GET", ["last-event-id", ...VIEWER_HEADERS]);
+/** The wildcard does not include `authorization` [Fetch: CORS protocol]. */
+const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
+  "authorization",
+  ...STREAM_REQUEST_HEADERS,
+  ...VIEWER_HEADERS,
+]);
 
 /**
  * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser does
- * not send a viewer's token in a header.
+ * not send the headers of a viewer or of the protocol.
  */
-function refuseMethod(request: HttpRequest, allow: string): HttpReply {
-  const isStream = request.path.startsWith("/stream/");
-  if (request.method === "OPTIONS" && isStream) return PREFLIGHT;
+function refuseMethod({ method, path }: HttpRequest, allow: string): HttpReply {
+  if (method === "OPTIONS" && path.startsWith("/stream/")) return VIEWER_PREFLIGHT;
+  if (method === "OPTIONS" && path.startsWith("/v1/")) return V1_PREFLIGHT;
   return edgeReply("method_not_allowed", { allow });
 }

@@ -61,6 +61,35 @@ export const EDGE_ERRORS = {
     status: 431,
     message: "The request line and the headers are larger than transport.maxHeadBytes",
   },
+  stream_deleted: {
+    status: 410,
+    message: "The stream was deleted or has expired. Forks of it still exist",
+  },
+  offset_lost: {
+    status: 410,
+    message:
+      "The stream has no such offset: it was created anew, or the store has lost its last writes. Read again from offset -1",
+  },
+  stream_exists: {
+    status: 409,
+    message:
+      "The stream exists with another content type, time to live, expiry time, origin or state",
+  },
+  stream_ended: { status: 409, message: "The stream is closed" },
+  stream_type: {
+    status: 409,
+    message: "The Content-Type is not that of the stream",
+  },
+  stream_seq_conflict: {
+    status: 409,
+    message: "Stream-Seq is not higher, compared by bytes, than the last one of the stream",
+  },
+  producer_gap: { status: 409, message: "Earlier requests of the producer are missing" },
+  producer_fenced: {
+    status: 403,
+    message: "A producer with this id and a higher Producer-Epoch has written to the stream",
+  },
+  log_full: { status: 413, message: "The stream has reached a limit of logs.*" },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {
     status: 415,

@@ -4,59 +4,27 @@
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpBody, HttpReply, HttpStream } from "../transport/types.ts";
+import { FeedWheel, type MayStay, type VisitedFeed } from "./feed-wheel.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
-
-/** Number of slots of the timer wheel. Visiting one slot per tick spreads the work. */
-const SLOTS = 15;
-const KEEP_ALIVE_MS = 15_000;
-
-/** Returns whether the reader may continue. Called at each visit to the feed. Must not reject. */
-export type MayStay = () => Promise<boolean>;
 
 export class Feeds {
   readonly #eventText = createEventText();
-  readonly #slots = Array.from({ length: SLOTS }, () => new Map<StreamFeed, MayStay>());
-  readonly #tickMs: number;
-  #count = 0;
-  #visitedSlot = 0;
-  #timer: NodeJS.Timeout | undefined;
+  readonly #wheel: FeedWheel;
 
   /** `keepAliveMs` is the interval between two visits to a feed. */
-  constructor(keepAliveMs: number = KEEP_ALIVE_MS) {
-    this.#tickMs = keepAliveMs / SLOTS;
+  constructor(keepAliveMs: number | undefined) {
+    this.#wheel = new FeedWheel(keepAliveMs);
   }
 
   async open(
     follow: (sink: StreamSink) => Promise<FollowHandle>,
     mayStay: MayStay,
   ): Promise<HttpStream> {
-    const slot = this.#slots[this.#count % SLOTS];
-    const feed = new StreamFeed(this.#eventText, () => this.#forget(feed));
+    const feed = new StreamFeed(this.#eventText, () => this.#wheel.delete(feed));
     feed.attach(await follow(feed));
-    this.#count += 1;
-    slot?.set(feed, mayStay);
-    this.#timer ??= setInterval(() => this.#tick(), this.#tickMs).unref();
+    this.#wheel.add(feed, mayStay);
     return feed;
   }
-
-  #tick(): void {
-    this.#visitedSlot = (this.#visitedSlot + 1) % SLOTS;
-    for (const [feed, mayStay] of this.#slots[this.#visitedSlot] ?? []) {
-      feed.keepAlive();
-      void endUnless(mayStay, feed);
-    }
-  }
-
-  #forget(feed: StreamFeed): void {
-    for (const slot of this.#slots) slot.delete(feed);
-    if (this.#slots.some((slot) => slot.size > 0)) return;
-    clearInterval(this.#timer);
-    this.#timer = undefined;
-  }
-}
-
-async function endUnless(mayStay: MayStay, feed: StreamFeed): Promise<void> {
-  if (!(await mayStay())) feed.ended();
 }
 
 const HEADERS = Object.freeze({
@@ -73,9 +41,9 @@ const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
 /** A comment of the event-stream format, which keeps proxies from closing the connection. */
-const COMMENT = ":\n\n";
+export const COMMENT = ":\n\n";
 
-class StreamFeed implements HttpStream, StreamSink {
+class StreamFeed implements HttpStream, StreamSink, VisitedFeed {
   readonly status = 200;
   readonly headers = HEADERS;
   readonly filler = COMMENT;
@@ -100,6 +68,10 @@ class StreamFeed implements HttpStream, StreamSink {
   /** Writes a comment, unless the feed is paused: the comment would then only be queued. */
   keepAlive(): void {
     if (!this.#isPaused) this.#body?.write(COMMENT);
+  }
+
+  end(): void {
+    this.ended();
   }
 
   // --- StreamSink, called by the broker ----------------------------------------------------------

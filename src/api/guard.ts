@@ -20,10 +20,17 @@ import { type GuessLimits, StaticToken } from "./static-token.ts";
  */
 export type Access = "public" | "login" | "credential" | "bearer" | readonly Permission[];
 
-/** Returns an error reply, or `undefined` if the caller is authorized. */
+/** Returns true if pages of another origin may call without a credential. */
+export type PageRule = (origin: string) => boolean;
+
+/**
+ * Returns an error reply, or `undefined` if the caller is authorized. Without `admitsPage`, only
+ * the pages of this listener may call without a credential.
+ */
 export type Guard = (
   request: HttpRequest,
   access: Access,
+  admitsPage?: PageRule,
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
@@ -48,6 +55,13 @@ export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host", .
 
 type Verdict = ReturnType<Guard>;
 
+interface GuardedCall {
+  readonly access: Access;
+  /** Whether the call has the static token in its own header. */
+  readonly token: "absent" | "right" | "wrong";
+  readonly admitsPage?: PageRule | undefined;
+}
+
 /** Creates a guard that rejects invalid or insufficient credentials even if none is required. */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
@@ -65,8 +79,10 @@ export function createGuard(options: {
     return staticToken.isRight(token) ? "right" : "wrong";
   }
 
-  function refusePage(request: HttpRequest): HttpReply | undefined {
-    return isFromPage(request) ? errorReply("forbidden", { message: NOT_FROM_PAGES }) : undefined;
+  function refusePage(request: HttpRequest, admitsPage?: PageRule): HttpReply | undefined {
+    return isFromPage(request, admitsPage)
+      ? errorReply("forbidden", { message: NOT_FROM_PAGES })
+      : undefined;
   }
 
   async function authorizeBearer(
@@ -86,21 +102,17 @@ export function createGuard(options: {
       : errorReply("forbidden");
   }
 
-  return (request, access) => {
+  return (request, access, admitsPage) => {
     if (access === "public") return undefined;
     if (access === "login") return requiresCredential ? undefined : refusePage(request);
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
-    if (token === "absent") return judge(request, access, token);
+    if (token === "absent") return judge(request, { access, token, admitsPage });
     const turn = staticToken.attempt(request, token === "right");
-    if (turn !== undefined) return turn.then(() => judge(request, access, token));
-    return judge(request, access, token);
+    if (turn !== undefined) return turn.then(() => judge(request, { access, token }));
+    return judge(request, { access, token });
   };
 
-  function judge(
-    request: HttpRequest,
-    access: Access,
-    token: "absent" | "right" | "wrong",
-  ): Verdict {
+  function judge(request: HttpRequest, { access, token, admitsPage }: GuardedCall): Verdict {
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
     if (bearer !== undefined) {
@@ -111,7 +123,7 @@ export function createGuard(options: {
     const isAnonymousAllowed = !requiresCredential && token === "absent" && access !== "bearer";
     if (!isAnonymousAllowed) return unauthorized();
     if (isForwarded(request)) return errorReply("forbidden", { message: NOT_THROUGH_PROXIES });
-    return refusePage(request);
+    return refusePage(request, admitsPage);
   }
 }
 
@@ -124,12 +136,12 @@ function isForwarded(request: HttpRequest): boolean {
  * POST from a page, or a GET whose reply the page can read, has an Origin header, or a Host header
  * that names another machine (DNS rebinding). The pages of this listener are admitted.
  */
-function createPageCheck(): (request: HttpRequest) => boolean {
+function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boolean {
   let lastHost = ""; // most calls have the same Host
   let isLastLocal = false;
-  return ({ headers }) => {
+  return ({ headers }, admitsPage) => {
     const { origin = "", host = "" } = headers;
-    if (origin !== "") return !isOwnPage(origin, host);
+    if (origin !== "" && admitsPage?.(origin) !== true) return !isOwnPage(origin, host);
     if (host === lastHost) return !isLastLocal;
     const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
     lastHost = host;

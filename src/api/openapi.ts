@@ -6,13 +6,12 @@ import type { ErrorCode } from "../broker/errors.ts";
 import type { Dialect } from "./dialect.ts";
 import { EDGE_ERRORS } from "./errors.ts";
 import { jsonReply } from "./reply.ts";
-import { type ApiRoute, plainRoute } from "./route.ts";
+import { type ApiRoute, plainRoute, type Success } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
 const BEARER = { bearer: [] };
 const STATIC_TOKEN = { staticToken: [] };
-const DEVICE_TOKEN = { deviceToken: [] };
 const ERROR_CONTENT = {
   "application/json": { schema: { $ref: "#/components/schemas/Error" } },
 };
@@ -88,6 +87,12 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
           name: "token",
           description: "Token of a device of the user `uid`, registered with POST /user/token",
         },
+        signedUrl: {
+          type: "apiKey",
+          in: "query",
+          name: "sig",
+          description: "Signature of a URL that POST /v1/sign has returned",
+        },
       },
     },
   };
@@ -146,7 +151,7 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
 }
 
 function templateOf({ path }: Pick<ApiRoute, "path">): string {
-  return path.replaceAll(/:(\w+)/g, "{$1}");
+  return path.replaceAll(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}");
 }
 
 function documentedErrors(
@@ -161,7 +166,7 @@ function documentedErrors(
   for (const code of [...route.errors, ...commonErrors(route)]) add(statusOf(code), code);
   for (const code of route.forbidding ?? []) add(statusOf("forbidden"), code);
   for (const code of route.edgeErrors ?? []) add(EDGE_ERRORS[code].status, code);
-  if (route.method === "POST") add(413, "too_large");
+  if (route.method !== "GET") add(413, "too_large");
   if (route.body !== undefined) {
     add(415, "unsupported_media_type");
     add(415, "unsupported_encoding");
@@ -172,7 +177,7 @@ function documentedErrors(
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal", "bad_request"];
   if (route.body !== undefined || route.query !== undefined) codes.push("unavailable", "too_late");
-  if (route.method === "POST" || route.query !== undefined) codes.push("overloaded");
+  if (route.method !== "GET" || route.query !== undefined) codes.push("overloaded");
   const { access } = route;
   if (access !== "public" && access !== "login")
     codes.push("unauthorized", "unavailable", "too_late");
@@ -203,12 +208,11 @@ function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect
 }
 
 /** Returns the accepted credentials. An empty object means that a call needs no credential. */
-function security({ access, admit }: ApiRoute, required: boolean): readonly Json[] {
+function security({ access, alsoAccepts = [] }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];
   const anonymous = required ? [] : [{}];
-  const deviceToken = admit === undefined ? [] : [DEVICE_TOKEN];
-  return [...anonymous, BEARER, STATIC_TOKEN, ...deviceToken];
+  return [...anonymous, BEARER, STATIC_TOKEN, ...alsoAccepts.map((name) => ({ [name]: [] }))];
 }
 
 function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
@@ -216,7 +220,8 @@ function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
   const inPath = path.split("/");
   return Object.entries(query.properties).map(([name, schema]) => ({
     name,
-    in: inPath.includes(`:${name}`) ? "path" : "query",
+    in:
+      inPath.includes(`:${name}`) || (name === "path" && inPath.at(-1) === "*") ? "path" : "query",
     required: required.includes(name),
     description: "description" in schema ? schema.description : undefined,
     schema,
@@ -225,18 +230,11 @@ function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
 
 function responses(route: ApiRoute, dialect: Errors): Json {
   const { success } = route;
-  const type = success.contentType ?? "application/json";
-  const replies: Record<string, Json> = {
-    200: {
-      description: success.description,
-      content: {
-        [type]: { schema: success.body ?? {} },
-        ...eventStream(success.eventStream),
-      },
-    },
-  };
+  const replies: Record<string, Json> = { [success.status ?? 200]: successReply(success) };
   if (success.nothing !== undefined) replies[204] = { description: success.nothing };
   if (success.redirect !== undefined) replies[303] = { description: success.redirect };
+  for (const [status, description] of Object.entries(route.replies ?? {}))
+    replies[status] = { description };
   for (const [status, codes] of documentedErrors(route, dialect))
     replies[status] = {
       description: [...codes].join(", "),
@@ -244,6 +242,12 @@ function responses(route: ApiRoute, dialect: Errors): Json {
       ...headersOf(status),
     };
   return replies;
+}
+
+function successReply({ isEmpty, description, body, ...success }: Success): Json {
+  if (isEmpty) return { description };
+  const { contentType: type = "application/json", eventStream: events } = success;
+  return { description, content: { [type]: { schema: body ?? {} }, ...eventStream(events) } };
 }
 
 function eventStream(description: string | undefined): Json {

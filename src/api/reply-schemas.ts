@@ -768,6 +768,40 @@ export const routeBody = Type.Object(addresses, {
   examples: [ADDRESS_EXAMPLE],
 });
 
+export const signedUrlBody = Type.Object(
+  {
+    url: Type.String({
+      description:
+        "The URL. Its origin is that of the request; another origin under which this cluster is reached is as good",
+    }),
+    expires_at: Type.Integer({ description: "Time at which the URL ends, in Unix seconds" }),
+  },
+  {
+    title: "SignedUrl",
+    description: "A URL whose bearer needs no other credential",
+    examples: [
+      {
+        url: "https://chat.example.com/v1/stream/answers/42?sig=1790000000.read..bXK4",
+        expires_at: 1_790_000_000,
+      },
+    ],
+  },
+);
+
+export const rotatedBody = Type.Object(
+  {
+    status: Type.Literal("ok", { description: "Always ok" }),
+    earlier_valid_until: Type.Integer({
+      description: "Unix seconds until which URLs of the earlier key stay valid, at most",
+    }),
+  },
+  {
+    title: "KeyRotation",
+    description: "A new key signs URLs of streams",
+    examples: [{ status: "ok", earlier_valid_until: 1_790_086_400 }],
+  },
+);
+
 export const routeBatchBody = Type.Array(
   Type.Object({
     uids: Type.Array(uid, { description: "Users who should connect to the node" }),

@@ -8,6 +8,7 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
+/** Lets pages of any origin read the reply. A browser adds none of the credentials by itself. */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });

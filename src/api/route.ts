@@ -12,14 +12,18 @@ import { statusBody } from "./reply-schemas.ts";
 export type RouteReply = HttpReply | HttpStream;
 export type Outcome = RouteReply | Promise<RouteReply>;
 
-interface Success {
+export interface Success {
+  /** 200 if absent. */
+  readonly status?: 204;
+  /** True if the reply has no body. */
+  readonly isEmpty?: true;
   readonly description: string;
   /** Schema of the body. `undefined` if the body is not JSON or has no fixed shape. */
   readonly body: TSchema | undefined;
   /** Content type of the body. Absent means JSON. */
   readonly contentType?: string;
   readonly eventStream?: string;
-  /** Meaning of a reply with 204. Absent if the row never returns 204. */
+  /** Meaning of a reply with 204 of a row that also returns 200. */
   readonly nothing?: string;
   /** Meaning of a reply with 303. Absent if the row never returns 303. */
   readonly redirect?: string;
@@ -35,6 +39,8 @@ interface RowDocs {
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
+  /** Meaning of further statuses below 400. Their replies have no JSON body. */
+  readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the use case. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
   /** Error codes that the row returns with 403, and not with their usual status. */
@@ -42,6 +48,10 @@ interface RowDocs {
   readonly edgeErrors?: readonly EdgeCode[];
   /** Request headers that the row reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
+  /** Headers of every reply of the row, also of errors. Absent for a row without them. */
+  readonly replyHeaders?: Readonly<Record<string, string>>;
+  /** Credentials besides those of the control plane. */
+  readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
   /** Replaces the guard's check. A row with `admit` also serves viewers and pages of any origin. */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
@@ -51,7 +61,7 @@ interface RowDocs {
  * reply calls `guard` again while it runs.
  */
 export interface ApiRoute extends RowDocs {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
   /** Content type of the body, whose lines have the schema `body`. Absent means JSON. */

@@ -23,6 +23,11 @@ import {
   kickBody,
 } from "./connections.ts";
 import {
+  createDurableStreamRoutes,
+  createSignRoutes,
+  type DurableStreamPorts,
+} from "./durable-streams/routes.ts";
+import {
   cancelBody,
   createCancel,
   createPostEvent,
@@ -64,6 +69,7 @@ interface ChannelRoutePorts extends BusiestPorts, ReadersPorts {
 
 export interface RoutePorts
   extends StreamRoutePorts,
+    DurableStreamPorts,
     SystemPorts,
     ConnectionPorts,
     ChannelRoutePorts {
@@ -86,6 +92,8 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
     eventRoute(ports),
     cancelRoute(ports),
     createStreamRoute(ports, "all"),
+    ...createDurableStreamRoutes(ports),
+    ...createSignRoutes(ports.signedUrls, ports.clock),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
     ...connectionRoutes(ports),

@@ -33,7 +33,7 @@ export function createServe({
 }): (route: ApiRoute) => HttpRoute {
   const report = createReport(log);
   return (route) => {
-    const { method, path, headers = [], access } = route;
+    const { method, path, headers = [], access, replyHeaders } = route;
     const isPublic = access === "public" || access === "login";
     const fail = (thrown: unknown): HttpReply => {
       report(route, thrown);
@@ -52,15 +52,15 @@ export function createServe({
       route,
       guarded((request) => route.run(request, guard, adapt), context),
     );
-    const isForPages = admitCaller !== undefined;
+    const moreHeaders = replyHeaders ?? (admitCaller === undefined ? {} : OPEN_TO_PAGES);
     return {
       method,
       path,
       headers,
       isPublic,
       ...(isPublic ? { maxBodyBytes: MAX_PUBLIC_BODY_BYTES } : {}),
-      admit: isForPages ? openToPages(admit) : admit,
-      handle: isForPages ? openToPages(handle) : handle,
+      admit: withHeaders(moreHeaders, admit),
+      handle: withHeaders(moreHeaders, handle),
     };
   };
 }
@@ -117,12 +117,16 @@ function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<
   };
 }
 
-/** Lets pages of any origin read the reply. A browser adds none of these credentials itself. */
-function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
+/** Adds headers to each reply, except to a streamed one, which already has them. */
+function withHeaders<Result extends RouteReply | undefined>(
+  headers: Readonly<Record<string, string>>,
+  step: Step<Result>,
+): Step<Result> {
+  if (Object.keys(headers).length === 0) return step;
   const addHeader = (reply: Result): Result =>
-    reply === undefined || "opened" in reply // a streamed reply already has the header
+    reply === undefined || "opened" in reply
       ? reply
-      : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
+      : { ...reply, headers: { ...reply.headers, ...headers } };
   return (request) => {
     const outcome = step(request);
     return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);

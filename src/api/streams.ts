@@ -4,7 +4,8 @@
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";
 import type { Streams } from "../broker/streams.ts";
-import { FEED_HEAD, Feeds, type MayStay } from "./feeds.ts";
+import type { MayStay } from "./feed-wheel.ts";
+import { FEED_HEAD, Feeds } from "./feeds.ts";
 import { jsonReply, NOTHING_REPLY } from "./reply.ts";
 import { streamBody } from "./reply-schemas.ts";
 import type { ApiRoute, RouteReply } from "./route.ts";
@@ -66,6 +67,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
     path: STREAM_PATH,
     operation: "readStream",
     access: STREAM_ACCESS,
+    alsoAccepts: ["deviceToken"],
     admit: admission.admit,
     headers: STREAM_HEADERS,
     tag: "streams",

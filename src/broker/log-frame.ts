@@ -23,7 +23,7 @@ import { type ChannelKey, isId, type Topic } from "./model.ts";
  * Cluster contain the bucket in 6 bits.
  */
 export const BUCKETS = 64;
-const MAX_LOG_SEGMENTS = 8;
+export const MAX_LOG_SEGMENTS = 8;
 
 /** A log with a path of its own, or the log beside the message of a channel. */
 export type LogName =

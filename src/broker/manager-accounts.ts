@@ -13,6 +13,8 @@ export const PERMISSIONS = [
   "channels:write",
   "messages:write",
   "events:write",
+  "streams:read",
+  "streams:write",
   "system:read",
   "system:write",
   "*",
@@ -21,7 +23,15 @@ export type Permission = (typeof PERMISSIONS)[number];
 
 const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   admin: ["*"],
-  operator: ["users:write", "channels:write", "messages:write", "events:write", "system:read"],
+  operator: [
+    "users:write",
+    "channels:write",
+    "messages:write",
+    "events:write",
+    "streams:read",
+    "streams:write",
+    "system:read",
+  ],
   viewer: ["system:read"],
 };
 

@@ -70,6 +70,14 @@ export const streamsOptions = Type.Object(
       description:
         "Maximum size of one stream, measured as the snapshot that is sent to a viewer who joins: text as JSON, tool calls with their ids and types. Further events are rejected. The limit is at most a quarter of `client.maxBufferedBytes`, even if it is set higher.",
     }),
+    longPollMs: Type.Integer({
+      default: 20_000,
+      minimum: 100,
+      maximum: 60_000,
+      unit: "milliseconds",
+      description:
+        "Time after which a long poll of `/v1/stream/` without new data is answered with 204. Must be shorter than the time-outs of proxies.",
+    }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,
       minimum: 1_048_576,

@@ -204,6 +204,11 @@ export const METRICS = {
     ["outcome"],
   ),
 
+  logReaders: gauge("log_readers", "Readers that follow or wait for streams of /v1/stream/"),
+  logProducerGaps: counter(
+    "log_producer_gaps_total",
+    "Appends that were rejected because earlier requests of their producer were missing",
+  ),
   streamsActive: gauge("streams_active", "Active streams of this node"),
   streamsActiveBytes: gauge(
     "streams_active_bytes",

@@ -59,7 +59,7 @@ export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
 ): Delivery {
-  const { store, cluster, directory, interest, followers, metrics } = node;
+  const { store, cluster, directory, interest, followers, logCursors, metrics } = node;
   const { client } = node.config;
   const onError = errorLog(node, "gateway");
   const limits = readLimits(client);
@@ -108,9 +108,11 @@ export function createDelivery(
     (event) => {
       hub.deliver(event);
       followers.onEvent(event);
+      logCursors.onEvent(event);
     },
     async (channelId, lastSeq) => {
       followers.recheckGroup(channelId);
+      logCursors.recheckGroup(channelId);
       await hub.judge(channelId, lastSeq);
     },
   );

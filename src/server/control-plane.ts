@@ -3,6 +3,7 @@
 
 import { readFile } from "node:fs/promises";
 import type { ClosedConnection, LocalSession } from "../api/connections.ts";
+import type { DurableStreamPorts } from "../api/durable-streams/routes.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
 import { type DemoSite, frontPage, pageRoutes } from "../api/pages.ts";
@@ -98,6 +99,7 @@ export function createApi(
     messages,
     streams,
     followers: node.followers,
+    ...durableStreamPorts(node),
     viewers: viewersOf(node),
     managers: measuredManagers(managers, metrics.api),
     cluster,
@@ -135,14 +137,7 @@ export function createApi(
     },
     log: apiLog(node),
     observe: metrics.api.request,
-    settings: {
-      requiresCredential: requiresCredential(config),
-      staticToken: config.api.token,
-      guessLimits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
-      maxBodyBytes: config.api.maxBodyBytes,
-      maxSubscribersPerCall: config.api.maxSubscribersPerCall,
-      version: node.version,
-    },
+    settings: { ...settingsOf(node), requiresCredential: requiresCredential(config) },
   });
   const pages = pageRoutes({ readFile: readBuiltPage, demo, hasConsole });
   return gatedHttp({ ...endpoint, routes: [...endpoint.routes, ...pages] }, node);
@@ -189,10 +184,32 @@ function clientsConnectTo({ cluster, client }: Node["config"]): string {
   return port === 0 ? "the address in client.listen" : `port ${port} (client.listen)`;
 }
 
-export function createViewerApi(node: Node): HttpEndpoint {
+function settingsOf({ config, version }: Node) {
+  const { api, auth } = config;
+  return {
+    staticToken: api.token,
+    guessLimits: { attempts: auth.tokenAttempts, windowS: auth.tokenWindowS },
+    maxBodyBytes: api.maxBodyBytes,
+    maxSubscribersPerCall: api.maxSubscribersPerCall,
+    version,
+  };
+}
+
+function durableStreamPorts({ logs, logCursors, signedUrls, config }: Node): DurableStreamPorts {
+  const { allowedOrigins } = config.client;
+  return {
+    ...{ logs, logCursors, signedUrls, longPollMs: config.streams.longPollMs },
+    admitsPage: (origin) => allowedOrigins.length > 0 && isOriginAllowed(origin, allowedOrigins),
+  };
+}
+
+export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
   const endpoint = createViewerEndpoint({
     streams: node.streams,
     followers: node.followers,
+    ...durableStreamPorts(node),
+    managers,
+    settings: settingsOf(node),
     viewers: viewersOf(node),
     log: apiLog(node),
     observe: node.metrics.api.request,

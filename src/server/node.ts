@@ -12,9 +12,12 @@ import { type Credentials, createCredentials, type JwtVerifier } from "../broker
 import { BrokerError } from "../broker/errors.ts";
 import { Imports, type LineResult } from "../broker/imports.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
+import { createLogCursors, type LogCursors } from "../broker/log-cursors.ts";
+import { createLogs, type Logs } from "../broker/logs.ts";
 import { createMessages, type Messages } from "../broker/messages.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
 import { SessionDirectory } from "../broker/session-directory.ts";
+import { createSignedUrls, type SignedUrls } from "../broker/signed-urls.ts";
 import { createStreamFollowers, type StreamFollowers } from "../broker/stream-followers.ts";
 import { createStreams, type Streams } from "../broker/streams.ts";
 import { SystemAccounts } from "../broker/system-accounts.ts";
@@ -71,6 +74,9 @@ export interface Node extends ServerDeps {
   readonly clientEvents: ClientEvents;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
+  readonly logCursors: LogCursors;
+  readonly logs: Logs;
+  readonly signedUrls: SignedUrls;
   readonly conversations: Conversations;
   readonly channels: Channels;
   readonly interest: Interest;
@@ -154,6 +160,20 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     maxFollowers: config.api.maxFollowers,
     maxFollowersPerUser: config.client.maxConnectionsPerUser,
   });
+  const logCursors = createLogCursors({
+    store,
+    onError,
+    interest: interest.owner(),
+    maxCursors: config.api.maxFollowers,
+    maxCursorsPerUser: config.client.maxConnectionsPerUser,
+  });
+  metrics.families.logReaders.of().from(() => logCursors.size);
+  const producerGaps = metrics.families.logProducerGaps.of();
+  const logs = createLogs({
+    store,
+    cursors: logCursors,
+    onGap: () => producerGaps.add(),
+  });
   const node: Node = {
     ...deps,
     logger,
@@ -174,6 +194,9 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     clientEvents,
     streams,
     followers,
+    logCursors,
+    logs,
+    signedUrls: createSignedUrls({ store, clock: Date.now }),
     interest: interest.owner(),
     directory: new SessionDirectory({ store, cluster, onError }),
     tokens: new TokenGate({

@@ -50,6 +50,7 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
   "/user/systemuids_add": { uids: ["a"] },
   "/user/systemuids_remove": { uids: ["a"] },
   "/stream/cancel": { channel_id: "g", channel_type: 2, client_msg_no: "s", uid: "a" },
+  "/v1/sign": { path: "/v1/stream/a", access: "read", expires_in: 60, from_uid: "u" },
   "/conn/kick": { uid: "a", conn_id: "n-1" },
   "/message/sendbatch": {
     payload: "eyJ0eXBlIjoxfQ==",

@@ -9,7 +9,7 @@ import type { StreamState } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { createFollowers, HeldStore } from "../broker/held-store.ts";
 import { startListener } from "../transport/support.ts";
-import { startApi, type TestApi, type TestSettings } from "./harness.ts";
+import { SETTINGS, startApi, type TestApi, type TestSettings } from "./harness.ts";
 
 /** The running endpoints, and functions that make events happen. */
 export interface FeedSetup {
@@ -56,7 +56,10 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
   };
   const api = await startApi(settings.api, {}, ports);
   const log = { error: () => {}, warn: () => {} };
-  const viewerEndpoint = createViewerEndpoint({ ...ports, log });
+  const viewerEndpoint = createViewerEndpoint({
+    ...{ ...api.ports, ...ports, log },
+    ...{ managers: api.managers, settings: SETTINGS },
+  });
   const { port } = await startListener(t, { http: api.endpoint });
   const viewers = await startListener(t, { http: viewerEndpoint });
   return {

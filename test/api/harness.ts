@@ -9,6 +9,7 @@ import { type ApiPorts, type ApiSettings, createHttpEndpoint } from "../../src/a
 import type { BusyChannel } from "../../src/broker/channel-activity.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import { createConversations } from "../../src/broker/conversations.ts";
+import { LOG_START } from "../../src/broker/log-frame.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersPorts } from "../../src/broker/managers.ts";
 import type { HistoryPage, SendResult } from "../../src/broker/messages.ts";
@@ -80,6 +81,7 @@ export interface StubState {
 /** A control plane with its stubs, its log and its metrics. */
 export interface TestApi extends StubState, TestManagers {
   readonly endpoint: HttpEndpoint;
+  readonly ports: UseCases;
   readonly dialect: TestSettings["dialect"];
   /** Lines of the log. */
   readonly logged: string[];
@@ -98,6 +100,11 @@ export const IDLE: Conversation = {
   deletedSeq: 0,
   changedAtMs: 0,
   last: undefined,
+};
+
+const EMPTY_LOG = {
+  ...{ incarnation: 1, contentType: "text/plain", tail: LOG_START, records: 0 },
+  ...{ closed: undefined, ttlS: undefined, expiresAtMs: undefined },
 };
 
 /** A node without sessions that accepts clients. It was started 61 s ago. */
@@ -170,6 +177,7 @@ export async function startApi(
   };
   return Object.assign(state, testing, {
     endpoint,
+    ports: useCasePorts,
     dialect: allSettings.dialect,
     logged,
     observed,
@@ -256,6 +264,23 @@ function useCases(state: StubState): UseCases {
       read: record("read", () => state.stream.snapshot()),
       cancel: record("cancel", () => "cancelled" as const),
     },
+    logs: {
+      createLog: record("createLog", () => ({ verdict: "exists", head: EMPTY_LOG }) as const),
+      append: record("append", () => ({ verdict: "appended", ...EMPTY_LOG, producer: undefined })),
+      logHead: record("logHead", () => EMPTY_LOG),
+      read: record("readLog", () => ({
+        ...{ verdict: "read", head: EMPTY_LOG, start: LOG_START, next: LOG_START, pieces: [] },
+      })),
+      deleteLog: record("deleteLog", () => "done" as const),
+    },
+    logCursors: { open: unused },
+    signedUrls: {
+      sign: record("sign", () => "1.read..mac"),
+      verify: unused,
+      rotate: record("rotate", () => ({ number: 2, secret: new Uint8Array(), createdAtMs: 0 })),
+    },
+    admitsPage: () => false,
+    longPollMs: 100,
     followers: {
       follow: record("follow", () => ({ resume: nothing, stop: nothing })),
     },
@@ -445,6 +470,7 @@ async function respond(endpoint: HttpEndpoint, request: HttpRequest): Promise<Ht
 function paramsIn(pattern: string, path: string): string[] | undefined {
   const patternSegments = pattern.split("/");
   const segments = path.split("/");
+  if (pattern.endsWith("/*")) return path.startsWith(pattern.slice(0, -1)) ? [] : undefined;
   if (segments.length !== patternSegments.length) return undefined;
   const matches = patternSegments.every(
     (segment, at) => segment.startsWith(":") || segment === segments[at],

@@ -83,14 +83,17 @@ const VALID: Readonly<Record<string, unknown>> = {
   "POST /conversations/setUnread": { ...CONVERSATION, unread: 0 },
   "POST /conversations/delete": CONVERSATION,
   "POST /route/batch": ["a"],
+  "POST /v1/sign": { path: "/v1/stream/a", access: "read", expires_in: 60, from_uid: "u" },
   "POST /manager/login": { username: "admin", password: "right" },
 };
-/** Calls without a body, and the call whose body has lines. */
+/** Calls without a body, and calls whose body has lines or any content. */
 const WITHOUT_JSON: ReadonlySet<string> = new Set([
   "/manager/logout",
   "/admin/import",
   "/admin/import/open",
   "/admin/import/close",
+  "/v1/stream/*",
+  "/v1/sign/rotate",
 ]);
 const TARGETS = Object.keys(VALID);
 /** Calls whose body has the same schema as that of another call in `TARGETS`. */

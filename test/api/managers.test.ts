@@ -27,6 +27,8 @@ t.test(
       "channels:write",
       "messages:write",
       "events:write",
+      "streams:read",
+      "streams:write",
       "system:read",
     ]);
   },

@@ -20,7 +20,8 @@ t.test(
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     );
     const served = api.endpoint.routes.map(
-      ({ method, path }) => `${method} ${path.replaceAll(/:(\w+)/g, "{$1}")}`,
+      ({ method, path }) =>
+        `${method} ${path.replaceAll(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}")}`,
     );
     t.same(documented.sort(), served.sort());
   },
@@ -66,6 +67,12 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
     "GET /stream/{channel_type}/{channel_id}/{client_msg_no}",
     [200, 204, 400, 401, 403, 404, 429, 500, 503],
   ],
+  ["GET /v1/stream/{path}", [200, 204, 304, 400, 401, 403, 404, 410, 429, 500, 503]],
+  ["PUT /v1/stream/{path}", [200, 201, 400, 401, 403, 404, 409, 413, 429, 500, 503]],
+  ["POST /v1/stream/{path}", [200, 204, 400, 401, 403, 404, 409, 410, 413, 429, 500, 503]],
+  ["DELETE /v1/stream/{path}", [204, 400, 401, 403, 404, 410, 413, 429, 500, 503]],
+  ["POST /v1/sign", [200, 400, 401, 403, 404, 413, 415, 429, 500, 503]],
+  ["POST /v1/sign/rotate", [200, 400, 401, 403, 413, 429, 500, 503]],
   ["POST /conversation/sync", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /conversation/channels", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /conversation/syncByChannels", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
@@ -154,6 +161,7 @@ t.test("the OpenAPI document lists the credentials that each call accepts", asyn
     "bearer",
     "staticToken",
     "deviceToken",
+    "signedUrl",
   ]);
   t.same(openDocument.paths["/channel"].post.security, [{}, ...both]);
   t.same(protectedDocument.paths["/channel"].post.security, both);
@@ -220,7 +228,7 @@ t.test(
 
 /** First words of operation ids. */
 const VERBS =
-  /^(acknowledge|add|cancel|check|clear|create|delete|find|get|close|import|kick|list|log|login|logout|open|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
+  /^(acknowledge|add|append|cancel|check|clear|create|delete|find|get|close|import|kick|list|log|login|logout|open|read|remove|rotate|send|set|sign|sync|update)(?=[A-Z]|$)/;
 
 for (const dialect of ["jindou", "wukongim"] as const) {
   t.test(

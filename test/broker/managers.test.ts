@@ -65,6 +65,8 @@ t.test(
       "channels:write",
       "messages:write",
       "events:write",
+      "streams:read",
+      "streams:write",
       "system:read",
     ]);
     await t.rejects(managers.login("admin", "right", "a"), {

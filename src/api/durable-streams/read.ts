@@ -1,0 +1,267 @@
+// The calls that read streams: the catch-up read, the long poll, the feed of server-sent events, and
+// HEAD [PROTOCOL.md 5.5 to 5.8].
+
+import type { CursorEnd, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
+import {
+  formatOffset,
+  isSameOffset,
+  LOG_START,
+  type LogOffset,
+  parseOffset,
+} from "../../broker/log-frame.ts";
+import type { LogHead } from "../../broker/log-ports.ts";
+import type { Logs } from "../../broker/logs.ts";
+import { Deadlines } from "../../lib/deadlines.ts";
+import type { HttpReply, HttpRequest } from "../../transport/types.ts";
+import { errorReply } from "../errors.ts";
+import type { RouteReply } from "../route.ts";
+import type { Admission, StreamCaller } from "./admission.ts";
+import { liveCursor } from "./live-cursor.ts";
+import { bodyOf } from "./records.ts";
+import { CURSOR, offsetHeaders, refusal, streamReply, UP_TO_DATE } from "./replies.ts";
+import type { StreamFeeds } from "./stream-feeds.ts";
+
+interface ReadPorts {
+  readonly logs: Pick<Logs, "logHead" | "read">;
+  readonly cursors: Pick<LogCursors, "open">;
+  readonly admission: Pick<Admission, "targetOf" | "callerOf">;
+  readonly feeds: StreamFeeds;
+  readonly longPollMs: number;
+  /** Wall clock in Unix milliseconds. */
+  readonly clock: () => number;
+}
+
+/** Where and how a request reads. */
+interface ReadPlace {
+  /** `undefined` for the tail. */
+  readonly from: LogOffset | undefined;
+  readonly live: "no" | "long-poll" | "sse";
+  /** The parameter `cursor`. */
+  readonly cursor: string | undefined;
+}
+
+type OpenHead = Pick<LogHead, "contentType" | "closed" | "incarnation">;
+
+const START = "-1";
+const NOW = "now";
+/** Maximum bytes of the frames in one reply. */
+const REPLY_BYTES = 1024 * 1024;
+const CACHEABLE = "max-age=60, stale-while-revalidate=300";
+
+export function createReadCalls(ports: ReadPorts) {
+  const { logs, cursors, admission, feeds, clock } = ports;
+  const deadlines = new Deadlines<LongPoll>(ports.longPollMs, (poll) => poll.expire());
+
+  async function read(request: HttpRequest): Promise<RouteReply> {
+    const target = admission.targetOf(request);
+    if (request.method === "HEAD") return headReply(await logs.logHead(target.name));
+    const place = readPlace(request.query);
+    if ("refusal" in place) return place.refusal;
+    const caller = admission.callerOf(request);
+    if (place.live === "no") return catchUp(request, place.from, caller);
+    const head = await logs.logHead(target.name);
+    if (typeof head === "string") return missingReply(head);
+    if (place.live === "long-poll") return longPoll(request, place, { head, caller });
+    const cursor = liveCursor(clock(), place.cursor);
+    return feeds.open(request, { name: target.name, from: place.from, head, cursor, caller });
+  }
+
+  async function catchUp(
+    request: HttpRequest,
+    from: LogOffset | undefined,
+    caller: StreamCaller,
+  ): Promise<HttpReply> {
+    const { name } = admission.targetOf(request);
+    const read = await logs.read(name, { from, maxBytes: REPLY_BYTES });
+    if (read.verdict !== "read") return missingReply(read.verdict);
+    const { head, start, next, pieces } = read;
+    const isUpToDate = isSameOffset(next, head.tail);
+    const closed = isUpToDate ? head.closed : undefined;
+    const batch = { incarnation: head.incarnation, start, next, pieces, isUpToDate, closed };
+    if (from === undefined)
+      return {
+        status: 200,
+        headers: {
+          ...batchHeaders(batch),
+          "content-type": head.contentType,
+          "cache-control": caller.kind === "anonymous" ? "no-store" : "private, no-store",
+        },
+        body: bodyOf([], head.contentType),
+      };
+    return cacheableReply(batch, head, { request, caller, headers: {} });
+  }
+
+  /** Replies with the first frames after the offset, or with 204 after `longPollMs`. */
+  async function longPoll(
+    request: HttpRequest,
+    { from, cursor }: ReadPlace,
+    { head, caller }: { readonly head: OpenHead; readonly caller: StreamCaller },
+  ): Promise<HttpReply> {
+    const { name } = admission.targetOf(request);
+    const poll = new LongPoll();
+    const open = cursors.open({ name, from }, poll);
+    request.onAborted(() => poll.expire());
+    deadlines.add(poll, performance.now());
+    const handle = await open.catch((error) => {
+      deadlines.delete(poll);
+      throw error;
+    });
+    const outcome = await poll.outcome;
+    deadlines.delete(poll);
+    handle.stop();
+    if (typeof outcome === "string") return endReply(outcome);
+    const headers = { [CURSOR]: liveCursor(clock(), cursor) };
+    const { closed, next, pieces, isUpToDate } = outcome;
+    if (pieces.length > 0)
+      return cacheableReply(outcome, head, {
+        ...{ request, caller },
+        headers: closed === undefined ? headers : {},
+      });
+    return streamReply(204, {
+      ...offsetHeaders(next, closed !== undefined),
+      ...(isUpToDate ? { [UP_TO_DATE]: "true" } : {}),
+      ...(closed === undefined ? headers : {}),
+    });
+  }
+
+  return { read };
+}
+
+/** Waits for the first frames of a log, for its end, or until `expire`. */
+class LongPoll {
+  readonly outcome: Promise<LogBatch | CursorEnd>;
+  #resolve: (outcome: LogBatch | CursorEnd) => void = () => {};
+  #lastBatch: LogBatch | undefined;
+  #isExpired = false;
+
+  constructor() {
+    this.outcome = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  push(batch: LogBatch): boolean {
+    this.#lastBatch = batch;
+    const isOver = batch.pieces.length > 0 || batch.closed !== undefined || this.#isExpired;
+    if (isOver) this.#resolve(batch);
+    return !isOver;
+  }
+
+  ended(why: CursorEnd): void {
+    this.#resolve(why);
+  }
+
+  expire(): void {
+    this.#isExpired = true;
+    if (this.#lastBatch !== undefined) this.#resolve(this.#lastBatch);
+  }
+}
+
+function readPlace(query: string): ReadPlace | { readonly refusal: HttpReply } {
+  const parameters = new URLSearchParams(query);
+  const offsets = parameters.getAll("offset");
+  const [offset] = offsets;
+  const live = parameters.get("live");
+  if (offsets.length > 1) return badParameter("offset", "must not be repeated");
+  if (live !== null && live !== "long-poll" && live !== "sse")
+    return badParameter("live", "must be long-poll or sse");
+  if (live !== null && offset === undefined) return badParameter("offset", "is required with live");
+  const cursor = parameters.get("cursor") ?? undefined;
+  const place = { live: live ?? "no", cursor } as const;
+  if (offset === NOW) return { ...place, from: undefined };
+  const from = offset === undefined || offset === START ? LOG_START : parseOffset(offset);
+  if (from === undefined) return badParameter("offset", "is not an offset of a stream");
+  return { ...place, from };
+}
+
+function badParameter(name: string, problem: string): { readonly refusal: HttpReply } {
+  return {
+    refusal: errorReply("bad_request", {
+      message: `${name} ${problem}`,
+      details: [{ path: name, message: problem }],
+    }),
+  };
+}
+
+function headReply(head: LogHead | "missing" | "deleted"): HttpReply {
+  if (typeof head === "string") return missingReply(head);
+  const { contentType, tail, closed, ttlS, expiresAtMs } = head;
+  return streamReply(200, {
+    ...offsetHeaders(tail, closed !== undefined),
+    "content-type": contentType,
+    ...(ttlS === undefined ? {} : { "stream-ttl": String(ttlS) }),
+    ...(expiresAtMs === undefined
+      ? {}
+      : { "stream-expires-at": new Date(expiresAtMs).toISOString() }),
+  });
+}
+
+function cacheableReply(
+  batch: LogBatch,
+  { contentType }: OpenHead,
+  {
+    request,
+    caller,
+    headers,
+  }: {
+    readonly request: HttpRequest;
+    readonly caller: StreamCaller;
+    readonly headers: Readonly<Record<string, string>>;
+  },
+): HttpReply {
+  const etag = etagOf(batch);
+  const cached = {
+    etag,
+    "cache-control": `${caller.kind === "anonymous" ? "public" : "private"}, ${CACHEABLE}`,
+  };
+  if (matches(request.headers["if-none-match"], etag))
+    return { status: 304, headers: { ...cached, ...batchHeaders(batch) }, body: "" };
+  return {
+    status: 200,
+    headers: {
+      ...{ ...cached, "content-type": contentType },
+      ...batchHeaders(batch),
+      ...headers,
+    },
+    body: bodyOf(batch.pieces, contentType),
+  };
+}
+
+function batchHeaders({ next, isUpToDate, closed }: LogBatch): Readonly<Record<string, string>> {
+  return {
+    ...offsetHeaders(next, closed !== undefined),
+    ...(isUpToDate ? { [UP_TO_DATE]: "true" } : {}),
+  };
+}
+
+/** Returns the tag of the bytes between two offsets. It differs if the reply ends a closed log. */
+function etagOf({ incarnation, start, next, closed }: LogBatch): string {
+  const end = closed === undefined ? "" : ":closed";
+  return `"${incarnation.toString(16)}:${formatOffset(start)}:${formatOffset(next)}${end}"`;
+}
+
+function matches(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  return ifNoneMatch.split(",").some((tag) => {
+    const text = tag.trim();
+    return text === "*" || text.replace(/^W\//, "") === etag;
+  });
+}
+
+function missingReply(why: "missing" | "deleted" | "lost"): HttpReply {
+  if (why === "missing") return errorReply("stream_unknown");
+  return refusal(why === "deleted" ? "stream_deleted" : "offset_lost");
+}
+
+function endReply(why: CursorEnd): HttpReply {
+  switch (why) {
+    case "missing":
+    case "deleted":
+    case "lost":
+      return missingReply(why);
+    case "revoked":
+      return errorReply("unauthorized");
+    default:
+      return errorReply("unavailable");
+  }
+}

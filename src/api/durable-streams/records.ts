@@ -1,0 +1,37 @@
+// Bodies of the protocol Durable Streams as records of a log. In JSON mode each message is a record
+// [PROTOCOL.md 9.1]; otherwise a request has one record. Pure.
+
+import { framesIn, isJsonLog, mediaTypeOf, recordsIn } from "../../broker/log-frame.ts";
+import { jsonItems } from "../../lib/json-scan.ts";
+
+const OPEN = Buffer.from("[");
+const SEPARATOR = Buffer.from(",");
+const CLOSE = Buffer.from("]");
+const EMPTY_ARRAY = Buffer.from("[]");
+
+/**
+ * Returns the records in a body. An array is flattened by one level. Returns `undefined` if the
+ * body is not JSON in JSON mode.
+ */
+export function recordsOf(
+  body: Uint8Array,
+  contentType: string,
+): readonly Uint8Array[] | undefined {
+  if (body.length === 0) return [];
+  return isJsonLog(contentType) ? jsonItems(body) : [body];
+}
+
+/** Returns the frames as the body of a reply: the bytes, or in JSON mode an array. */
+export function bodyOf(pieces: readonly Uint8Array[], contentType: string): Uint8Array {
+  const records = pieces.flatMap((piece) => [...framesIn(piece)].flatMap(recordsIn));
+  if (!isJsonLog(contentType)) return Buffer.concat(records);
+  if (records.length === 0) return EMPTY_ARRAY;
+  const parts: Uint8Array[] = [];
+  for (const record of records) parts.push(parts.length === 0 ? OPEN : SEPARATOR, record);
+  return Buffer.concat([...parts, CLOSE]);
+}
+
+/** Returns true if server-sent events can contain the data as it is. Other data is in Base64. */
+export function isTextLog(contentType: string): boolean {
+  return isJsonLog(contentType) || mediaTypeOf(contentType).startsWith("text/");
+}

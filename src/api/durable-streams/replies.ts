@@ -1,0 +1,78 @@
+// Replies of the protocol Durable Streams [PROTOCOL.md 5, 10]. Pure.
+
+import { formatOffset, type LogOffset } from "../../broker/log-frame.ts";
+import type { HttpReply } from "../../transport/types.ts";
+import { type EdgeCode, edgeReply, errorReply } from "../errors.ts";
+
+const NEXT_OFFSET = "stream-next-offset";
+export const UP_TO_DATE = "stream-up-to-date";
+export const CLOSED = "stream-closed";
+export const CURSOR = "stream-cursor";
+
+/** Request headers of the protocol, and of the credentials of its callers. */
+export const STREAM_REQUEST_HEADERS = [
+  "content-type",
+  "if-none-match",
+  "stream-ttl",
+  "stream-expires-at",
+  "stream-closed",
+  "stream-seq",
+  "stream-forked-from",
+  "stream-fork-offset",
+  "stream-fork-sub-offset",
+  "producer-id",
+  "producer-epoch",
+  "producer-seq",
+  "jindou-from",
+  "jindou-fork-sig",
+];
+
+const EXPOSED = [
+  "Stream-Next-Offset",
+  "Stream-Cursor",
+  "Stream-Up-To-Date",
+  "Stream-Closed",
+  "Stream-TTL",
+  "Stream-Expires-At",
+  "Stream-SSE-Data-Encoding",
+  "Producer-Epoch",
+  "Producer-Seq",
+  "Producer-Expected-Seq",
+  "Producer-Received-Seq",
+  "ETag",
+  "Location",
+  "Retry-After",
+];
+
+/** Headers of every reply, also of errors. Pages of any origin may read the reply. */
+export const STREAM_REPLY_HEADERS: Readonly<Record<string, string>> = Object.freeze({
+  "x-content-type-options": "nosniff",
+  "cross-origin-resource-policy": "cross-origin",
+  "access-control-allow-origin": "*",
+  "access-control-expose-headers": EXPOSED.join(", "),
+  vary: "Authorization, Origin",
+});
+
+type Headers = Readonly<Record<string, string>>;
+
+/** Returns a reply that must not be cached. */
+export function streamReply(status: number, headers: Headers): HttpReply {
+  return { status, headers: { "cache-control": "no-store", ...headers }, body: "" };
+}
+
+/** Returns an error with the headers of the protocol that belong to it. */
+export function refusal(edge: EdgeCode, headers: Headers = {}, message?: string): HttpReply {
+  return edgeReply(edge, headers, message);
+}
+
+export function badHeader(name: string, problem: string): HttpReply {
+  return errorReply("bad_request", {
+    message: `The header ${name} ${problem}`,
+    details: [{ path: name, message: problem }],
+  });
+}
+
+export function offsetHeaders(tail: LogOffset, isClosed: boolean): Headers {
+  const next = { [NEXT_OFFSET]: formatOffset(tail) };
+  return isClosed ? { ...next, [CLOSED]: "true" } : next;
+}

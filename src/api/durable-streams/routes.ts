@@ -1,0 +1,225 @@
+// The rows of the route table that serve the protocol Durable Streams, and the calls that sign URLs
+// of streams.
+
+import { type Static, Type } from "typebox";
+import type { LogCursors } from "../../broker/log-cursors.ts";
+import type { Logs } from "../../broker/logs.ts";
+import { MAX_EXPIRY_S, OVERLAP_MS, type SignedUrls } from "../../broker/signed-urls.ts";
+import type { HttpRequest } from "../../transport/types.ts";
+import { OPTIONAL_ID_PATTERN } from "../fields.ts";
+import type { PageRule } from "../guard.ts";
+import { jsonReply } from "../reply.ts";
+import * as replies from "../reply-schemas.ts";
+import { type ApiRoute, plainRoute, postRoute, type RouteReply } from "../route.ts";
+import { VIEWER_HEADERS } from "../stream-request.ts";
+import { createAdmission, type StreamUse } from "./admission.ts";
+import { encodeStreamPath, parseStreamPath, STREAMS_PATH, STREAMS_PREFIX } from "./path.ts";
+import { createReadCalls } from "./read.ts";
+import { STREAM_REPLY_HEADERS, STREAM_REQUEST_HEADERS } from "./replies.ts";
+import { StreamFeeds } from "./stream-feeds.ts";
+import { createWriteCalls } from "./write.ts";
+
+export interface DurableStreamPorts {
+  readonly logs: Logs;
+  readonly logCursors: Pick<LogCursors, "open">;
+  readonly signedUrls: SignedUrls;
+  /** Decides which pages may call without a credential, in protected mode. */
+  readonly admitsPage: PageRule;
+  readonly longPollMs: number;
+  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
+  readonly keepAliveMs?: number;
+}
+
+const readQuery = Type.Object({
+  path: Type.String({
+    description: "1 to 8 segments. `channel` and `__ds` are reserved as the first one",
+  }),
+  offset: Type.Optional(
+    Type.String({
+      description:
+        "Offset from which to read: the value of Stream-Next-Offset in an earlier reply, `-1` for the beginning, which is the default, or `now` for the end. Required with `live`",
+    }),
+  ),
+  live: Type.Optional(
+    Type.Enum(["long-poll", "sse"], {
+      type: "string",
+      description:
+        "Waits for data after the offset: `long-poll` for one reply, `sse` for a reply of server-sent events",
+    }),
+  ),
+  cursor: Type.Optional(
+    Type.String({ description: "Value of Stream-Cursor in the last reply of a live read" }),
+  ),
+  sig: Type.Optional(
+    Type.String({ description: "Signature of a URL that POST /v1/sign has returned" }),
+  ),
+});
+const { path: pathParameter, sig } = readQuery.properties;
+const writeQuery = Type.Object({ path: pathParameter, sig });
+
+export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly ApiRoute[] {
+  const { logs, logCursors: cursors, signedUrls, admitsPage, longPollMs, keepAliveMs } = ports;
+  const admission = createAdmission({ signedUrls, admitsPage });
+  const feeds = new StreamFeeds(cursors, admission, keepAliveMs);
+  const write = createWriteCalls({ logs, admission });
+  const { read } = createReadCalls({
+    ...{ logs, cursors, admission, feeds, longPollMs },
+    clock: Date.now,
+  });
+  const shared = {
+    path: STREAMS_PATH,
+    tag: "streams",
+    headers: [...STREAM_REQUEST_HEADERS, ...VIEWER_HEADERS],
+    replyHeaders: STREAM_REPLY_HEADERS,
+    body: undefined,
+  } as const;
+  const admitting = (use: StreamUse): Pick<ApiRoute, "access" | "admit" | "alsoAccepts"> => ({
+    access: [use === "read" ? "streams:read" : "streams:write"],
+    alsoAccepts: use === "delete" ? [] : ["signedUrl"],
+    admit: (request, guard) => admission.admit(request, guard, use),
+  });
+  const running = (handle: (request: HttpRequest) => Promise<RouteReply>) => ({ run: handle });
+  return [
+    {
+      ...{ ...shared, ...admitting("read"), ...running(read) },
+      method: "GET",
+      operation: "readDurableStream",
+      summary: "Reads a stream of the protocol Durable Streams from an offset, once or live",
+      query: readQuery,
+      success: {
+        description: "Data after the offset, with the content type of the stream",
+        body: undefined,
+        contentType: "application/octet-stream",
+        eventStream: "Events data and control, until the end of the stream or for about a minute",
+        nothing: "live=long-poll: there was no data in time, or the stream is closed",
+      },
+      replies: { 304: "The data has the tag in If-None-Match" },
+      errors: ["bad_id", "stream_unknown"],
+      edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
+    },
+    {
+      ...{ ...shared, ...admitting("write"), ...running(write.create) },
+      method: "PUT",
+      operation: "createDurableStream",
+      summary: "Creates a stream, or a fork of another stream",
+      query: writeQuery,
+      success: {
+        ...{ description: "The stream exists with this configuration", body: undefined },
+        isEmpty: true,
+      },
+      replies: { 201: "The stream was created" },
+      errors: ["bad_id", "stream_unknown", "disk_full"],
+      edgeErrors: ["stream_exists", "stream_type", "log_full", "not_found"],
+    },
+    {
+      ...{ ...shared, ...admitting("write"), ...running(write.append) },
+      method: "POST",
+      operation: "appendToDurableStream",
+      summary: "Appends data to a stream, closes it, or both",
+      query: writeQuery,
+      success: {
+        description: "The data of a producer was appended",
+        body: undefined,
+        isEmpty: true,
+        nothing: "The data was appended, or the stream was closed, or both happened before",
+      },
+      errors: ["bad_id", "stream_unknown", "disk_full"],
+      edgeErrors: [
+        ...(["stream_deleted", "stream_ended", "stream_type", "stream_seq_conflict"] as const),
+        ...(["producer_gap", "producer_fenced", "log_full", "not_found"] as const),
+      ],
+    },
+    {
+      ...{ ...shared, ...admitting("delete"), ...running(write.remove) },
+      method: "DELETE",
+      operation: "deleteDurableStream",
+      summary: "Deletes a stream. Forks of it keep its data",
+      query: writeQuery,
+      success: {
+        ...{ status: 204, description: "The stream was deleted", body: undefined },
+        isEmpty: true,
+      },
+      errors: ["bad_id", "stream_unknown", "disk_full"],
+      edgeErrors: ["stream_deleted", "not_found"],
+    },
+  ];
+}
+
+const DAY_S = OVERLAP_MS / 1000;
+
+const signBody = Type.Object(
+  {
+    path: Type.String({
+      maxLength: 8192,
+      pattern: `^${STREAMS_PREFIX}`,
+      description: "Path of one stream, as in its URL",
+    }),
+    access: Type.Enum(["read", "write"], {
+      type: "string",
+      description: "read allows GET and HEAD. write also allows PUT and POST. No URL allows DELETE",
+    }),
+    expires_in: Type.Integer({
+      minimum: 1,
+      maximum: MAX_EXPIRY_S,
+      description: "Seconds after which the URL is no longer valid",
+    }),
+    from_uid: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_ID_PATTERN,
+        description: "User in whose name the bearer of the URL writes to a channel",
+      }),
+    ),
+  },
+  {
+    title: "SignedUrlRequest",
+    description: "The stream of the URL, and what its bearer may do",
+    examples: [{ path: "/v1/stream/answers/42", access: "read", expires_in: 3600 }],
+  },
+);
+
+/** Creates the rows that sign URLs. Only the control plane has them. */
+export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): readonly ApiRoute[] {
+  async function sign(
+    { path, access, expires_in: expiresInS, from_uid: fromUid = "" }: Static<typeof signBody>,
+    { scheme, headers }: HttpRequest,
+  ) {
+    const parsed = parseStreamPath(path);
+    if ("refusal" in parsed) return parsed.refusal;
+    const expiresAtS = Math.floor(clock() / 1000) + expiresInS;
+    const { target } = parsed;
+    const signature = await signedUrls.sign(target.path, { access, fromUid, expiresAtS });
+    const base = `${scheme}://${headers.host ?? ""}`;
+    const url = `${base}${encodeStreamPath(target)}?sig=${signature}`;
+    return jsonReply(JSON.stringify({ url, expires_at: expiresAtS }));
+  }
+
+  return [
+    postRoute({
+      path: "/v1/sign",
+      operation: "signStreamUrl",
+      access: ["streams:write"],
+      tag: "streams",
+      summary: "Signs the URL of a stream, so that its bearer needs no other credential",
+      body: signBody,
+      success: { description: "The signed URL", body: replies.signedUrlBody },
+      errors: ["bad_id"],
+      edgeErrors: ["not_found"],
+      handle: sign,
+    }),
+    plainRoute({
+      method: "POST",
+      path: "/v1/sign/rotate",
+      operation: "rotateSigningKey",
+      access: ["streams:write"],
+      tag: "streams",
+      summary: `Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most ${DAY_S} seconds`,
+      success: { description: "The new key signs", body: replies.rotatedBody },
+      errors: ["unavailable"],
+      async handle() {
+        const { createdAtMs } = await signedUrls.rotate();
+        const earlierUntil = Math.floor((createdAtMs + OVERLAP_MS) / 1000);
+        return jsonReply(JSON.stringify({ status: "ok", earlier_valid_until: earlierUntil }));
+      },
+    }),
+  ];
+}

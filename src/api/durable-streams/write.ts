@@ -1,0 +1,335 @@
+// The calls that create, append to, close and delete streams [PROTOCOL.md 5.1 to 5.4].
+
+import { isJsonLog, type LogOffset, parseOffset } from "../../broker/log-frame.ts";
+import type {
+  LogAppend,
+  LogAppendResult,
+  LogCreation,
+  LogDraft,
+  LogOrigin,
+  LogProducer,
+} from "../../broker/log-ports.ts";
+import type { Logs } from "../../broker/logs.ts";
+import type { HttpReply, HttpRequest } from "../../transport/types.ts";
+import { errorReply } from "../errors.ts";
+import type { Admission } from "./admission.ts";
+import { encodeStreamPath, parseStreamPath, type StreamTarget } from "./path.ts";
+import { recordsOf } from "./records.ts";
+import { badHeader, CLOSED, offsetHeaders, refusal, streamReply } from "./replies.ts";
+
+interface WritePorts {
+  readonly logs: Logs;
+  readonly admission: Pick<Admission, "targetOf" | "mayReadSource">;
+}
+
+type Parsed<T> = { readonly value: T } | { readonly refusal: HttpReply };
+
+const DEFAULT_TYPE = "application/octet-stream";
+/** Matches a value of a header that a reply can repeat. */
+const PRINTABLE = /^[\x20-\x7e]{1,256}$/;
+const MAX_NAME_LENGTH = 256;
+const MAX_PRODUCER_LENGTH = 128;
+const TTL = /^(0|[1-9]\d{0,9})$/;
+const INTEGER = /^\d{1,16}$/;
+const SUB_OFFSET = /^(0|[1-9]\d*)$/;
+/** Matches the date and time of RFC 3339 5.6. */
+const TIME = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
+
+export function createWriteCalls({ logs, admission }: WritePorts) {
+  async function create(request: HttpRequest): Promise<HttpReply> {
+    const { scheme } = request;
+    const target = admission.targetOf(request);
+    const draft = await readDraft(request);
+    if ("refusal" in draft) return draft.refusal;
+    const { host = "" } = request.headers;
+    const location = `${scheme}://${host}${encodeStreamPath(target)}`;
+    return creationReply(await logs.createLog(target.name, draft.value), location);
+  }
+
+  async function readDraft(request: HttpRequest): Promise<Parsed<LogDraft>> {
+    const { headers } = request;
+    const origin = await readOrigin(request);
+    if (origin !== undefined && "refusal" in origin) return origin;
+    const expiry = readExpiry(headers);
+    if ("refusal" in expiry) return expiry;
+    const source = origin?.value;
+    const contentType =
+      headers["content-type"] ?? (source === undefined ? DEFAULT_TYPE : undefined);
+    if (contentType !== undefined && !PRINTABLE.test(contentType)) return badType();
+    const recordType = contentType ?? (await typeOfSource(request, source));
+    const records = recordsOf(request.body, recordType);
+    if (records === undefined) return notJson();
+    return {
+      value: {
+        ...{ contentType, records, origin: source, ...expiry.value },
+        closed: isTrue(headers[CLOSED]) ? "closed" : undefined,
+      },
+    };
+  }
+
+  /** Returns the type of the records in the body of a fork, which is only needed if there are any. */
+  async function typeOfSource(
+    { body }: HttpRequest,
+    origin: LogOrigin | undefined,
+  ): Promise<string> {
+    if (body.length === 0 || origin === undefined) return DEFAULT_TYPE;
+    const head = await logs.logHead(origin.source);
+    return typeof head === "string" ? DEFAULT_TYPE : head.contentType;
+  }
+
+  async function readOrigin(request: HttpRequest): Promise<Parsed<LogOrigin> | undefined> {
+    const { headers } = request;
+    const from = headers["stream-forked-from"];
+    const offsetText = headers["stream-fork-offset"];
+    const subOffsetText = headers["stream-fork-sub-offset"];
+    if (from === undefined) {
+      if (offsetText === undefined && subOffsetText === undefined) return undefined;
+      return { refusal: badHeader("Stream-Fork-Offset", "needs the header Stream-Forked-From") };
+    }
+    const place = readForkPlace(offsetText, subOffsetText);
+    if ("refusal" in place) return place;
+    const parsed = parseStreamPath(from);
+    if ("refusal" in parsed) return parsed;
+    if (!(await admission.mayReadSource(request, parsed.target)))
+      return { refusal: errorReply("stream_unknown") };
+    return { value: { source: parsed.target.name, ...place.value } };
+  }
+
+  async function append(request: HttpRequest): Promise<HttpReply> {
+    const target = admission.targetOf(request);
+    const draft = await readAppend(request, target);
+    if ("refusal" in draft) return draft.refusal;
+    return appendReply(await logs.append(target.name, draft.value), draft.value);
+  }
+
+  async function readAppend(
+    { headers, body }: HttpRequest,
+    target: StreamTarget,
+  ): Promise<Parsed<LogAppend>> {
+    const closes = isTrue(headers[CLOSED]);
+    const contentType = headers["content-type"];
+    if (body.length === 0 && !closes)
+      return {
+        refusal: errorReply("bad_request", {
+          message: "The body must not be empty, unless the request has Stream-Closed: true",
+        }),
+      };
+    if (body.length > 0 && contentType === undefined)
+      return { refusal: badHeader("Content-Type", "is required with a body") };
+    const producer = readProducer(headers);
+    if ("refusal" in producer) return producer;
+    const order = headers["stream-seq"];
+    if (order !== undefined && order.length > MAX_NAME_LENGTH)
+      return {
+        refusal: badHeader("Stream-Seq", `must have at most ${MAX_NAME_LENGTH} characters`),
+      };
+    const records = recordsOf(body, contentType ?? DEFAULT_TYPE);
+    if (records === undefined || (records.length === 0 && body.length > 0))
+      return (await otherRefusal(target, contentType)) ?? notJson();
+    return {
+      value: {
+        ...{ records, order, producer: producer.value },
+        contentType: records.length === 0 ? undefined : contentType,
+        close: closes ? "closed" : undefined,
+      },
+    };
+  }
+
+  /** Returns the refusal that takes precedence over that of a body that is not valid. */
+  async function otherRefusal(
+    { name }: StreamTarget,
+    contentType: string | undefined,
+  ): Promise<{ readonly refusal: HttpReply } | undefined> {
+    const head = await logs.logHead(name);
+    if (head === "missing") return { refusal: errorReply("stream_unknown") };
+    if (head === "deleted") return { refusal: refusal("stream_deleted") };
+    if (head.closed !== undefined) return { refusal: endedReply(head.tail) };
+    if (contentType !== undefined && !isJsonLog(head.contentType))
+      return { refusal: refusal("stream_type") };
+    return undefined;
+  }
+
+  async function remove(request: HttpRequest): Promise<HttpReply> {
+    const { name } = admission.targetOf(request);
+    switch (await logs.deleteLog(name)) {
+      case "done":
+        return streamReply(204, {});
+      case "missing":
+        return errorReply("stream_unknown");
+      case "deleted":
+        return refusal("stream_deleted");
+    }
+  }
+
+  return { create, append, remove };
+}
+
+function creationReply(creation: LogCreation, location: string): HttpReply {
+  switch (creation.verdict) {
+    case "created":
+    case "exists": {
+      const { tail, contentType, closed } = creation.head;
+      return streamReply(creation.verdict === "created" ? 201 : 200, {
+        ...offsetHeaders(tail, closed !== undefined),
+        "content-type": contentType,
+        location,
+      });
+    }
+    case "conflict":
+      return refusal("stream_exists");
+    case "deleted":
+      return refusal(
+        "stream_exists",
+        {},
+        "A deleted stream has this path. Forks of it still exist",
+      );
+    case "source_missing":
+      return errorReply("stream_unknown", { message: "The source of the fork does not exist" });
+    case "source_deleted":
+      return refusal("stream_exists", {}, "The source of the fork was deleted or has expired");
+    case "source_type":
+      return refusal("stream_type", {}, "The Content-Type is not that of the fork's source");
+    case "bad_offset":
+      return badHeader("Stream-Fork-Offset", "is not an offset of the source");
+    case "bad_sub_offset":
+      return badHeader("Stream-Fork-Sub-Offset", "is beyond the append that follows the offset");
+    case "full":
+      return fullReply(creation.limit);
+  }
+}
+
+function appendReply(result: LogAppendResult, append: LogAppend): HttpReply {
+  switch (result.verdict) {
+    case "appended":
+    case "repeated": {
+      const { producer, tail, closed } = result;
+      const isNew = result.verdict === "appended" && append.records.length > 0;
+      return streamReply(producer !== undefined && isNew ? 200 : 204, {
+        ...offsetHeaders(tail, closed !== undefined),
+        ...(producer && {
+          "producer-epoch": String(producer.epoch),
+          "producer-seq": String(producer.number),
+        }),
+      });
+    }
+    case "missing":
+      return errorReply("stream_unknown");
+    case "deleted":
+      return refusal("stream_deleted");
+    case "closed":
+      return endedReply(result.tail);
+    case "other_type":
+      return refusal("stream_type");
+    case "stale_epoch":
+      return refusal("producer_fenced", { "producer-epoch": String(result.epoch) });
+    case "bad_start":
+      return badHeader("Producer-Seq", "must be 0 in the first request of an epoch");
+    case "gap":
+      return gapReply(result.expected, append.producer?.number ?? 0);
+    case "out_of_order":
+      return refusal("stream_seq_conflict");
+    case "full":
+      return fullReply(result.limit);
+  }
+}
+
+function endedReply(tail: LogOffset): HttpReply {
+  return refusal("stream_ended", offsetHeaders(tail, true));
+}
+
+function gapReply(expected: number, received: number): HttpReply {
+  return refusal(
+    "producer_gap",
+    { "producer-expected-seq": String(expected), "producer-received-seq": String(received) },
+    `The next Producer-Seq is ${expected}, but the request has ${received}. Requests of the producer were lost on the way, or Redis has lost acknowledged writes (see appendfsync)`,
+  );
+}
+
+function fullReply(limit: "bytes" | "records" | "producers"): HttpReply {
+  const what = {
+    bytes: "The stream would exceed logs.maxBytes",
+    records: "The stream would exceed logs.maxRecords",
+    producers: "logs.maxProducers producers write to the stream",
+  };
+  return refusal("log_full", {}, what[limit]);
+}
+
+function readExpiry(
+  headers: HttpRequest["headers"],
+): Parsed<Pick<LogDraft, "ttlS" | "expiresAtMs">> {
+  const ttl = headers["stream-ttl"];
+  const expiresAt = headers["stream-expires-at"];
+  if (ttl !== undefined && expiresAt !== undefined)
+    return { refusal: badHeader("Stream-TTL", "must not be sent with Stream-Expires-At") };
+  if (ttl !== undefined && !TTL.test(ttl))
+    return {
+      refusal: badHeader("Stream-TTL", "must be a number of seconds without leading zeros"),
+    };
+  const expiresAtMs =
+    expiresAt !== undefined && TIME.test(expiresAt) ? Date.parse(expiresAt) : undefined;
+  if (expiresAt !== undefined && !Number.isFinite(expiresAtMs))
+    return { refusal: badHeader("Stream-Expires-At", "must be a date and time of RFC 3339") };
+  return { value: { ttlS: ttl === undefined ? undefined : Number(ttl), expiresAtMs } };
+}
+
+function readForkPlace(
+  offsetText: string | undefined,
+  subOffsetText: string | undefined,
+): Parsed<Pick<LogOrigin, "offset" | "subOffset">> {
+  const offset = offsetText === undefined ? undefined : parseOffset(offsetText);
+  if (offsetText !== undefined && offset === undefined)
+    return { refusal: badHeader("Stream-Fork-Offset", "is not an offset") };
+  if (subOffsetText !== undefined && !SUB_OFFSET.test(subOffsetText))
+    return {
+      refusal: badHeader("Stream-Fork-Sub-Offset", "must be a number without leading zeros"),
+    };
+  const subOffset = Math.min(Number(subOffsetText ?? 0), Number.MAX_SAFE_INTEGER);
+  if (subOffset > 0 && offset === undefined)
+    return { refusal: badHeader("Stream-Fork-Sub-Offset", "needs the header Stream-Fork-Offset") };
+  return { value: { offset, subOffset } };
+}
+
+function readProducer(headers: HttpRequest["headers"]): Parsed<LogProducer | undefined> {
+  const id = headers["producer-id"];
+  const epoch = headers["producer-epoch"];
+  const number = headers["producer-seq"];
+  if (id === undefined && epoch === undefined && number === undefined) return { value: undefined };
+  if (id === undefined || epoch === undefined || number === undefined)
+    return {
+      refusal: badHeader("Producer-Id", "must be sent with Producer-Epoch and Producer-Seq"),
+    };
+  if (id.length > MAX_PRODUCER_LENGTH)
+    return {
+      refusal: badHeader("Producer-Id", `must have at most ${MAX_PRODUCER_LENGTH} characters`),
+    };
+  if (!isInteger(epoch)) return { refusal: badHeader("Producer-Epoch", NOT_INTEGER) };
+  if (!isInteger(number)) return { refusal: badHeader("Producer-Seq", NOT_INTEGER) };
+  return { value: { id, epoch: Number(epoch), number: Number(number) } };
+}
+
+const NOT_INTEGER = `must be an integer from 0 to ${Number.MAX_SAFE_INTEGER}`;
+
+function isInteger(text: string): boolean {
+  return INTEGER.test(text) && Number(text) <= Number.MAX_SAFE_INTEGER;
+}
+
+function isTrue(value: string | undefined): boolean {
+  return value?.toLowerCase() === "true";
+}
+
+function badType(): { readonly refusal: HttpReply } {
+  return {
+    refusal: badHeader(
+      "Content-Type",
+      `must have at most ${MAX_NAME_LENGTH} printable ASCII characters`,
+    ),
+  };
+}
+
+function notJson(): { readonly refusal: HttpReply } {
+  return {
+    refusal: errorReply("bad_request", {
+      message: "The body must be a JSON value, or an array with at least one",
+    }),
+  };
+}

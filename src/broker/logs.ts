@@ -1,0 +1,124 @@
+// Uses of logs that need no rights of their own. The caller has checked the rights.
+
+import { deferred } from "../lib/deferred.ts";
+import { BrokerError, isTransient } from "./errors.ts";
+import type { LogCursors } from "./log-cursors.ts";
+import { isSameOffset, type LogName } from "./log-frame.ts";
+import type { LogAppend, LogAppendResult, LogRange, LogRead, LogStore } from "./log-ports.ts";
+
+export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLog"> {
+  /**
+   * Returns the frames from the offset to the tail, or about `maxBytes` of them. A store may return
+   * fewer from one read, for example up to the first frame of a fork.
+   */
+  read(name: LogName, range: LogRange): Promise<LogRead>;
+  /**
+   * Like `appendLog` of the store, but an append whose producer's earlier numbers are missing waits
+   * for them, at most `GAP_WAIT_MS`. Requests of a producer can overtake each other.
+   */
+  append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
+}
+
+interface LogPorts {
+  readonly store: LogStore;
+  readonly cursors: Pick<LogCursors, "open">;
+  /** Called for each append that is refused because of a gap. */
+  readonly onGap: () => void;
+}
+
+const GAP_WAIT_MS = 500;
+/** Maximum bytes of the records that wait for earlier ones of their producers. */
+const MAX_WAITING_BYTES = 16 * 1024 * 1024;
+/** Bytes for which an append without records counts. */
+const APPEND_OVERHEAD_BYTES = 1024;
+
+export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
+  let waitingBytes = 0;
+
+  /** Appends again whenever the log has grown, until there is no gap or the time is over. */
+  async function appendAfterGap(
+    name: LogName,
+    append: LogAppend,
+    gap: LogAppendResult,
+  ): Promise<LogAppendResult> {
+    let growth = deferred();
+    let isLate = false;
+    const cursor = await cursors.open(
+      { name, from: undefined },
+      {
+        push() {
+          growth.resolve();
+          return true;
+        },
+        ended: () => growth.resolve(),
+      },
+    );
+    const timer = setTimeout(() => {
+      isLate = true;
+      growth.resolve();
+    }, GAP_WAIT_MS);
+    try {
+      let result = gap;
+      while (result.verdict === "gap" && !isLate) {
+        await growth.promise;
+        growth = deferred();
+        result = await store.appendLog(name, append);
+      }
+      return result;
+    } finally {
+      clearTimeout(timer);
+      cursor.stop();
+    }
+  }
+
+  async function waitForGap(
+    name: LogName,
+    append: LogAppend,
+    gap: LogAppendResult,
+  ): Promise<LogAppendResult> {
+    const bytes = APPEND_OVERHEAD_BYTES + sizeOf(append.records);
+    if (waitingBytes + bytes > MAX_WAITING_BYTES) return gap;
+    waitingBytes += bytes;
+    try {
+      return await appendAfterGap(name, append, gap);
+    } catch (error) {
+      if (error instanceof BrokerError && isTransient(error)) return gap;
+      throw error;
+    } finally {
+      waitingBytes -= bytes;
+    }
+  }
+
+  return {
+    createLog: (name, draft) => store.createLog(name, draft),
+    logHead: (name) => store.logHead(name),
+    deleteLog: (name) => store.deleteLog(name),
+
+    async read(name, range) {
+      const first = await store.readLog(name, range);
+      if (first.verdict !== "read") return first;
+      let { head, next, pieces } = first;
+      let remainingBytes = range.maxBytes - sizeOf(pieces);
+      while (!isSameOffset(next, head.tail) && remainingBytes > 0) {
+        const more = await store.readLog(name, { from: next, maxBytes: remainingBytes });
+        if (more.verdict !== "read" || more.pieces.length === 0) break;
+        ({ head, next } = more);
+        pieces = [...pieces, ...more.pieces];
+        remainingBytes -= sizeOf(more.pieces);
+      }
+      return { ...first, head, next, pieces };
+    },
+
+    async append(name, append) {
+      const first = await store.appendLog(name, append);
+      if (first.verdict !== "gap") return first;
+      const result = await waitForGap(name, append, first);
+      if (result.verdict === "gap") onGap();
+      return result;
+    },
+  };
+}
+
+function sizeOf(pieces: readonly Uint8Array[]): number {
+  return pieces.reduce((sum, { length }) => sum + length, 0);
+}

@@ -1,0 +1,142 @@
+// Signs URLs of streams and verifies their signatures. A signature allows reading or writing one
+// path until a time. Keeps a copy of the signing keys, which all nodes share through the store.
+
+import { createHmac, randomBytes } from "node:crypto";
+import { CoalescedTask } from "../lib/coalesced-task.ts";
+import { BrokerError } from "./errors.ts";
+import type { Clock, SigningKey, SigningKeyStore } from "./ports.ts";
+import { hashesEqual } from "./tokens.ts";
+
+/** `write` includes `read`. */
+type SignedAccess = "read" | "write";
+
+interface SignedGrant {
+  readonly access: SignedAccess;
+  /** User in whose name the bearer writes to a channel, "" for none. */
+  readonly fromUid: string;
+  /** Unix seconds. */
+  readonly expiresAtS: number;
+}
+
+export interface SignedUrls {
+  /** Returns the value of the parameter `sig` for this path, which must be percent-decoded. */
+  sign(path: string, grant: SignedGrant): Promise<string>;
+  /** Throws `unauthorized` if the signature is not one of this path or has expired. */
+  verify(path: string, signature: string): Promise<SignedGrant>;
+  /**
+   * Creates a new key. URLs that were signed earlier stay valid for at most `OVERLAP_MS`. Throws
+   * `rate_limited` after `MAX_KEYS` rotations within that time.
+   */
+  rotate(): Promise<SigningKey>;
+}
+
+interface SignedUrlPorts {
+  readonly store: SigningKeyStore;
+  /** Wall clock in Unix milliseconds. */
+  readonly clock: Clock;
+}
+
+/** Time for which a key stays valid after the creation of the next one. */
+export const OVERLAP_MS = 86_400_000;
+export const MAX_EXPIRY_S = 604_800;
+const MAX_KEYS = 16;
+const SECRET_BYTES = 32;
+/** Age above which the copy of the keys is read again, because another node may have rotated them. */
+const MAX_AGE_MS = 60_000;
+const SIGNATURE = /^(\d{1,12})\.(read|write)\.([\w-]{0,700})\.([\w-]{43})$/;
+
+export function createSignedUrls({ store, clock }: SignedUrlPorts): SignedUrls {
+  let keys: readonly SigningKey[] = [];
+  let readAtMs = -Infinity;
+  const reading = new CoalescedTask(async () => {
+    const startMs = performance.now();
+    keys = await store.signingKeys();
+    readAtMs = startMs;
+  });
+
+  /** Returns the keys that are valid now, the newest last. */
+  function validKeys(): readonly SigningKey[] {
+    const nowMs = clock();
+    return keys.filter((_, at) => {
+      const next = keys[at + 1];
+      return next === undefined || nowMs < next.createdAtMs + OVERLAP_MS;
+    });
+  }
+
+  async function newestKey(): Promise<SigningKey> {
+    if (performance.now() - readAtMs > MAX_AGE_MS) await reading.run();
+    return keys.at(-1) ?? createKey(1);
+  }
+
+  async function createKey(number: number): Promise<SigningKey> {
+    const secret = randomBytes(SECRET_BYTES);
+    const key = await store.putSigningKeyOnce({ number, secret, createdAtMs: clock() });
+    await reading.run();
+    return key;
+  }
+
+  function isSignedBy(valid: readonly SigningKey[], text: string, mac: Uint8Array): boolean {
+    return valid.some(({ secret }) => hashesEqual(macOf(secret, text), mac));
+  }
+
+  return {
+    async sign(path, grant) {
+      const { secret } = await newestKey();
+      const { expiresAtS, access, fromUid } = grant;
+      const mac = Buffer.from(macOf(secret, signedText(path, grant))).toString("base64url");
+      const uid = Buffer.from(fromUid).toString("base64url");
+      return `${expiresAtS}.${access}.${uid}.${mac}`;
+    },
+
+    async verify(path, signature) {
+      const [grant, mac] = parse(signature) ?? [];
+      if (grant === undefined || mac === undefined)
+        throw refusal("The parameter sig is not a signature; request a new URL from POST /v1/sign");
+      if (clock() >= grant.expiresAtS * 1000)
+        throw refusal("The signed URL has expired; request a new one from POST /v1/sign");
+      const text = signedText(path, grant);
+      const isFresh = performance.now() - readAtMs <= MAX_AGE_MS;
+      if (isFresh && isSignedBy(validKeys(), text, mac)) return grant;
+      await reading.run(); // another node may have created the key after the last read
+      if (isSignedBy(validKeys(), text, mac)) return grant;
+      throw refusal("The parameter sig does not belong to this path, or its key was replaced");
+    },
+
+    async rotate() {
+      await reading.run();
+      const valid = validKeys();
+      if (valid.length >= MAX_KEYS)
+        throw new BrokerError("rate_limited", {
+          message: `The signing key was rotated ${MAX_KEYS} times within a day; wait until an old key ends`,
+        });
+      const key = await createKey((keys.at(-1)?.number ?? 0) + 1);
+      for (const { number } of keys)
+        if (number < key.number && !valid.some((other) => other.number === number))
+          await store.removeSigningKey(number);
+      return key;
+    },
+  };
+}
+
+function parse(signature: string): readonly [SignedGrant, Uint8Array] | undefined {
+  const [, expiresAt, access, uid = "", mac = ""] = SIGNATURE.exec(signature) ?? [];
+  if (access === undefined) return undefined;
+  const grant = {
+    access: access as SignedAccess, // as the pattern allows
+    fromUid: Buffer.from(uid, "base64url").toString(),
+    expiresAtS: Number(expiresAt),
+  };
+  return [grant, Buffer.from(mac, "base64url")];
+}
+
+function signedText(path: string, { expiresAtS, access, fromUid }: SignedGrant): string {
+  return `${expiresAtS}\n${access}\n${fromUid}\n${path}`;
+}
+
+function macOf(secret: Uint8Array, text: string): Uint8Array {
+  return createHmac("sha256", secret).update(text).digest();
+}
+
+function refusal(message: string): BrokerError {
+  return new BrokerError("unauthorized", { message });
+}
