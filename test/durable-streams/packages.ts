@@ -1,0 +1,24 @@
+// The packages that .ci/durable-streams installs, and programs that use them.
+
+import { execFileSync } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+const script = fileURLToPath(new URL("../../.ci/durable-streams", import.meta.url));
+
+/** Folder whose `node_modules` has the packages. */
+export const FOLDER = execFileSync(script, ["--print"], { encoding: "utf8" }).trim();
+
+/** Writes a module beside the packages, so that it can import them. Returns its path. */
+export async function writeModule(name: string, text: string): Promise<string> {
+  const path = join(FOLDER, name);
+  await writeFile(path, text);
+  return path;
+}
+
+/** Imports a package by the path of its module below `node_modules`. */
+// biome-ignore lint/suspicious/noExplicitAny: the types of the packages are not installed
+export async function importPackage(path: string): Promise<any> {
+  return import(pathToFileURL(join(FOLDER, "node_modules", path)).href);
+}

@@ -1,0 +1,198 @@
+// Tests of streams below /v1/stream/ that the public conformance suite leaves out.
+
+import t from "tap";
+import { type Broker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
+import { type Call, callAt, type Reply } from "./http-client.ts";
+
+const JSON_TYPE = { "content-type": "application/json" };
+const GAP_MS = 500;
+
+const broker = await startBroker(t, {
+  JINDOU_LOGS_MAX_BYTES: "1024",
+  JINDOU_LOGS_MAX_PRODUCERS: "2",
+  JINDOU_API_MAX_FOLLOWERS: "3",
+});
+
+const call = (path: string, options?: Call) => callAt(broker.apiPort, path, options);
+const put = (path: string, body = "", headers: Call["headers"] = JSON_TYPE) =>
+  call(path, { method: "PUT", body, headers });
+const post = (path: string, body: string, headers: Call["headers"] = {}) =>
+  call(path, { method: "POST", body, headers: { ...JSON_TYPE, ...headers } });
+const offsetOf = ({ headers }: Reply) => headers["stream-next-offset"] ?? "";
+
+const producer = (epoch: number, number: number, id = "p") => ({
+  ...{ "producer-id": id, "producer-epoch": String(epoch) },
+  "producer-seq": String(number),
+});
+
+/** Returns the value of a metric. */
+async function metric({ apiPort }: Broker, name: string): Promise<number> {
+  const { text } = await callAt(apiPort, "/metrics");
+  return Number(new RegExp(`^${name} (.*)$`, "m").exec(text)?.[1]);
+}
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
+t.test("the messages of a JSON stream keep the text that was appended", async (t) => {
+  const path = "/v1/stream/texts";
+  t.equal(
+    (await put(path, ' [ 1.0 , 1e2,{"b":1, "a":12345678901234567890 ,"b":2}, [[]] ] ')).status,
+    201,
+  );
+  t.equal((await post(path, ' "\\u00e9é" ')).status, 204);
+  const { text } = await call(path);
+  t.equal(text, '[1.0,1e2,{"b":1, "a":12345678901234567890 ,"b":2},[[]],"\\u00e9é"]');
+});
+
+t.test("a body that is not JSON is refused in JSON mode and changes nothing", async (t) => {
+  const path = "/v1/stream/invalid";
+  t.equal((await put(path, "[0]")).status, 201);
+  for (const body of ["{", "[1,]", "1 2", "nul", "[]", "\ufeff1", '"\\x"', "[1"])
+    t.match((await post(path, body)).json, { status: 400, code: "bad_request" }, body);
+  const notUtf8 = { method: "POST", body: Buffer.from([0x22, 0xff, 0x22]), headers: JSON_TYPE };
+  t.equal((await call(path, notUtf8)).status, 400);
+  t.equal((await call(path)).text, "[0]");
+});
+
+t.test("a path has 1 to 8 percent-decoded segments, each an id", async (t) => {
+  const segments = Array.from({ length: 8 }, (_, at) => `s${at}`).join("/");
+  t.equal((await put(`/v1/stream/${segments}`)).status, 201);
+  t.equal((await put("/v1/stream/%73%30/caf%C3%A9")).status, 201);
+  t.equal((await call("/v1/stream/s0/café".replace("é", "%c3%a9"))).status, 200);
+  for (const path of [
+    `${segments}/s8`,
+    "",
+    "a//b",
+    "a/",
+    "a%00",
+    "a%2Fb",
+    "a%40b",
+    "%ff",
+    "x".repeat(129),
+  ])
+    t.equal((await put(`/v1/stream/${path}`)).status, 400, path);
+  t.equal((await put("/v1/stream/__ds/subscriptions")).status, 404);
+  t.equal((await call("/v1/stream")).status, 404);
+});
+
+t.test("headers over their limits are refused", async (t) => {
+  const path = "/v1/stream/headers";
+  t.equal((await put(path)).status, 201);
+  t.equal((await post(path, "1", { "stream-seq": "9".repeat(256) })).status, 204);
+  for (const headers of [
+    { "stream-seq": "9".repeat(257) },
+    producer(0, 0, "x".repeat(129)),
+    { ...producer(0, 0), "producer-seq": "9007199254740992" },
+  ])
+    t.equal((await post(path, "1", headers)).status, 400);
+  const long = { "content-type": `text/plain; x=${"y".repeat(256)}` };
+  t.equal((await put("/v1/stream/long-type", "", long)).status, 400);
+});
+
+t.test("requests of a producer that overtake each other are all appended", async (t) => {
+  const path = "/v1/stream/overtaken";
+  t.equal((await put(path)).status, 201);
+  const late = [2, 1].map((number) => post(path, String(number), producer(0, number)));
+  await new Promise((resolve) => setTimeout(resolve, GAP_MS / 10));
+  t.equal((await post(path, "0", producer(0, 0))).status, 200);
+  t.same(
+    (await Promise.all(late)).map(({ status }) => status),
+    [200, 200],
+  );
+  t.equal((await call(path)).text, "[0,1,2]");
+});
+
+t.test(
+  "a gap in a producer's numbers is refused after half a second, with both numbers",
+  async (t) => {
+    const path = "/v1/stream/gap";
+    const name = "jindou_log_producer_gaps_total";
+    t.equal((await put(path)).status, 201);
+    t.equal((await post(path, "0", producer(0, 0))).status, 200);
+    const before = await metric(broker, name);
+    const startMs = performance.now();
+    const reply = await post(path, "5", producer(0, 5));
+    t.ok(performance.now() - startMs >= GAP_MS - 5, "not earlier");
+    t.equal(reply.status, 409);
+    t.match(reply.headers, { "producer-expected-seq": "1", "producer-received-seq": "5" });
+    t.match(reply.json.error, /Producer-Seq is 1, but the request has 5.*appendfsync/);
+    t.equal(await metric(broker, name), before + 1);
+    t.equal((await call(path)).text, "[0]");
+  },
+);
+
+t.test("a stream that reaches a limit is answered 413 and stays readable", async (t) => {
+  const path = "/v1/stream/full";
+  t.equal((await put(path, "[1]")).status, 201);
+  t.match((await post(path, `"${"x".repeat(1024)}"`)).json, { status: 413, code: "log_full" });
+  for (const id of ["a", "b"]) t.equal((await post(path, "2", producer(0, 0, id))).status, 200);
+  t.match((await post(path, "2", producer(0, 0, "c"))).json, { status: 413, code: "log_full" });
+  t.equal((await call(path)).text, "[1,2,2]");
+});
+
+t.test("an offset of a stream that was created anew is answered 410", async (t) => {
+  const path = "/v1/stream/anew";
+  const offset = offsetOf(await put(path, "[1]"));
+  t.equal((await call(path, { method: "DELETE" })).status, 204);
+  t.equal((await put(path, "[2]")).status, 201);
+  for (const live of ["", "&live=long-poll"])
+    t.match((await call(`${path}?offset=${offset}${live}`)).json, {
+      ...{ status: 410, code: "offset_lost" },
+    });
+  const fork = { "stream-forked-from": path, "stream-fork-offset": offset };
+  t.equal((await put("/v1/stream/fork-of-anew", "", fork)).status, 400);
+  t.equal((await call(`${path}?offset=-1`)).text, "[2]");
+});
+
+t.test("a waiting reader is told when its stream is deleted", async (t) => {
+  const path = "/v1/stream/deleted";
+  t.equal((await put(path, "[1]")).status, 201);
+  const poll = call(`${path}?offset=now&live=long-poll`);
+  await until(async () => (await metric(broker, "jindou_log_readers")) === 1);
+  t.equal((await call(path, { method: "DELETE" })).status, 204);
+  t.match((await poll).json, { status: 410, code: "stream_deleted" });
+});
+
+t.test(
+  "a reader that leaves gives its place back, and readers over the limit get 503",
+  async (t) => {
+    const path = "/v1/stream/readers";
+    t.equal((await put(path)).status, 201);
+    const leave = new AbortController();
+    const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=-1&live=`;
+    const readers = ["long-poll", "long-poll", "sse"].map((live) =>
+      fetch(url + live, { signal: leave.signal }).catch(() => undefined),
+    );
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 3);
+    t.match((await call(`${path}?offset=-1&live=sse`)).json, { status: 503, code: "overloaded" });
+    leave.abort();
+    await Promise.all(readers);
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
+    t.pass("no reader is left");
+  },
+);
+
+t.test("reads of a range return equal bytes before and after a restart", async (t) => {
+  const folder = await tempFolder(t);
+  const path = "/v1/stream/restarted";
+  const first = await spawnBroker(t, {}, folder);
+  const request = (port: number, options?: Call) => callAt(port, path, options);
+  const created = await request(first.apiPort, { method: "PUT", body: "[1]", headers: JSON_TYPE });
+  const offset = offsetOf(created);
+  for (let at = 0; at < 20; at++) {
+    const append = { method: "POST", body: `[${at},"${"x".repeat(at)}"]`, headers: JSON_TYPE };
+    t.equal((await request(first.apiPort, append)).status, 204);
+  }
+  const read = (port: number, query: string) => callAt(port, `${path}?offset=${query}`);
+  const before = [await read(first.apiPort, "-1"), await read(first.apiPort, offset)];
+  await first.kill();
+  const second = await spawnBroker(t, {}, folder);
+  const after = [await read(second.apiPort, "-1"), await read(second.apiPort, offset)];
+  for (const [at, reply] of before.entries()) {
+    t.equal(after[at]?.text, reply.text);
+    t.equal(after[at]?.headers.etag, reply.headers.etag);
+    t.equal(after[at]?.headers["stream-next-offset"], reply.headers["stream-next-offset"]);
+  }
+});
