@@ -81,6 +81,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
     stopping: stopping.signal,
     survey: async (options) =>
       (await import("./compat/wukongim/import/survey.ts")).surveySource(options),
+    copy: async (options) => (await import("./compat/wukongim/import/copy.ts")).copySource(options),
   });
 }
 

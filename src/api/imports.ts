@@ -266,6 +266,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
       const range = await imports.range(key, Math.max(1, from), to);
       return stateReply({
         head_seq: range.headSeq,
+        head_timestamp: Math.floor(range.headTimestampMs / 1000),
         through_seq: range.throughSeq,
         count: range.count,
         checksum: range.checksum,
@@ -380,7 +381,7 @@ function toMessageLine(
   const text = line.stream_data === undefined ? undefined : decodeBase64(line.stream_data);
   if (line.stream_data !== undefined && text === undefined)
     return { code: "bad_payload", message: "stream_data must be standard base64 with padding" };
-  const payload = text === undefined ? decoded : withText(decoded, text);
+  const payload = text === undefined ? decoded : withStreamText(decoded, text);
   if (payload.length > maxPayloadBytes)
     return { code: "too_large", message: `The payload has more than ${maxPayloadBytes} bytes` };
   const { setting = 0, topic = "" } = line;
@@ -401,7 +402,7 @@ function toMessageLine(
 }
 
 /** Returns the payload of a stream's message with the text of the stream as its content. */
-function withText(payload: Uint8Array, text: Uint8Array): Uint8Array {
+export function withStreamText(payload: Uint8Array, text: Uint8Array): Uint8Array {
   const content = Buffer.from(text).toString();
   return Buffer.from(JSON.stringify({ type: 1, ...fieldsOf(payload), content }));
 }

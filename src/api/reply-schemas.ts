@@ -65,6 +65,7 @@ export const importBody = Type.Object(
       Type.Object(
         {
           head_seq: count("Sequence number of the newest message"),
+          head_timestamp: count("Time of the newest message in Unix seconds, 0 if it was removed"),
           through_seq: count(
             "Last number that was compared, at most 10000 messages after the first",
           ),

@@ -87,6 +87,8 @@ interface ImportedRange {
   /** Last seq that was compared. Lower than the requested one if the range was too large. */
   readonly throughSeq: number;
   readonly headSeq: number;
+  /** Time of the newest message in Unix milliseconds, 0 if it is no longer stored. */
+  readonly headTimestampMs: number;
   /** SHA-256 over the messages in hex (see `addToChecksum`). */
   readonly checksum: string;
 }
@@ -238,7 +240,11 @@ export class Imports {
       count += messages.length;
       next = more ? (messages.at(-1)?.messageSeq ?? lastSeq) + 1 : lastSeq + 1;
     }
-    return { count, throughSeq: next - 1, headSeq, checksum: hash.digest("hex") };
+    const newest = { fromSeq: Math.max(1, headSeq), toSeq: headSeq, limit: 1, reverse: true };
+    const { messages } = await store.readMessages(key, { ...newest, maxBytes: PAGE_BYTES });
+    const headTimestampMs = messages[0]?.timestampMs ?? 0;
+    const checksum = hash.digest("hex");
+    return { count, throughSeq: next - 1, headSeq, headTimestampMs, checksum };
   }
 
   /** Another call may have changed the phase meanwhile. */
@@ -433,7 +439,7 @@ type ComparedMessage = Pick<
  * Adds a message to a checksum: the seq, the time in Unix seconds, the sender, the clientMsgNo and
  * the number of payload bytes, each followed by a newline, and then the payload.
  */
-function addToChecksum(
+export function addToChecksum(
   hash: { update(data: string | Uint8Array): unknown },
   { messageSeq, timestampMs, fromUid, clientMsgNo, payload }: ComparedMessage,
 ): void {

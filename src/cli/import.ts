@@ -1,8 +1,9 @@
-// The command `jindou import`: reports what a server of another product has, and what cannot be moved
-// to Jindou. It calls no node.
+// The command `jindou import`: copies the data of a server of another product into a node of Jindou, or
+// reports what that server has and what cannot be moved.
 
-import { IMPORT_TOKEN_ENV } from "../config/sources.ts";
-import { CommandError, FAILED, usageError } from "./command-error.ts";
+import { readFileSync } from "node:fs";
+import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV } from "../config/sources.ts";
+import { CommandError, FAILED, INVALID, usageError } from "./command-error.ts";
 import { numberOf, type Output } from "./commands.ts";
 import { type Env, secretOf } from "./secret.ts";
 import type { Arguments } from "./usage.ts";
@@ -10,54 +11,139 @@ import type { Arguments } from "./usage.ts";
 const ROWS_PER_SECOND = 10_000;
 const MAX_ROWS_PER_SECOND = 1_000_000;
 
-/** Reads a server and reports what it has. Rejects with an error named SourceError. */
-export type SurveySource = (options: {
+interface SourceSettings {
   readonly url: URL;
   readonly token: string;
   readonly rowsPerSecond: number;
+}
+
+/** Reads a server and reports what it has. Rejects with an error named SourceError. */
+export type SurveySource = (
+  options: SourceSettings & { note(line: string): void },
+) => Promise<{ readonly lines: readonly string[]; readonly json: object }>;
+
+/** Copies a server into a node. Rejects with an error named SourceError. */
+export type CopySource = (options: {
+  readonly source: SourceSettings;
+  readonly target: { readonly url: URL; readonly token: string };
+  readonly isLast: boolean;
+  readonly acceptsDifferences: boolean;
+  readonly lines: readonly string[];
   note(line: string): void;
-}) => Promise<{ readonly lines: readonly string[]; readonly json: object }>;
+}) => Promise<{
+  readonly stored: number;
+  readonly unchanged: number;
+  readonly refused: Readonly<
+    Record<string, { readonly count: number; readonly examples: string[] }>
+  >;
+  readonly messages: number;
+  readonly differences: readonly string[];
+  readonly isClosed: boolean;
+}>;
 
 interface ImportPorts {
   readonly output: Output;
   readonly env: Env;
   readonly survey: SurveySource;
+  readonly copy: CopySource;
 }
 
 export async function importFrom(
   { words: [product], flags }: Arguments,
-  { output, env, survey }: ImportPorts,
+  { output, env, survey, copy }: ImportPorts,
 ): Promise<void> {
   if (product !== "wukongim")
     throw usageError("Name the product of the server: jindou import wukongim.");
-  if (!flags.has("dry-run"))
+  const isDryRun = flags.has("dry-run");
+  if (isDryRun === flags.has("to"))
     throw usageError(
-      "This version of Jindou imports nothing. Add --dry-run to see what the server has.",
+      isDryRun
+        ? "--dry-run stores nothing, so it does not take --to. Omit one of them."
+        : "Name the node with --to, for example --to=http://127.0.0.1:5001, or add --dry-run to see what the server has.",
     );
-  const options = {
-    url: sourceUrl(flags.get("from")),
+  const source = {
+    url: addressOf(flags.get("from"), "from", IMPORT_TOKEN_ENV),
     token: secretOf(env, IMPORT_TOKEN_ENV) ?? "",
     rowsPerSecond: numberOf(flags, "rate", { min: 1, max: MAX_ROWS_PER_SECOND }) ?? ROWS_PER_SECOND,
-    note: output.note,
   };
-  const report = await survey(options).catch((error: unknown) => {
-    if (error instanceof Error && error.name === "SourceError")
-      throw new CommandError(error.message, FAILED);
-    throw error;
-  });
-  if (output.isJson) return output.print(JSON.stringify(report.json));
-  for (const line of report.lines) output.print(line);
+  const { note } = output;
+  if (isDryRun) {
+    const report = await survey({ ...source, note }).catch(rethrow);
+    if (output.isJson) return output.print(JSON.stringify(report.json));
+    for (const line of report.lines) output.print(line);
+    return;
+  }
+  const isLast = flags.has("close");
+  const report = await copy({
+    source,
+    target: {
+      url: addressOf(flags.get("to"), "to", TARGET_TOKEN_ENV),
+      token: secretOf(env, TARGET_TOKEN_ENV) ?? "",
+    },
+    isLast,
+    acceptsDifferences: flags.has("accept-differences"),
+    lines: linesOf(flags.get("lines")),
+    note,
+  }).catch(rethrow);
+  const { differences, isClosed, ...counts } = report;
+  if (output.isJson)
+    output.print(JSON.stringify({ ...counts, differences, closed: isClosed ? 1 : 0 }));
+  else for (const line of reportLines(report)) output.print(line);
+  if (differences.length === 0 || isClosed) return;
+  throw new CommandError(
+    isLast
+      ? "Both sides differ, so the import was not closed. Repeat the command, or add --accept-differences."
+      : "Both sides differ. Repeat the command.",
+    FAILED,
+  );
 }
 
-function sourceUrl(text: string | undefined): URL {
+type Report = Awaited<ReturnType<CopySource>>;
+
+function reportLines(report: Report): readonly string[] {
+  const { stored, unchanged, messages, refused, differences, isClosed } = report;
+  const refusals = Object.entries(refused).flatMap(([code, { count, examples }]) => [
+    `  ${code}: ${count}`,
+    ...examples.map((example) => `    ${example}`),
+  ]);
+  return [
+    `Read ${messages} messages. Stored ${stored} lines; ${unchanged} were there already.`,
+    ...(refusals.length > 0 ? ["Not stored, by error code:", ...refusals] : []),
+    ...(differences.length > 0
+      ? ["Differences:", ...differences.map((difference) => `  ${difference}`)]
+      : ["What was read in this run is equal on both sides."]),
+    isClosed
+      ? "The import is closed. The node serves clients."
+      : "The import is open. Run the command with --close when the clients of the old server are stopped.",
+  ];
+}
+
+function rethrow(error: unknown): never {
+  if (error instanceof Error && error.name === "SourceError")
+    throw new CommandError(error.message, FAILED);
+  throw error;
+}
+
+function linesOf(file: string | undefined): readonly string[] {
+  if (file === undefined) return [];
+  try {
+    const lines = readFileSync(file, "utf8").split("\n");
+    return lines.filter((line) => line.trim() !== "");
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new CommandError(`The file ${file} in --lines cannot be read: ${reason}.`, INVALID);
+  }
+}
+
+function addressOf(text: string | undefined, flag: "from" | "to", secret: string): URL {
   const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol))
     throw usageError(
-      "Name the HTTP API of the server with --from, for example --from=http://127.0.0.1:5001.",
+      `Name the HTTP API of the server with --${flag}, for example --${flag}=http://127.0.0.1:5001.`,
     );
   if (url.username !== "" || url.password !== "")
     throw usageError(
-      `--from must not contain a user or a password, because other users of this machine can read command lines. Set ${IMPORT_TOKEN_ENV}.`,
+      `--${flag} must not contain a user or a password, because other users of this machine can read command lines. Set ${secret}.`,
     );
   return url;
 }

@@ -5,7 +5,7 @@ import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";
 import { Api, apiUrl } from "./api.ts";
 import { health, history, type Output, send, token } from "./commands.ts";
-import { importFrom, type SurveySource } from "./import.ts";
+import { type CopySource, importFrom, type SurveySource } from "./import.ts";
 import { helpOf, parseArguments } from "./usage.ts";
 import { watch } from "./watch.ts";
 
@@ -17,13 +17,14 @@ interface RunPorts {
   };
   readonly stopping: AbortSignal;
   readonly survey: SurveySource;
+  readonly copy: CopySource;
 }
 
 /** Throws a CommandError or a ConfigError. */
 export async function runClientCommand(
   command: ClientCommand,
   argv: readonly string[],
-  { env, write, stopping, survey }: RunPorts,
+  { env, write, stopping, survey, copy }: RunPorts,
 ): Promise<void> {
   const args = parseArguments(command, argv);
   const { flags } = args;
@@ -33,7 +34,7 @@ export async function runClientCommand(
     print: (line) => write.output(`${line}\n`),
     note: (line) => write.error(`${line}\n`),
   };
-  if (command === "import") return importFrom(args, { output, env, survey });
+  if (command === "import") return importFrom(args, { output, env, survey, copy });
   const config = loadConfig({ file: flags.get("config"), env });
   const api = new Api(apiUrl(flags.get("api"), config), config);
   try {

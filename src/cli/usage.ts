@@ -3,7 +3,7 @@
 
 import { parseArgs } from "node:util";
 import type { ClientCommand } from "../config/help.ts";
-import { IMPORT_TOKEN_ENV, USER_TOKEN_ENV } from "../config/sources.ts";
+import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV, USER_TOKEN_ENV } from "../config/sources.ts";
 import { nearest } from "../lib/nearest.ts";
 import { usageError } from "./command-error.ts";
 
@@ -99,16 +99,23 @@ desktop, as jindou token does.`,
     example: "jindou watch alice",
   },
   import: {
-    arguments: "wukongim --dry-run --from=<url>",
+    arguments: "wukongim --from=<url> (--dry-run | --to=<url>)",
     maxWords: 1,
     about:
-      "Reports what a WuKongIM 2.2 server has, and what cannot be moved to Jindou. Changes nothing on that\nserver. This version of Jindou imports nothing.",
+      "Copies users, channels, messages and read positions of a WuKongIM 2.2 server into an empty node of\nJindou, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
     flags: {
-      "dry-run": { text: "report only; required" },
+      "dry-run": { text: "report only" },
+      to: { value: "<url>", text: "the HTTP API of the node, by default on its port 5001" },
+      close: { text: "compare unread counts, and close the import if nothing differs" },
+      "accept-differences": { text: "close the import even if both sides differ" },
+      lines: {
+        value: "<file>",
+        text: "lines of POST /admin/import that are stored as well (NDJSON)",
+      },
       from: { value: "<url>", text: "the HTTP API of the server, by default on its port 5001" },
       rate: { value: "<number>", text: "maximum number of rows read per second (default: 10000)" },
     },
-    example: "jindou import wukongim --dry-run --from=http://10.0.0.5:5001",
+    example: "jindou import wukongim --from=http://10.0.0.5:5001 --to=http://127.0.0.1:5001",
   },
 };
 
@@ -128,9 +135,10 @@ that contains the secret.`;
 const NODE_EXITS = `Exit codes: 0 success, 1 rejected by the node or not ready, 2 invalid arguments or settings, 3 no
 answer from the node.`;
 const IMPORT_CREDENTIALS = `The managerToken of the server, if it has one, comes from the environment variable
-${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names.`;
+${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names. The credential of the node comes from
+${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
-  "Exit codes: 0 success, 1 the server cannot be read, 2 invalid arguments or settings.";
+  "Exit codes: 0 success, 1 a server cannot be called or both sides differ, 2 invalid arguments or\nsettings.";
 
 /** Names that people try for a flag with a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;

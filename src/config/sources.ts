@@ -51,12 +51,16 @@ const CONFIG_FILE_ENV = "JINDOU_CONFIG";
 export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
 /** Environment variable with the token of the server of `jindou import`. Not a configuration key. */
 export const IMPORT_TOKEN_ENV = "JINDOU_IMPORT_TOKEN";
+/** Environment variable with the credential for `--to` of `jindou import`. Not a configuration key. */
+export const TARGET_TOKEN_ENV = "JINDOU_TOKEN";
 const OTHER_ENV: ReadonlySet<string> = new Set([
   CONFIG_FILE_ENV,
   USER_TOKEN_ENV,
   `${USER_TOKEN_ENV}_FILE`,
   IMPORT_TOKEN_ENV,
   `${IMPORT_TOKEN_ENV}_FILE`,
+  TARGET_TOKEN_ENV,
+  `${TARGET_TOKEN_ENV}_FILE`,
 ]);
 
 /** Reads all sources. A later setting of a key overrides an earlier one. */

@@ -328,7 +328,9 @@ function useCases(state: StubState): UseCases {
         await record("importLines", nothing)(lines);
         return lines.map(() => "stored" as const);
       },
-      range: record("importRange", () => ({ count: 0, throughSeq: 0, headSeq: 0, checksum: "" })),
+      range: record("importRange", () => ({
+        ...{ count: 0, throughSeq: 0, headSeq: 0, headTimestampMs: 0, checksum: "" },
+      })),
       state: record("importState", () => ({ phase: "open", stored: { token: 1 } }) as const),
     },
     importLimits: { maxPayloadBytes: 65_536, retentionS: 0, maxChannelMessages: 0 },

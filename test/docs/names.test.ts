@@ -7,7 +7,7 @@ import t from "tap";
 import { EDGE_ERRORS } from "../../src/api/errors.ts";
 import { ERRORS } from "../../src/broker/errors.ts";
 import { CONFIG_KEYS } from "../../src/config/schema.ts";
-import { IMPORT_TOKEN_ENV, USER_TOKEN_ENV } from "../../src/config/sources.ts";
+import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV, USER_TOKEN_ENV } from "../../src/config/sources.ts";
 import { anchors, localLinks, namedRows, pages, ROOT, readPage, section } from "./pages.ts";
 
 t.test("every link to a file or heading of the project has a target", async (t) => {
@@ -28,7 +28,8 @@ t.test("every link to a file or heading of the project has a target", async (t) 
 
 t.test("every environment variable in the pages and the Dockerfile exists", async (t) => {
   const variables = new Set(["JINDOU_CONFIG"]);
-  for (const name of [USER_TOKEN_ENV, IMPORT_TOKEN_ENV]) variables.add(name).add(`${name}_FILE`);
+  for (const name of [USER_TOKEN_ENV, IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV])
+    variables.add(name).add(`${name}_FILE`);
   for (const name of ["JINDOU_FAULT_SECONDS", "JINDOU_TEST_QUIET", "JINDOU_TEST_VOLUME"])
     variables.add(name); // used by tests only
   for (const { env, secret } of CONFIG_KEYS) {

@@ -5,11 +5,14 @@
 import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { text as readAll } from "node:stream/consumers";
 import type { Test } from "tap";
+import { usersOf } from "../../../src/compat/wukongim/stored-id.ts";
+import { FakeMessages } from "./import-messages.ts";
 
 interface Exchange {
   readonly name: string;
-  readonly request: { readonly method: string; readonly path: string };
+  readonly request: { readonly method: string; readonly path: string; readonly body?: string };
   readonly response: { readonly status: number; readonly body: string };
 }
 
@@ -23,11 +26,16 @@ export const EXCHANGES: readonly Exchange[] = JSON.parse(
   readFileSync(new URL("goldens/import.json", import.meta.url), "utf8"),
 );
 
+const LOGGED_ROWS = rowsOf(/^channels that have messages \(node 1\): page \d/);
 const DEVICES = rowsOf(/^devices: page \d/);
 const USERS = rowsOf(/^users: page \d/);
 const CHANNELS = rowsOf(/^channels: page \d/);
-const LOGGED = rowsOf(/^channels that have messages \(node 1\): page \d/);
 const CONVERSATIONS = rowsOf(/^conversations: page \d/);
+const LISTED = LOGGED_ROWS.map(({ text }) => JSON.parse(text))
+  .filter(({ channel_id: id }) => !id.endsWith("____cmd"))
+  .map(({ channel_id: id, channel_type: type, last_message_seq: lastSeq }) => ({
+    ...{ id, type, lastSeq },
+  }));
 /** Maximum number of rows of a page, whatever `limit` says. */
 const MAX_ROWS = 4;
 
@@ -38,6 +46,8 @@ export interface FakeSource {
   readonly maxConcurrent: number;
   /** Returns a reply instead of the usual one, `undefined` for the usual one. */
   override: ((path: string) => Reply | undefined) | undefined;
+  /** Messages, to which a test may add some. */
+  readonly messages: FakeMessages;
 }
 
 interface Reply {
@@ -47,12 +57,13 @@ interface Reply {
 
 export async function startSource(t: Test, token = ""): Promise<FakeSource> {
   const requests: IncomingMessage[] = [];
+  const messages = new FakeMessages(EXCHANGES, LISTED);
   const source = {
-    ...{ url: "", requests, maxConcurrent: 0 },
+    ...{ url: "", requests, maxConcurrent: 0, messages },
     override: undefined as FakeSource["override"],
   };
   let concurrent = 0;
-  const server = createServer((request: IncomingMessage, response: ServerResponse) => {
+  const server = createServer(async (request: IncomingMessage, response: ServerResponse) => {
     requests.push(request);
     concurrent += 1;
     source.maxConcurrent = Math.max(source.maxConcurrent, concurrent);
@@ -61,10 +72,11 @@ export async function startSource(t: Test, token = ""): Promise<FakeSource> {
     });
     const isAllowed = token === "" || request.headers.token === token;
     const path = request.url ?? "";
-    const reply = source.override?.(path) ?? replyTo(path);
-    const { status, body } = isAllowed ? reply : { status: 401, body: "" };
+    const body = request.method === "POST" ? await readAll(request) : "";
+    const reply = source.override?.(path) ?? replyTo(path, body, messages);
+    const { status, body: text } = isAllowed ? reply : { status: 401, body: "" };
     // A turn of the event loop later, so that requests overlap.
-    setImmediate(() => response.writeHead(status).end(body));
+    setImmediate(() => response.writeHead(status).end(text));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => server.close());
@@ -72,8 +84,12 @@ export async function startSource(t: Test, token = ""): Promise<FakeSource> {
   return source;
 }
 
-/** Returns the reply to GET. */
-export function replyTo(path: string): Reply {
+/** Returns the reply to a call. */
+export function replyTo(
+  path: string,
+  body = "",
+  messages = new FakeMessages(EXCHANGES, LISTED),
+): Reply {
   const { pathname, searchParams: query } = new URL(path, "http://source");
   switch (pathname) {
     case "/cluster/devices":
@@ -83,9 +99,15 @@ export function replyTo(path: string): Reply {
     case "/cluster/channels":
       return pageByCreation(CHANNELS, query);
     case "/cluster/nodes/1/channels":
-      return pageByCreation(LOGGED, query);
+      return pageByCreation(loggedRows(messages), query);
     case "/cluster/conversations":
       return pageByNumber(CONVERSATIONS, query);
+    case "/channel/messagesync":
+      return { status: 200, body: messages.page(body) };
+    case "/conversation/sync":
+      return { status: 200, body: JSON.stringify(conversationsOf(JSON.parse(body).uid, messages)) };
+    case "/cluster/logs":
+      return logReply(query);
     case "/cluster/nodes":
       return captured("nodes");
     case "/user/systemuids":
@@ -96,11 +118,58 @@ export function replyTo(path: string): Reply {
 }
 
 function membersReply(pathname: string): Reply {
-  if (!/^\/cluster\/channels\/[^/]+\/\d+\/subscribers$/.test(pathname))
+  if (!/^\/cluster\/channels\/[^/]+\/\d+\/(subscribers|denylist|allowlist)$/.test(pathname))
     return { status: 404, body: "" };
   if (pathname.includes("%2F")) return { status: 404, body: "" };
   const exchange = EXCHANGES.find(({ request }) => request.path.startsWith(`${pathname}?`));
   return exchange?.response ?? { status: 200, body: "[]" };
+}
+
+/** Returns the listing of the channels with a log, with their present newest numbers. */
+function loggedRows(messages: FakeMessages): readonly Row[] {
+  return LOGGED_ROWS.map(({ text, createdAt }) => {
+    const { channel_id: id, channel_type: type } = JSON.parse(text);
+    if (id.endsWith("____cmd") || type > 2) return { text, createdAt };
+    const last = messages.of(id, type).at(-1)?.message_seq ?? 0;
+    return {
+      text: text.replace(/"last_message_seq":\d+/, `"last_message_seq":${last}`),
+      createdAt,
+    };
+  });
+}
+
+/** Numbers of the messages that users have deleted, by uid and stored channel id. */
+const DELETIONS: Readonly<Record<string, number>> = { "kim club": 4 };
+
+/** Returns the chats of a user as `/conversation/sync` counts them, by the user's own messages too. */
+function conversationsOf(uid: string, messages: FakeMessages) {
+  return CONVERSATIONS.flatMap(({ text }) => {
+    const row = JSON.parse(text);
+    if (row.uid !== uid || row.type !== 0) return [];
+    const rows = messages.of(row.channel_id, row.channel_type);
+    const last = rows.at(-1)?.message_seq ?? 0;
+    const own = rows.findLast(({ from_uid: from }) => from === uid)?.message_seq ?? 0;
+    const pair = row.channel_type === 1 ? usersOf(row.channel_id) : undefined;
+    const peer = pair?.uid === uid ? pair.peer : (pair?.uid ?? row.channel_id);
+    if (last === 0 || (DELETIONS[`${uid} ${row.channel_id}`] ?? 0) >= last) return [];
+    const unread = Math.max(0, last - Math.max(row.readed_to_msg_seq, own));
+    return [{ channel_id: peer, channel_type: row.channel_type, unread, last_msg_seq: last }];
+  });
+}
+
+const SLOT_LOGS = new Map([
+  ["36", /^log of the slot of quiet/],
+  ["24", /^log of the slot of kim/],
+]);
+
+/** Returns a page of a slot's log. Only two were captured; the others are empty here. */
+function logReply(query: URLSearchParams): Reply {
+  const name = SLOT_LOGS.get(query.get("slot") ?? "");
+  const next = query.get("next");
+  const exchange = EXCHANGES.filter((each) => name?.test(each.name)).find(({ request }) =>
+    next === null ? !request.path.includes("next=") : request.path.endsWith(`next=${next}`),
+  );
+  return exchange?.response ?? { status: 200, body: '{"next":0,"more":0,"logs":[]}' };
 }
 
 /** `pre=1` selects the rows after the offset. The rows of each page are newest first. */

@@ -128,7 +128,9 @@ t.test("an import without its flags is refused with an explanation", async (t) =
   for (const [argv, message] of [
     [["import"], /jindou import wukongim/],
     [["import", "other", "--dry-run"], /jindou import wukongim/],
-    [["import", "wukongim", "--from=http://127.0.0.1:5001"], /imports nothing\. Add --dry-run/],
+    [["import", "wukongim", "--from=http://127.0.0.1:5001"], /Name the node with --to/],
+    [["import", "wukongim", "--from=http://h", "--to=nowhere"], /--to=http/],
+    [["import", "wukongim", "--from=http://h", "--to=http://h", "--dry-run"], /does not take --to/],
     [["import", "wukongim", "--dry-run"], /--from=http/],
     [["import", "wukongim", "--dry-run", "--from=nowhere"], /--from=http/],
     [["import", "wukongim", "--dry-run", "--from=http://u:p@h"], /must not contain/],

@@ -13,6 +13,7 @@ type Row = Readonly<Record<string, unknown>>;
 interface SourceDevice {
   readonly uid: string;
   readonly flag: number;
+  readonly level: 0 | 1;
   /** "" if the device was logged out. */
   readonly token: string;
 }
@@ -23,13 +24,45 @@ export interface SourceChannel {
   readonly type: number;
 }
 
-interface LoggedChannel extends SourceChannel {
+/** A channel that `/channel` or `/channel/info` created, with the flags that the listing has. */
+interface CreatedChannel extends SourceChannel {
+  readonly ban: boolean;
+  readonly disband: boolean;
+}
+
+export interface LoggedChannel extends SourceChannel {
   readonly lastSeq: number;
+}
+
+/** A message of `/channel/messagesync`, with the names of its fields there. */
+export interface SourceMessage {
+  readonly message_idstr: string;
+  readonly message_seq: number;
+  readonly client_msg_no: string;
+  /** "" is the system account. */
+  readonly from_uid: string;
+  readonly timestamp: number;
+  readonly expire: number;
+  readonly setting: number;
+  readonly topic?: string;
+  readonly payload: string;
+  /** 1 if the stream of the message has ended. */
+  readonly end?: number;
+  readonly stream_data?: string;
+}
+
+/** An entry of a slot's log, newest first. */
+interface LogEntry {
+  readonly command: string;
+  readonly data: Row;
 }
 
 interface SourceConversation {
   readonly uid: string;
   readonly isCommand: boolean;
+  /** Both uids, joined by `@`, for a personal channel. */
+  readonly channelId: string;
+  readonly channelType: number;
   readonly lastSeq: number;
   readonly readSeq: number;
 }
@@ -37,7 +70,12 @@ interface SourceConversation {
 /** Yields devices, also those that were logged out. */
 export async function* devices(source: Source): AsyncGenerator<SourceDevice> {
   for await (const row of rowsByCreation(source, "/cluster/devices"))
-    yield { uid: text(row, "uid"), flag: number(row, "device_flag"), token: text(row, "token") };
+    yield {
+      uid: text(row, "uid"),
+      flag: number(row, "device_flag"),
+      level: row.device_level === 1 ? 1 : 0,
+      token: text(row, "token"),
+    };
 }
 
 /** Yields the uids of users who ever had a token. */
@@ -46,9 +84,14 @@ export async function* users(source: Source): AsyncGenerator<string> {
 }
 
 /** Yields channels that `/channel` or `/channel/info` created. */
-export async function* createdChannels(source: Source): AsyncGenerator<SourceChannel> {
+export async function* createdChannels(source: Source): AsyncGenerator<CreatedChannel> {
   for await (const row of rowsByCreation(source, "/cluster/channels"))
-    yield { id: text(row, "channel_id"), type: number(row, "channel_type") };
+    yield {
+      id: text(row, "channel_id"),
+      type: number(row, "channel_type"),
+      ban: row.ban === 1,
+      disband: row.disband === 1,
+    };
 }
 
 export async function nodeIds(source: Source): Promise<readonly string[]> {
@@ -79,12 +122,16 @@ export async function* loggedChannels(
   }
 }
 
-/** Returns the members of a channel. The server cannot list them if the id contains `/`. */
+/**
+ * Returns the members of a channel, or the uids on one of its lists. The server cannot list them if
+ * the id contains `/`.
+ */
 export async function membersOf(
   source: Source,
   { id, type }: SourceChannel,
+  list: "subscribers" | "denylist" | "allowlist" = "subscribers",
 ): Promise<readonly string[]> {
-  const path = `/cluster/channels/${encodeURIComponent(id)}/${type}/subscribers`;
+  const path = `/cluster/channels/${encodeURIComponent(id)}/${type}/${list}`;
   return uidsIn(source, path, await source.get(path));
 }
 
@@ -103,10 +150,98 @@ export async function* conversations(source: Source): AsyncGenerator<SourceConve
       yield {
         uid: text(row, "uid"),
         isCommand: number(row, "type") === 1,
+        channelId: text(row, "channel_id"),
+        channelType: number(row, "channel_type"),
         lastSeq: number(row, "last_msg_seq"),
         readSeq: number(row, "readed_to_msg_seq"),
       };
   }
+}
+
+const SLOTS = 64;
+
+/** Yields the entries of the logs of all slots. Those of one slot are newest first. */
+export async function* logEntries(source: Source, nodeId: string): AsyncGenerator<LogEntry> {
+  for (let slot = 0; slot < SLOTS; slot++) {
+    const path = `/cluster/logs?node_id=${encodeURIComponent(nodeId)}&log_type=2&slot=${slot}&limit=${PAGE_SIZE}`;
+    for (let offset = ""; ; ) {
+      const reply = await source.get(path + offset);
+      const { logs, next } = isRecord(reply) ? reply : {};
+      if (!Array.isArray(logs) || !logs.every(isRecord)) {
+        if (logs === null || logs === undefined) break; // the slot has no log
+        throw unexpected(path);
+      }
+      source.count(logs.length);
+      for (const entry of logs) {
+        const data: unknown = JSON.parse(text(entry, "data") || "{}");
+        if (isRecord(data)) yield { command: text(entry, "cmd"), data };
+      }
+      if (logs.length === 0 || typeof next !== "number" || next <= 1) break;
+      offset = `&next=${next}`;
+    }
+  }
+}
+
+/** A channel as `/channel/messagesync` names it. */
+export interface ReadChannel {
+  readonly channelId: string;
+  readonly channelType: number;
+  /** A user of the channel. Any uid for a group. */
+  readonly loginUid: string;
+}
+
+/**
+ * Returns up to `limit` messages from `fromSeq` on, 0 for the newest ones. A page with fewer
+ * messages is the last one. The channel must be in the listing of channels with a log, because the
+ * call creates any other channel on the server.
+ */
+export async function messagesOf(
+  source: Source,
+  { channelId, channelType, loginUid }: ReadChannel,
+  fromSeq: number,
+  limit: number,
+): Promise<readonly SourceMessage[]> {
+  const path = "/channel/messagesync";
+  const reply = await source.post(path, {
+    login_uid: loginUid,
+    channel_id: channelId,
+    channel_type: channelType,
+    start_message_seq: fromSeq,
+    end_message_seq: 0,
+    pull_mode: 1,
+    limit,
+  });
+  const messages = isRecord(reply) ? (reply.messages ?? []) : undefined;
+  if (!Array.isArray(messages) || !messages.every(isRecord)) throw unexpected(path);
+  source.count(messages.length);
+  return messages.map((row) => ({
+    message_idstr: text(row, "message_idstr"),
+    message_seq: number(row, "message_seq"),
+    client_msg_no: text(row, "client_msg_no"),
+    from_uid: text(row, "from_uid"),
+    timestamp: number(row, "timestamp"),
+    expire: typeof row.expire === "number" ? row.expire : 0,
+    setting: typeof row.setting === "number" ? row.setting : 0,
+    ...(typeof row.topic === "string" && { topic: row.topic }),
+    payload: text(row, "payload"),
+    ...(row.end === 1 && { end: 1 }),
+    ...(typeof row.stream_data === "string" && { stream_data: row.stream_data }),
+  }));
+}
+
+/** Returns the unread counts of a user by `<type>:<id>` of the channel. Both servers have the call. */
+export async function unreadOf(
+  post: (body: object) => Promise<unknown>,
+  uid: string,
+): Promise<ReadonlyMap<string, number>> {
+  const reply = await post({ uid, version: 0, msg_count: 0 });
+  if (!Array.isArray(reply) || !reply.every(isRecord)) throw unexpected("/conversation/sync");
+  return new Map(
+    reply.map((row) => [
+      `${number(row, "channel_type")}:${text(row, "channel_id")}`,
+      number(row, "unread"),
+    ]),
+  );
 }
 
 /** Yields rows from old to new. Each page is newest first. */
@@ -152,7 +287,7 @@ function number(row: Row, field: string): number {
 
 function unexpected(path: string): SourceError {
   return new SourceError(
-    `The answer to GET ${path} is not that of a WuKongIM 2.2 server. Check the address in --from.`,
+    `The answer to ${path} is not that of a WuKongIM 2.2 server. Check the address in --from.`,
   );
 }
 

@@ -1,4 +1,4 @@
-// Reads a WuKongIM server over its HTTP API. Only calls that change nothing there belong here.
+// Reads a WuKongIM server over its HTTP API. Only calls that change none of its data belong here.
 // At most four calls run at once, and the number of rows per second is limited, because users are
 // connected to that server.
 
@@ -44,11 +44,20 @@ export class Source {
    * call that fails. Throws a SourceError.
    */
   get(path: string): Promise<unknown> {
+    return this.#call(path, undefined);
+  }
+
+  /** Like `get`, for a call that reads with POST. */
+  post(path: string, body: object): Promise<unknown> {
+    return this.#call(path, JSON.stringify(body));
+  }
+
+  #call(path: string, body: string | undefined): Promise<unknown> {
     return this.#calls.run(async () => {
       await this.#wait();
       for (let attempt = 1; ; attempt++) {
         try {
-          return await this.#read(path);
+          return await this.#read(path, body);
         } catch (error) {
           if (!(error instanceof Failure)) throw error;
           if (attempt === ATTEMPTS || !error.mayPass) throw this.#problem(path, error.message);
@@ -71,12 +80,17 @@ export class Source {
     }
   }
 
-  async #read(path: string): Promise<unknown> {
+  async #read(path: string, body: string | undefined): Promise<unknown> {
     const { url, token } = this.#options;
     // A proxy may serve the API below a path.
     const prefix = url.pathname.replace(/\/$/, "");
     const reply = await fetch(new URL(prefix + path, url), {
-      headers: token === "" ? {} : { token },
+      method: body === undefined ? "GET" : "POST",
+      headers: {
+        ...(token === "" ? {} : { token }),
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+      },
+      ...(body === undefined ? {} : { body }),
       redirect: "error",
       signal: AbortSignal.timeout(TIMEOUT_MS),
     }).catch((error: unknown) => {
@@ -107,7 +121,7 @@ export class Source {
   #problem(path: string, reason: string): SourceError {
     const { origin } = this.#options.url;
     return new SourceError(
-      `The server at ${origin} cannot be read: ${reason} (GET ${path}). Check that --from is the address of the HTTP API of a WuKongIM 2.x server, by default port 5001.`,
+      `The server at ${origin} cannot be read: ${reason} (${path}). Check that --from is the address of the HTTP API of a WuKongIM 2.x server, by default port 5001.`,
     );
   }
 }
@@ -132,6 +146,6 @@ function reasonOf(error: unknown): string {
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 
-function sleep(ms: number): Promise<void> {
+export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }

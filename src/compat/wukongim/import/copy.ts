@@ -1,0 +1,525 @@
+// One pass of an import: reads a WuKongIM server and stores its data in a node whose import is open.
+// The node is the only watermark. Each pass replaces tokens, flags, members, lists and positions, and
+// adds the messages after the newest one of each channel, so a pass can stop and be repeated at any
+// line. Keeps the uids of all users and the deletions in memory.
+
+import { createHash } from "node:crypto";
+import { withStreamText } from "../../../api/imports.ts";
+import { addToChecksum } from "../../../broker/imports.ts";
+import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SYSTEM_UID } from "../../../broker/model.ts";
+import { usersOf } from "../stored-id.ts";
+import * as listings from "./listings.ts";
+import { Source, type SourceOptions } from "./source.ts";
+import { Target, type TargetOptions } from "./target.ts";
+
+const COMMAND_SUFFIX = "____cmd";
+const MAX_DEVICE_FLAG = 2;
+const PAGE_SIZE = 1000;
+const WORKERS = 4;
+/** Maximum size of a body. The default of `api.maxBodyBytes` is twice as much. */
+const MAX_BODY_BYTES = 512 * 1024;
+const MAX_LINES = 5000;
+const MAX_UIDS = 2000;
+/** Number of messages after which both sides are compared, at most what the node compares at once. */
+const MAX_COMPARED = 9000;
+const EXAMPLES = 5;
+const PROGRESS_MS = 5000;
+const STREAM = 2;
+/** Bits of `setting` that Jindou derives from the message: stream and topic. */
+const DERIVED_SETTINGS = 2 | 8;
+
+interface CopyOptions {
+  readonly source: SourceOptions;
+  readonly target: TargetOptions;
+  /** True to compare unread counts and to close the import after the pass. */
+  readonly isLast: boolean;
+  /** True to close the import even if both sides differ. */
+  readonly acceptsDifferences: boolean;
+  /** Further lines of `/admin/import`, for what the server does not return. */
+  readonly lines: readonly string[];
+  /** Reports the progress to the person at the shell. */
+  note(line: string): void;
+}
+
+/** Result of a pass. */
+interface CopyReport {
+  readonly stored: number;
+  readonly unchanged: number;
+  /** Number of lines that the node refused, by code, with a few examples. */
+  readonly refused: Readonly<
+    Record<string, { readonly count: number; readonly examples: string[] }>
+  >;
+  readonly messages: number;
+  /** What both sides have and differs. */
+  readonly differences: readonly string[];
+  readonly isClosed: boolean;
+}
+
+interface Group {
+  readonly isCreated: boolean;
+  readonly ban: boolean;
+  readonly disband: boolean;
+}
+
+interface Flags {
+  readonly large: boolean;
+  readonly sendBan: boolean;
+  readonly allowStranger: boolean;
+}
+
+/** A channel with messages, as both sides name it. */
+interface CopiedChannel extends listings.LoggedChannel {
+  readonly read: listings.ReadChannel;
+  /** Users of a personal channel, the same one twice for a group. */
+  readonly users: readonly [string, string];
+}
+
+/** Runs a pass. Throws a SourceError. */
+export async function copySource(options: CopyOptions): Promise<CopyReport> {
+  return new Copy(options).run();
+}
+
+class Copy {
+  readonly #options: CopyOptions;
+  readonly #source: Source;
+  readonly #target: Target;
+  readonly #lines: Lines;
+  readonly #users = new Set<string>();
+  readonly #groups = new Map<string, Group>();
+  /** Records of personal channels by uid. True if the account is banned. */
+  readonly #accounts = new Map<string, boolean>();
+  readonly #flags = new Map<string, Flags>();
+  readonly #deletions = new Map<string, number>();
+  /** Conversations of which a user has deleted messages. WuKongIM counts these as unread. */
+  readonly #deleted = new Set<string>();
+  readonly #differences: string[] = [];
+  #differenceCount = 0;
+  #hasLimits = false;
+  #messages = 0;
+
+  constructor(options: CopyOptions) {
+    this.#options = options;
+    this.#source = new Source(options.source);
+    this.#target = new Target(options.target);
+    this.#lines = new Lines(this.#target);
+  }
+
+  async run(): Promise<CopyReport> {
+    const { note, isLast, lines, acceptsDifferences } = this.#options;
+    const nodes = await listings.nodeIds(this.#source);
+    const { hasLimits } = await this.#target.open();
+    this.#hasLimits = hasLimits;
+    note("The import is open. Reading users …");
+    await this.#copyUsers();
+    note(`Read ${this.#users.size} users. Reading channels …`);
+    const logged = await this.#readChannels(nodes);
+    await this.#readLogs(nodes[0]);
+    await this.#copyChannels();
+    for (const line of lines) await this.#lines.addText(line);
+    await this.#lines.flush();
+    note(`Read ${this.#groups.size} groups. Reading messages of ${logged.length} channels …`);
+    await this.#copyMessages(logged);
+    note(`Stored ${this.#messages} messages. Reading positions …`);
+    await this.#copyPositions();
+    await this.#lines.flush();
+    if (isLast) await this.#compareUnread();
+    const isClosed = isLast && (this.#differenceCount === 0 || acceptsDifferences);
+    if (isClosed) await this.#target.close();
+    const unnamed = this.#differenceCount - this.#differences.length;
+    return {
+      ...this.#lines.counts(),
+      messages: this.#messages,
+      differences: unnamed > 0 ? [...this.#differences, `and ${unnamed} more`] : this.#differences,
+      isClosed,
+    };
+  }
+
+  async #copyUsers(): Promise<void> {
+    for (const uid of await listings.systemUids(this.#source))
+      if (uid !== SYSTEM_UID) await this.#lines.add({ kind: "system_uid", uid });
+    for await (const { uid, flag, level, token } of listings.devices(this.#source)) {
+      this.#users.add(uid);
+      if (flag > MAX_DEVICE_FLAG) continue;
+      await this.#lines.add({
+        ...{ kind: "token", uid, device_flag: flag },
+        ...{ device_level: level, token },
+      });
+    }
+    for await (const uid of listings.users(this.#source)) this.#users.add(uid);
+  }
+
+  async #readChannels(nodes: readonly string[]): Promise<readonly CopiedChannel[]> {
+    for await (const { id, type, ban, disband } of listings.createdChannels(this.#source)) {
+      if (type === GROUP_CHANNEL) this.#groups.set(id, { isCreated: true, ban, disband });
+      if (type === PERSON_CHANNEL) this.#accounts.set(id, ban);
+    }
+    const logged: CopiedChannel[] = [];
+    for (const node of nodes)
+      for await (const channel of listings.loggedChannels(this.#source, node)) {
+        const copied = channel.id.endsWith(COMMAND_SUFFIX) ? undefined : this.#toCopied(channel);
+        if (copied !== undefined && channel.lastSeq > 0) logged.push(copied);
+      }
+    return this.#byNewestTime(logged);
+  }
+
+  #toCopied(channel: listings.LoggedChannel): CopiedChannel | undefined {
+    const { id, type } = channel;
+    if (type === GROUP_CHANNEL) {
+      if (!this.#groups.has(id))
+        this.#groups.set(id, { isCreated: false, ban: false, disband: false });
+      const read = { channelId: id, channelType: type, loginUid: SYSTEM_UID };
+      return { ...channel, read, users: [id, id] };
+    }
+    const pair = type === PERSON_CHANNEL ? usersOf(id) : undefined;
+    if (pair === undefined) return undefined;
+    const { uid, peer } = pair;
+    for (const user of [uid, peer]) if (user !== SYSTEM_UID) this.#users.add(user);
+    const read = { channelId: peer, channelType: type, loginUid: uid };
+    return { ...channel, read, users: [uid, peer] };
+  }
+
+  /**
+   * Sorts channels by the time of their newest message, because conversations are listed in the
+   * order in which the newest messages were stored.
+   */
+  async #byNewestTime(channels: readonly CopiedChannel[]): Promise<readonly CopiedChannel[]> {
+    const times = new Map<CopiedChannel, number>();
+    await inParallel(channels, async (channel) => {
+      const [newest] = await listings.messagesOf(this.#source, channel.read, 0, 1);
+      times.set(channel, newest?.timestamp ?? 0);
+    });
+    return channels.toSorted((a, b) => (times.get(a) ?? 0) - (times.get(b) ?? 0));
+  }
+
+  /** Reads flags and deletions, which only the logs of the slots have. The newest entry counts. */
+  async #readLogs(node: string | undefined): Promise<void> {
+    if (node === undefined) return;
+    for await (const { command, data } of listings.logEntries(this.#source, node)) {
+      if (command === "CMDUpdateChannelInfo" || command === "CMDAddChannelInfo") {
+        const name = `${data.channel_type}:${data.channel_id}`;
+        if (!this.#flags.has(name))
+          this.#flags.set(name, {
+            large: data.large === true,
+            sendBan: data.send_ban === true,
+            allowStranger: data.allow_stranger === true,
+          });
+      }
+      if (command !== "CMDUpdateConversationDeletedAtMsgSeq") continue;
+      const name = `${data.uid}\n${data.channelType}:${data.channelId}`;
+      if (!this.#deletions.has(name)) this.#deletions.set(name, Number(data.deletedAtMsgSeq ?? 0));
+    }
+  }
+
+  async #copyChannels(): Promise<void> {
+    for (const [uid, isBanned] of this.#accounts) {
+      this.#users.add(uid);
+      await this.#lines.add({ kind: "user", uid, ban: isBanned ? 1 : 0 });
+      await this.#lines.add(this.#channelLine(PERSON_CHANNEL, uid, isBanned, false));
+    }
+    for (const [id, { ban, disband }] of this.#groups)
+      await this.#lines.add(this.#channelLine(GROUP_CHANNEL, id, ban, disband));
+    await this.#lines.flush();
+    const named = [
+      ...[...this.#groups].flatMap(([id, { disband }]) =>
+        disband ? [] : [{ id, type: GROUP_CHANNEL }],
+      ),
+      ...[...this.#accounts.keys()].map((id) => ({ id, type: PERSON_CHANNEL })),
+    ];
+    // The server cannot list the members of a channel whose id contains a slash.
+    const listed = ({ id }: { readonly id: string }) => isId(id) && !id.includes("/");
+    await inParallel(named.filter(listed), async (channel) => {
+      const members = await listings.membersOf(this.#source, channel);
+      if (channel.type === GROUP_CHANNEL) for (const uid of members) this.#users.add(uid);
+      await this.#addUids({ kind: "members", ...wireOf(channel) }, members);
+    });
+    const owners = [
+      ...named.filter(({ type }) => type === GROUP_CHANNEL),
+      ...[...this.#users].map((id) => ({ id, type: PERSON_CHANNEL })),
+    ];
+    await inParallel(owners.filter(listed), async (channel) => {
+      for (const list of ["denylist", "allowlist"] as const) {
+        const uids = await listings.membersOf(this.#source, channel, list);
+        await this.#addUids({ kind: "list", ...wireOf(channel), list }, uids);
+      }
+    });
+  }
+
+  #channelLine(type: number, id: string, ban: boolean, disband: boolean): object {
+    const { large, sendBan, allowStranger } = this.#flags.get(`${type}:${id}`) ?? NO_FLAGS;
+    return {
+      ...{ kind: "channel", channel_id: id, channel_type: type, ban: Number(ban) },
+      ...{ disband: Number(disband), large: Number(large), send_ban: Number(sendBan) },
+      allow_stranger: Number(allowStranger),
+    };
+  }
+
+  /** Adds the uids in lines of at most `MAX_UIDS`. The first line replaces the present uids. */
+  async #addUids(line: object, uids: readonly string[]): Promise<void> {
+    const valid = uids.filter(isId);
+    for (let at = 0; at === 0 || at < valid.length; at += MAX_UIDS)
+      await this.#lines.add({
+        ...line,
+        uids: valid.slice(at, at + MAX_UIDS),
+        reset: at === 0 ? 1 : 0,
+      });
+    if (valid.length > MAX_UIDS) await this.#lines.flush();
+  }
+
+  async #copyMessages(channels: readonly CopiedChannel[]): Promise<void> {
+    const { note } = this.#options;
+    const total = channels.reduce((sum, { lastSeq }) => sum + lastSeq, 0);
+    const startMs = performance.now();
+    let [done, notedMs] = [0, startMs];
+    await inParallel(channels, async (channel) => {
+      await this.#copyChannel(channel, (count) => {
+        done += count;
+        const nowMs = performance.now();
+        if (nowMs - notedMs < PROGRESS_MS) return;
+        notedMs = nowMs;
+        const leftS = Math.ceil((((nowMs - startMs) / done) * Math.max(0, total - done)) / 1000);
+        note(`Messages: ${done} of about ${total}, ${leftS} s left.`);
+      });
+    });
+  }
+
+  async #copyChannel(channel: CopiedChannel, onDone: (count: number) => void): Promise<void> {
+    const { users, type, lastSeq } = channel;
+    const name = { id: users[1], type, uid: type === GROUP_CHANNEL ? "" : users[0] };
+    const before = await this.#target.range(name, 1, 0);
+    onDone(before.headSeq);
+    let next = before.headSeq + 1;
+    let range = new Range(next, before.headTimeS);
+    while (next <= lastSeq || next === 1) {
+      const page = await listings.messagesOf(this.#source, channel.read, next, PAGE_SIZE);
+      const ended = page.findIndex((message) => isOpenStream(message) && !this.#options.isLast);
+      const messages = ended === -1 ? page : page.slice(0, ended);
+      for (const batch of inBodies(messages.map((message) => lineOf(channel, message)))) {
+        const refused = await this.#lines.send(batch.map(({ text }) => text));
+        for (const [at, { message }] of batch.entries())
+          if (!refused.has(at + 1)) range.add(message);
+        this.#messages += batch.length;
+      }
+      next = (messages.at(-1)?.message_seq ?? next) + 1;
+      onDone(messages.length);
+      const isEnd = messages.length < PAGE_SIZE;
+      if (isEnd || range.count >= MAX_COMPARED) {
+        await this.#compareRange(channel, name, range);
+        range = new Range(next, range.lastTimeS);
+      }
+      if (isEnd) return;
+    }
+  }
+
+  async #compareRange(
+    { id }: CopiedChannel,
+    name: Parameters<Target["range"]>[0],
+    range: Range,
+  ): Promise<void> {
+    if (range.count === 0) return;
+    const { count, checksum, headSeq } = await this.#target.range(
+      name,
+      range.fromSeq,
+      range.lastSeq,
+    );
+    if (headSeq < range.lastSeq) return this.#differ(`${id}: the newest message is ${headSeq}`);
+    // The node may have removed messages that are expired or old.
+    if (this.#hasLimits || range.hasExpiring) return;
+    if (count !== range.count || checksum !== range.checksum())
+      this.#differ(`${id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
+  }
+
+  async #copyPositions(): Promise<void> {
+    for await (const row of listings.conversations(this.#source)) {
+      const { uid, isCommand, channelId, channelType, readSeq } = row;
+      if (isCommand || uid === SYSTEM_UID) continue;
+      const channel = seenBy(uid, channelId, channelType);
+      if (channel === undefined) continue;
+      const deletedSeq = this.#deletions.get(`${uid}\n${channelType}:${channelId}`) ?? 0;
+      if (deletedSeq > 0) this.#deleted.add(`${uid}\n${channelType}:${channel.id}`);
+      await this.#lines.add({
+        ...{ kind: "position", uid, ...wireOf(channel) },
+        ...{ read_seq: readSeq, deleted_seq: deletedSeq },
+      });
+    }
+  }
+
+  /** Compares the unread counts of all users who have a conversation. */
+  async #compareUnread(): Promise<void> {
+    const uids = new Set<string>();
+    for await (const { uid, isCommand } of listings.conversations(this.#source))
+      if (!isCommand && uid !== SYSTEM_UID && isId(uid)) uids.add(uid);
+    await inParallel([...uids], async (uid) => {
+      const [there, here] = await Promise.all([
+        listings.unreadOf((body) => this.#source.post("/conversation/sync", body), uid),
+        listings.unreadOf((body) => this.#target.post("/conversation/sync", body), uid),
+      ]);
+      for (const [channel, unread] of there) {
+        const count = here.get(channel);
+        if (this.#deleted.has(`${uid}\n${channel}`) || this.#flags.get(channel)?.large) continue;
+        if (count !== undefined && count !== unread)
+          this.#differ(`${uid} in ${channel}: ${count} unread messages instead of ${unread}`);
+      }
+    });
+  }
+
+  #differ(difference: string): void {
+    this.#differenceCount += 1;
+    if (this.#differences.length < EXAMPLES) this.#differences.push(difference);
+  }
+}
+
+const NO_FLAGS: Flags = { large: false, sendBan: false, allowStranger: false };
+
+/** Messages of a channel that were stored and not compared yet. */
+class Range {
+  readonly fromSeq: number;
+  readonly #hash = createHash("sha256");
+  count = 0;
+  lastSeq = 0;
+  lastTimeS: number;
+  hasExpiring = false;
+
+  constructor(fromSeq: number, lastTimeS: number) {
+    this.fromSeq = fromSeq;
+    this.lastTimeS = lastTimeS;
+  }
+
+  add(message: listings.SourceMessage): void {
+    this.count += 1;
+    this.lastSeq = message.message_seq;
+    this.lastTimeS = Math.max(this.lastTimeS, message.timestamp);
+    if (message.expire > 0) this.hasExpiring = true;
+    addToChecksum(this.#hash, {
+      messageSeq: message.message_seq,
+      timestampMs: this.lastTimeS * 1000,
+      fromUid: message.from_uid || SYSTEM_UID,
+      clientMsgNo: message.client_msg_no,
+      payload: payloadOf(message),
+    });
+  }
+
+  checksum(): string {
+    return this.#hash.copy().digest("hex");
+  }
+}
+
+function payloadOf({ payload, stream_data: text }: listings.SourceMessage): Uint8Array {
+  const bytes = Buffer.from(payload, "base64");
+  return text === undefined ? bytes : withStreamText(bytes, Buffer.from(text, "base64"));
+}
+
+/** True if the text of the message's stream may still grow. */
+function isOpenStream({ setting, end }: listings.SourceMessage): boolean {
+  return (setting & STREAM) !== 0 && end !== 1;
+}
+
+interface MessageLine {
+  readonly message: listings.SourceMessage;
+  readonly text: string;
+}
+
+function lineOf({ users, type }: CopiedChannel, message: listings.SourceMessage): MessageLine {
+  const { message_idstr, from_uid, setting, end: _, ...fields } = message;
+  const fromUid = from_uid || SYSTEM_UID;
+  const [first, second] = users;
+  const text = JSON.stringify({
+    ...{ kind: "message", channel_id: fromUid === second ? first : second, channel_type: type },
+    ...{ from_uid: fromUid, message_id: message_idstr, setting: setting & ~DERIVED_SETTINGS },
+    ...fields,
+  });
+  return { message, text };
+}
+
+function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLine[]> {
+  let batch: MessageLine[] = [];
+  let bytes = 0;
+  for (const line of lines) {
+    const size = Buffer.byteLength(line.text);
+    if (batch.length > 0 && bytes + size > MAX_BODY_BYTES) {
+      yield batch;
+      batch = [];
+      bytes = 0;
+    }
+    batch.push(line);
+    bytes += size;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** Returns the channel as the user names it, `undefined` if Jindou has no such channel. */
+function seenBy(uid: string, storedId: string, type: number) {
+  if (type === GROUP_CHANNEL) return { id: storedId, type };
+  const pair = type === PERSON_CHANNEL ? usersOf(storedId) : undefined;
+  return pair && { id: pair.uid === uid ? pair.peer : pair.uid, type };
+}
+
+function wireOf({ id, type }: { readonly id: string; readonly type: number }) {
+  return { channel_id: id, channel_type: type };
+}
+
+/** Runs `step` for all items, a few at once, in the order of the items. */
+async function inParallel<Item>(
+  items: readonly Item[],
+  step: (item: Item) => Promise<void>,
+): Promise<void> {
+  const queue = items.values();
+  // All workers take their next item from one iterator.
+  const workers = Array.from({ length: WORKERS }, async () => {
+    for (const item of queue) await step(item);
+  });
+  await Promise.all(workers);
+}
+
+/** Lines on their way to the node, and what became of all lines so far. */
+class Lines {
+  readonly #target: Target;
+  readonly #refused: Record<string, { count: number; examples: string[] }> = {};
+  #texts: string[] = [];
+  #bytes = 0;
+  #stored = 0;
+  #unchanged = 0;
+  /** Bodies are sent one after the other, because a line may need an earlier one. */
+  #sending: Promise<unknown> = Promise.resolve();
+
+  constructor(target: Target) {
+    this.#target = target;
+  }
+
+  async add(line: object): Promise<void> {
+    await this.addText(JSON.stringify(line));
+  }
+
+  async addText(text: string): Promise<void> {
+    const size = Buffer.byteLength(text);
+    if (this.#texts.length === MAX_LINES || this.#bytes + size > MAX_BODY_BYTES) await this.flush();
+    this.#texts.push(text);
+    this.#bytes += size;
+  }
+
+  async flush(): Promise<void> {
+    const texts = this.#texts;
+    this.#texts = [];
+    this.#bytes = 0;
+    this.#sending = this.#sending.then(() => (texts.length === 0 ? undefined : this.send(texts)));
+    await this.#sending;
+  }
+
+  /** Sends one body. Returns the numbers of the lines that were refused. */
+  async send(texts: readonly string[]): Promise<ReadonlySet<number>> {
+    const { stored, unchanged, refused } = await this.#target.store(texts);
+    this.#stored += stored;
+    this.#unchanged += unchanged;
+    for (const { line, code, message } of refused) {
+      const entry = this.#refused[code] ?? { count: 0, examples: [] };
+      this.#refused[code] = entry;
+      entry.count += 1;
+      const example = `${(texts[line - 1] ?? "").slice(0, 120)}: ${message}`;
+      if (entry.examples.length < EXAMPLES) entry.examples.push(example);
+    }
+    return new Set(refused.map(({ line }) => line));
+  }
+
+  counts(): Pick<CopyReport, "stored" | "unchanged" | "refused"> {
+    return { stored: this.#stored, unchanged: this.#unchanged, refused: this.#refused };
+  }
+}

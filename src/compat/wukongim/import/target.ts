@@ -1,0 +1,153 @@
+// The node of Jindou into which the data is imported. Repeats a call that fails for a while, because
+// every line may be stored twice without effect.
+
+import { isRecord } from "../stream-lane.ts";
+import { SourceError, sleep } from "./source.ts";
+
+const TIMEOUT_MS = 60_000;
+const ATTEMPTS = 8;
+const RETRY_MS = 500;
+const CLOSED = 409;
+
+export interface TargetOptions {
+  readonly url: URL;
+  /** Static API token or access token, "" if the node needs none. */
+  readonly token: string;
+  /** Milliseconds before the first repetition of a failed call. Default: 500. */
+  readonly retryMs?: number;
+}
+
+interface RefusedLine {
+  /** Number of the line, from 1. */
+  readonly line: number;
+  readonly code: string;
+  readonly message: string;
+}
+
+interface LineCounts {
+  readonly stored: number;
+  readonly unchanged: number;
+  readonly refused: readonly RefusedLine[];
+}
+
+/** What the node has of a channel. */
+interface TargetRange {
+  readonly headSeq: number;
+  /** Time of the newest message in Unix seconds, 0 if it is unknown. */
+  readonly headTimeS: number;
+  readonly throughSeq: number;
+  readonly count: number;
+  readonly checksum: string;
+}
+
+interface TargetState {
+  readonly state: string;
+  /** True if the node removes old messages. */
+  readonly hasLimits: boolean;
+}
+
+export class Target {
+  readonly #options: TargetOptions;
+
+  constructor(options: TargetOptions) {
+    this.#options = options;
+  }
+
+  async open(): Promise<TargetState> {
+    return stateIn(recordOf(await this.#call("/admin/import/open", "{}")));
+  }
+
+  async close(): Promise<void> {
+    await this.#call("/admin/import/close", "{}");
+  }
+
+  async store(lines: readonly string[]): Promise<LineCounts> {
+    const reply = await this.#call("/admin/import", lines.join("\n"), "application/x-ndjson");
+    return reply as unknown as LineCounts; // see docs/http.md
+  }
+
+  /** Calls the node with a JSON body and returns the JSON of the reply. */
+  post(path: string, body: object): Promise<unknown> {
+    return this.#call(path, JSON.stringify(body));
+  }
+
+  /** `uid` is a user of a personal channel, "" for a group. */
+  async range(
+    channel: { readonly id: string; readonly type: number; readonly uid: string },
+    fromSeq: number,
+    toSeq: number,
+  ): Promise<TargetRange> {
+    const query = new URLSearchParams({
+      channel_id: channel.id,
+      channel_type: String(channel.type),
+      uid: channel.uid,
+      from_seq: String(fromSeq),
+      to_seq: String(toSeq),
+    });
+    const { channel: range } = recordOf(await this.#call(`/admin/import?${query}`));
+    const fields = recordOf(range);
+    return {
+      headSeq: Number(fields.head_seq),
+      headTimeS: Number(fields.head_timestamp),
+      throughSeq: Number(fields.through_seq),
+      count: Number(fields.count),
+      checksum: String(fields.checksum),
+    };
+  }
+
+  async #call(path: string, body?: string, type = "application/json"): Promise<unknown> {
+    for (let attempt = 1; ; attempt++) {
+      const reply = await this.#exchange(path, body, type);
+      if (reply.status === 200) return reply.body;
+      const mayPass = reply.status === 0 || reply.status === 429 || reply.status >= 500;
+      if (!mayPass || attempt === ATTEMPTS) throw this.#problem(path, reply);
+      await sleep((this.#options.retryMs ?? RETRY_MS) * 2 ** (attempt - 1));
+    }
+  }
+
+  async #exchange(path: string, body: string | undefined, type: string) {
+    const { url, token } = this.#options;
+    const prefix = url.pathname.replace(/\/$/, "");
+    try {
+      const reply = await fetch(new URL(prefix + path, url), {
+        method: body === undefined ? "GET" : "POST",
+        headers: {
+          ...(token === "" ? {} : { authorization: `Bearer ${token}` }),
+          ...(body === undefined ? {} : { "content-type": type }),
+        },
+        ...(body === undefined ? {} : { body }),
+        redirect: "error",
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      });
+      const json: unknown = await reply.json();
+      return { status: reply.status, body: json };
+    } catch (error) {
+      return { status: 0, body: { error: error instanceof Error ? error.message : String(error) } };
+    }
+  }
+
+  #problem(path: string, { status, body }: { readonly status: number; readonly body: unknown }) {
+    const { url } = this.#options;
+    const { error, msg } = recordOf(body);
+    const reason = String(error ?? msg ?? `it responds with the status ${status}`);
+    if (status === 401 || status === 403)
+      return new SourceError(
+        `The node at ${url.origin} rejects the credential: ${reason}. Set JINDOU_TOKEN to its api.token, or JINDOU_TOKEN_FILE to a file with it.`,
+      );
+    if (status === CLOSED) return new SourceError(`The node at ${url.origin} refuses: ${reason}.`);
+    return new SourceError(
+      `The node at ${url.origin} cannot be called: ${reason} (${path}). Repeat the command: it continues where it stopped.`,
+    );
+  }
+}
+
+function recordOf(value: unknown): Readonly<Record<string, unknown>> {
+  return isRecord(value) ? value : {};
+}
+
+function stateIn(body: Readonly<Record<string, unknown>>): TargetState {
+  return {
+    state: String(body.state),
+    hasLimits: Number(body.retention_s) > 0 || Number(body.max_channel_messages) > 0,
+  };
+}

@@ -1,0 +1,138 @@
+// Tests of `jindou import wukongim --to`: copies a stand-in for WuKongIM 2.2.5 into a node, in several
+// passes, while messages arrive and both sides are killed.
+
+import { join } from "node:path";
+import type { Test } from "tap";
+import { jindou, spawnJindou } from "../../main/jindou.ts";
+import { type Broker, spawnBroker, startBroker, tempFolder } from "../../support/broker.ts";
+import { t } from "../../support/suite.ts";
+import { type FakeSource, startSource } from "./import-source.ts";
+
+const KILLS = Number(process.env.JINDOU_TEST_KILLS ?? 4);
+const TEAM = "1790000000000000001";
+const TOKEN = "fake-manager-token";
+
+function runImport(t: Test, source: FakeSource, node: Broker, flags: readonly string[] = []) {
+  const argv = [
+    "import",
+    "wukongim",
+    `--from=${source.url}`,
+    `--to=http://127.0.0.1:${node.apiPort}`,
+  ];
+  return jindou(t, [...argv, "--json", ...flags], { env: { JINDOU_IMPORT_TOKEN: TOKEN } });
+}
+
+/** Returns all messages of a channel, as labels, numbers and content. */
+async function historyOf(node: Broker, channel: string) {
+  const texts: string[] = [];
+  for (let after = 0; ; ) {
+    const query = `${channel}&after=${after}&limit=500`;
+    const { body } = await node.call(`/channel/messages?${query}`);
+    for (const message of body.messages)
+      texts.push(
+        `${message.message_seq} ${message.source_id} ${message.timestamp} ${message.payload}`,
+      );
+    after = body.messages.at(-1)?.message_seq ?? after;
+    if (body.more === 0) return texts;
+  }
+}
+
+const sourceTexts = (source: FakeSource, id: string, type: number) =>
+  source.messages
+    .of(id, type)
+    .map((row) => `${row.message_seq} ${row.message_idstr} ${row.timestamp} ${row.payload}`);
+
+async function unreadOf(node: Broker, uid: string) {
+  const { body } = await node.call("/conversation/sync", { uid });
+  return Object.fromEntries(
+    body.map((row: { channel_id: string; unread: number }) => [row.channel_id, row.unread]),
+  );
+}
+
+t.test(
+  "an import copies users, channels, messages and positions in passes, and the last pass closes it",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    const first = await runImport(t, source, node);
+    t.equal(first.code, 0, first.stderr);
+    const report = JSON.parse(first.stdout);
+    t.match(report, { differences: [], closed: 0, messages: 156 });
+    t.equal((await node.call("/readyz")).status, 503);
+
+    source.messages.add(TEAM, 2, "cat", 30);
+    source.messages.add("ann@ben", 1, "ben", 3);
+    source.messages.add("club", 2, "ann", 3);
+    const second = JSON.parse((await runImport(t, source, node)).stdout);
+    t.match(second, { differences: [], closed: 0 });
+    t.ok(second.messages < 60, "only new messages are read again");
+    const last = await runImport(t, source, node, ["--close"]);
+    t.equal(last.code, 0, last.stdout + last.stderr);
+    t.match(JSON.parse(last.stdout), { differences: [], closed: 1 });
+    t.equal((await node.call("/readyz")).status, 200);
+    t.match(await runImport(t, source, node), { code: 1, stderr: /refuses/ }, "no pass after it");
+
+    const team = `channel_id=${TEAM}&channel_type=2`;
+    t.same(await historyOf(node, team), sourceTexts(source, TEAM, 2));
+    const pair = await historyOf(node, "channel_id=ben&channel_type=1&uid=ann");
+    t.equal(pair.length, source.messages.of("ann@ben", 1).length);
+    t.match(await unreadOf(node, "ben"), { [TEAM]: 38, ann: 0 });
+    t.match(await unreadOf(node, "cat"), { [TEAM]: 0 });
+    t.match(await unreadOf(node, "kim"), { club: 3 });
+    const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
+    t.match(state.body, { ban: 1, large: 1, send_ban: 1, subscriber_count: 0 });
+    const list = await node.call("/channel/members?channel_id=club&channel_type=2&list=blacklist");
+    t.same(list.body.uids.toSorted(), ["9007199254740993123", "ivy"]);
+    t.match((await node.call("/user/devices?uid=ann")).body, {
+      devices: [{ device_flag: 0, has_token: 1 }, {}],
+    });
+    t.same((await node.call("/user/systemuids")).body, ["____helper", "sysbot"]);
+    const stream = source.messages
+      .of("ann@ben", 1)
+      .find((row) => row.client_msg_no === "stream-done");
+    t.match(pair[6], Buffer.from('{"type":1').toString("base64").slice(0, 8));
+    t.ok(stream, "a finished stream was captured");
+  },
+);
+
+t.test(
+  "an import continues after the newest message, whether the command or the node was killed",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    source.messages.add(TEAM, 2, "ann", 6000);
+    source.messages.add("ann@ben", 1, "ann", 3000);
+    const dataPath = join(await tempFolder(t), "data");
+    let node = await spawnBroker(t, {}, dataPath);
+    for (let kill = 0; kill < KILLS; kill++) {
+      const to = `--to=http://127.0.0.1:${node.apiPort}`;
+      const copy = spawnJindou(t, ["import", "wukongim", `--from=${source.url}`, to], {
+        env: { JINDOU_IMPORT_TOKEN: TOKEN },
+      });
+      const before = source.requests.length;
+      while (source.requests.length < before + 60 + 40 * kill && copy.child.exitCode === null)
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      if (kill % 2 === 0) {
+        copy.child.kill("SIGKILL");
+        await copy.exit;
+      } else {
+        await node.kill();
+        copy.child.kill("SIGKILL");
+        await copy.exit;
+        node = await spawnBroker(t, {}, dataPath);
+      }
+      source.messages.add("club", 2, "ann", 5);
+    }
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    const club = "channel_id=club&channel_type=2";
+    t.same(await historyOf(node, club), sourceTexts(source, "club", 2));
+    t.same(
+      await historyOf(node, `channel_id=${TEAM}&channel_type=2`),
+      sourceTexts(source, TEAM, 2),
+    );
+    const { body } = await node.call("/admin/import");
+    t.match(body, { state: "closed" });
+    t.ok(body.stored.message >= 9000);
+    await node.terminate();
+  },
+);
