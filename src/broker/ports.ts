@@ -460,6 +460,8 @@ export interface StreamDraft {
   readonly payload?: Uint8Array | undefined;
   /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */
   readonly isCancel?: boolean | undefined;
+  /** As for a message. `undefined` if the sender is not checked. */
+  readonly permission?: SendPermission | undefined;
 }
 
 /**
@@ -473,9 +475,11 @@ export interface StreamDraft {
  *     stopped  the event was not added, because a viewer cancelled the stream
  */
 export interface StreamResult {
-  readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped";
+  readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped" | "refused";
   /** State of the stream after the call, `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
+  /** Why the sender may not send. Only with the verdict `refused`: nothing was changed then. */
+  readonly refused?: SendRefusal | undefined;
 }
 
 export interface StreamEnd {
@@ -495,6 +499,8 @@ export const MAX_STREAM_ENDS = 200;
 export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
+   * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a store
+   * with several servers, the facts about a personal channel may be read just before the step.
    *
    * A start appends the stream's message to the channel: it gets the next seq, has a red dot and no
    * expiry time, and its clientMsgNo is recorded as for any message. The message is published as a

@@ -20,7 +20,7 @@ import {
   SYSTEM_UID,
   TOOL_CALL_EVENTS,
 } from "./model.ts";
-import type { SendTerms } from "./permissions.ts";
+import { checkOf, type SendTerms } from "./permissions.ts";
 import type {
   ChannelStore,
   Clock,
@@ -32,7 +32,7 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 /** An event as a producer posts it. With an empty `fromUid` the system is the producer. */
-export type EventInput = Omit<StreamDraft, "key">;
+export type EventInput = Omit<StreamDraft, "key" | "permission">;
 
 export interface Streams {
   /**
@@ -120,18 +120,21 @@ export function createStreams(ports: StreamPorts): Streams {
       const kind = classify(input, limits.maxDataBytes);
       if (input.payload !== undefined && checkPayload(input.payload, content) === COMMAND_TYPE)
         throw notAllowed("payload", "must not be a command, because the message begins a stream");
-      const draft = toDraft(input);
+      const draft = toDraft(input, ports);
       const queue = `${draft.key} ${draft.clientMsgNo}`;
-      const sender = { fromUid: draft.fromUid, isBackend: true };
-      const refused = rule.refusal(sender, draft.channel, queue);
-      const code = refused instanceof Promise ? await refused : refused;
-      if (code !== undefined) throw new BrokerError(code);
       if (kind === "custom") {
+        const sender = { fromUid: draft.fromUid, isBackend: true };
+        const refused = rule.refusal(sender, draft.channel, queue);
+        const code = refused instanceof Promise ? await refused : refused;
+        if (code !== undefined) throw new BrokerError(code);
         publish(draft);
         ports.activity?.event(draft.key);
         return { state: undefined };
       }
+      const turn = rule.turn(queue);
+      if (turn !== undefined) await turn;
       const result = await store.streamEvent(draft);
+      if (result.refused !== undefined) throw new BrokerError(result.refused);
       if (kind === "stream") {
         const reply = outcome(result);
         ports.activity?.event(draft.key);
@@ -222,7 +225,7 @@ function notAllowed(path: string, message: string): BrokerError {
   });
 }
 
-function toDraft(input: EventInput): StreamDraft {
+function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
   const { channel, clientMsgNo, eventId, type, data, timestampMs } = input;
   const fromUid = input.fromUid || SYSTEM_UID;
   const key = channelKey(channel, fromUid);
@@ -243,6 +246,7 @@ function toDraft(input: EventInput): StreamDraft {
     force,
     payload,
     isCancel,
+    permission: checkOf(fromUid, channel, terms, true),
   };
 }
 
@@ -251,6 +255,7 @@ function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {
   switch (verdict) {
+    case "refused": // thrown by the caller
     case "done":
     case "stopped":
       return { state };

@@ -6,6 +6,8 @@ import {
   type ChannelFlags,
   type ChannelInfo,
   type ChannelRef,
+  STREAM_CONTENT,
+  STREAM_START,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../src/broker/permissions.ts";
@@ -22,6 +24,7 @@ import {
   seqsOf,
   TEMPORARY,
 } from "./store-fixture.ts";
+import { eventOf } from "./store-stream-fixture.ts";
 
 const FLAGS = [true, false];
 
@@ -42,6 +45,19 @@ const send = (
   fromUid: string,
   permission: SendCheck = "check",
 ) => fixture.store.append(draftOf({ channel, fromUid, permission }));
+
+/** Returns why an event of the sender is refused. The channel has no such stream. */
+async function eventRefusal(
+  { store }: StoreFixture,
+  channel: ChannelRef,
+  fromUid: string,
+  permission: SendCheck,
+) {
+  const result = await store.streamEvent(
+    eventOf(STREAM_CONTENT, "x", { channel, fromUid, permission }),
+  );
+  return result.verdict === "missing" ? undefined : result.refused;
+}
 
 const addition = (...uids: string[]) => ({ kind: "add", uids }) as const;
 
@@ -107,6 +123,8 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
             const facts = await fixture.store.groupFacts(id, uid);
             const expected = refuseGroupSend(facts, uid, check);
             t.equal(refused, expected, `${uid} to ${id}, ${check}`);
+            const eventRefused = await eventRefusal(fixture, group(id), uid, check);
+            t.equal(eventRefused, expected, `an event of ${uid} to ${id}, ${check}`);
           }
     },
   );
@@ -153,6 +171,8 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
             const { refused } = await send(fixture, person(id), uid, check);
             const expected = refusePersonSend(facts, uid, id, check);
             t.equal(refused, expected, `${uid} to ${id}, ${check}`);
+            const eventRefused = await eventRefusal(fixture, person(id), uid, check);
+            t.equal(eventRefused, expected, `an event of ${uid} to ${id}, ${check}`);
           }
         }
     },
@@ -287,6 +307,33 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     );
     await fixture.untilEvents(3);
     t.same(seqsOf(fixture.messages), [1, 2, 3]);
+  });
+
+  t.test("a refused event changes nothing and does not affect other events", async (t) => {
+    const { store } = await createFixture(t);
+    await store.createChannel(group("g"), ["alice", "carol"]);
+    const post = (fromUid: string, type: string, clientMsgNo: string, data = "") =>
+      store.streamEvent(eventOf(type, data, { fromUid, clientMsgNo, permission: "check" }));
+    const results = await Promise.all([
+      post("alice", STREAM_START, "s"),
+      post("mallory", STREAM_CONTENT, "s", "evil"),
+      post("alice", STREAM_CONTENT, "s", "good"),
+      post("mallory", STREAM_START, "s2"),
+      post("carol", STREAM_CONTENT, "s", "!"),
+    ]);
+    t.same(
+      results.map(({ verdict, refused }) => [verdict, refused]),
+      [
+        ["done", undefined],
+        ["refused", "not_subscriber"],
+        ["done", undefined],
+        ["refused", "not_subscriber"],
+        ["done", undefined],
+      ],
+    );
+    t.equal((await store.stream("2:g", "s"))?.text, "good!");
+    t.equal(await store.stream("2:g", "s2"), undefined);
+    t.equal(await store.headSeq("2:g"), 1);
   });
 
   t.test(

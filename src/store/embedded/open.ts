@@ -276,6 +276,7 @@ async function openOwned(
   const frame = new Frame();
   const assigner = new Assigner({ memtable, rows, dedupe, ids, frame });
   const lock = new KeyedLock();
+  const checkPermission = createPermissionCheck(channelTables);
   const appends = new Appends({
     memtable,
     wal,
@@ -284,7 +285,7 @@ async function openOwned(
     space: tables.space,
     assigner,
     newestId: lastMessageId,
-    checkPermission: createPermissionCheck(channelTables),
+    checkPermission,
     clock,
     publisher,
     onError,
@@ -319,6 +320,7 @@ async function openOwned(
   });
   const streams = createStreams({
     ...shared,
+    checkPermission,
     maxStreamBytes: options.maxStreamBytes,
   });
   const inbox = new Inbox({

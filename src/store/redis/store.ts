@@ -96,7 +96,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSigningKeys(ports),
       ...createRedisImports(ports),
       ...messages,
-      ...createRedisStreams(ports, operations),
+      ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
       ...logs,
       ...inbox,
       ...createRedisConversations(ports, groupIndex),

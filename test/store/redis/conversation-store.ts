@@ -67,7 +67,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
       ...{ ...ports, commands: { settle: async () => {} } },
       personFacts: channels.personFacts,
     }),
-    ...createRedisStreams(ports, createOperations(ports)),
+    ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, createOperations(ports)),
   };
   const sweep = new Sweep(ports, []);
   await link.start();

@@ -276,6 +276,7 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
       if (!isReplicated) throw new BrokerError("unavailable");
     },
     observeReplicas: () => async () => {},
+    personFacts: fixture.store.personFacts,
   };
   const streams = createRedisStreams(ports, createOperations(ports));
   const store = { ...fixture.store, ...streams };

@@ -1,17 +1,20 @@
 // Decides whether a sender may send: collects the facts of the channel from the tables and applies
-// the rules of `broker/permissions.ts`. The decision is part of the step that appends the message.
+// the rules of `broker/permissions.ts`. The decision is part of the step that appends the message or event.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
-import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
+import type { GroupFacts, PersonFacts, StreamDraft } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-export type PermissionCheck = (draft: MessageDraft) => SendRefusal | undefined;
+/** Checks the sender of a message, or of an event of a stream. */
+export type PermissionCheck = (
+  draft: Pick<StreamDraft, "channel" | "fromUid" | "permission">,
+) => SendRefusal | undefined;
 
 export function createPermissionCheck(tables: ChannelTables): PermissionCheck {
   return ({ channel, fromUid, permission }) => {
-    if (permission === "granted") return undefined;
+    if (permission === undefined || permission === "granted") return undefined;
     if (!isCheck(permission)) return permission;
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {

@@ -15,6 +15,7 @@ import { eventMark, isRetry } from "../../event-ids.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
+import type { PermissionCheck } from "./permissions.ts";
 import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";
 import { type Ending, isStreamName, isStreamType, stateAfter } from "./stream-record.ts";
 import type { EndedStream } from "./stream-rows.ts";
@@ -27,6 +28,7 @@ import {
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
+  readonly checkPermission: PermissionCheck;
   readonly maxStreamBytes: number;
 }
 
@@ -82,14 +84,16 @@ function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefin
 }
 
 class StreamRules {
-  readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner">;
+  readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner" | "checkPermission">;
 
   constructor(ports: StreamPorts) {
     this.#ports = ports;
   }
 
   event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
-    const { live, streamRows: rows } = this.#ports;
+    const { live, streamRows: rows, checkPermission } = this.#ports;
+    const refused = checkPermission(draft);
+    if (refused !== undefined) return { verdict: "refused", state: undefined, refused };
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {

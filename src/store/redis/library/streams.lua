@@ -22,7 +22,7 @@ local MAX_ENDS = 200
 local STREAM_END = '___TextMessageEnd'
 local MARK_BYTES = 12 -- of the mark of an event without its timestamp
 
-local open_streams -- streams of the call by the name of their key `stream`
+local open_streams -- streams of the call by the name of their head and their clientMsgNo
 local changed_streams -- list of the streams whose state must be written
 local refusals -- refusals of the call by channel, sender and check
 
@@ -67,9 +67,10 @@ end
 -- Returns a stream, nil if there is none. On a Cluster every key of an active stream is accessed
 -- first, so that Redis reports one that has moved before the operation writes anything.
 local function open_stream(channel, client_msg_no)
-  local keys = stream_keys(channel.head, client_msg_no)
-  local stream = open_streams[keys.stream]
+  local name = channel.head .. '\n' .. client_msg_no
+  local stream = open_streams[name]
   if stream then return stream end
+  local keys = stream_keys(channel.head, client_msg_no)
   local fields = call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
   if not fields[1] then return nil end
   if is_cluster and tonumber(fields[6]) == STREAM_ACTIVE then
@@ -79,7 +80,7 @@ local function open_stream(channel, client_msg_no)
     keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
     bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1', is_apart = channel.is_apart, is_changed = false,
   }
-  open_streams[keys.stream] = stream
+  open_streams[name] = stream
   return stream
 end
 
@@ -333,7 +334,7 @@ local function stream_start()
   publish_frame(channel, message_frame(pub, message_id, seq, record, extra))
 
   stream = { keys = keys, no = client_msg_no, head = event_head, seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false, is_apart = channel.is_apart, is_changed = false }
-  open_streams[keys.stream] = stream
+  open_streams[channel.head .. '\n' .. client_msg_no] = stream
   add_event(channel, stream, { id = id, mark = mark, kind = START_EVENT, data = data, units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = tail })
   channel.ended = ended
   return stream_reply(channel, STREAM_DONE, stream.state)

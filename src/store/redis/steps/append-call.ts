@@ -172,7 +172,8 @@ function numbersOf(
   ];
 }
 
-function checkOf(
+/** Returns the numbers of a check and of a refusal in Lua, 0 for none. */
+export function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {
   switch (permission) {

@@ -16,6 +16,7 @@ import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
+import { checkOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { eventHead, eventTail } from "./stream-record.ts";
 
@@ -56,6 +57,7 @@ export function createStreamSteps(
     const nobody = { origin: undefined, recipients: undefined };
     const numbers = Buffer.alloc(START_BYTES);
     numbers[0] = users;
+    numbers.set(checkOf(draft.permission ?? "granted"), 1);
     numbers[3] = draft.force ? 1 : 0;
     numbers.writeDoubleBE(ids.bucket, 4);
     numbers.writeUInt32BE(snapshotBytes(draft), 12);
@@ -81,6 +83,7 @@ export function createStreamSteps(
       const numbers = Buffer.alloc(EVENT_BYTES);
       numbers[0] = kind;
       numbers[1] = users;
+      numbers.set(checkOf(draft.permission ?? "granted"), 2);
       numbers[4] = draft.isCancel ? 1 : 0;
       numbers.writeUInt32BE(data.length, 5);
       numbers.writeUInt32BE(snapshotBytes(draft), 9);

@@ -1,18 +1,26 @@
-// The port's streams on Redis: the script that changes a stream decides whether the change is
-// allowed, and scripts are sent in the order of the calls. For a personal channel on a Redis
-// Cluster, `streams` and `peers` of both users are written before a start is sent, and separate
-// scripts notify the users. A call must not return before its changes are replicated as configured.
+// The port's streams on Redis: the operation that changes a stream decides whether the change is
+// allowed, and operations are queued in the order of the calls. For a personal channel on a Redis
+// Cluster, the rules of the users are read and `streams` and `peers` of both users are written before
+// a start is sent, and separate scripts notify the users. A call must not return before its changes are replicated as configured.
 
-import { BrokerError } from "../../../broker/errors.ts";
+import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
-import { MAX_STREAM_ENDS, type StreamResult, type StreamStore } from "../../../broker/ports.ts";
+import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
+import {
+  type ChannelStore,
+  MAX_STREAM_ENDS,
+  type StreamDraft,
+  type StreamResult,
+  type StreamStore,
+} from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
 import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
+import { refusalOf } from "./permission-tables.ts";
 import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
@@ -21,12 +29,14 @@ import { createStreamSteps } from "./stream-steps.ts";
 const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
+type StreamPorts = RedisStorePorts & Pick<ChannelStore, "personFacts">;
+
 /**
  * Creates the stream store. A write that rejects with `unavailable` may have taken effect.
  * Repeating it is safe, except for content and tool-call events without an event id of their own.
  */
-export function createRedisStreams(ports: RedisStorePorts, operations: Operations): StreamStore {
-  const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
+export function createRedisStreams(ports: StreamPorts, operations: Operations): StreamStore {
+  const { link, clock, steadyClock = clock, waitForReplicas, onError, personFacts } = ports;
   const { keys } = link;
   const steps = createStreamSteps(ports, operations);
   const channelOrder = new KeyedSequencer();
@@ -41,19 +51,31 @@ export function createRedisStreams(ports: RedisStorePorts, operations: Operation
   });
 
   /**
-   * Runs a step in the order of the channel's calls. For a start, the indexes are written first.
+   * Applies an event whose users are in other slots: reads their rules first, and writes their
+   * indexes before a start. Events of the channel keep the order of the calls.
    */
-  async function runInOrder(
-    key: ChannelKey,
-    isStart: boolean,
-    step: () => Promise<OperationReply>,
-  ): Promise<StreamResult> {
-    const isApart = areUsersApart(link, key);
-    if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
-    const reply = await step();
+  async function applyApart(draft: StreamDraft): Promise<StreamResult> {
+    const { key } = draft;
+    const isStart = draft.type === STREAM_START;
+    const prepare = async () => {
+      const refused = await judge(draft);
+      if (refused === undefined && isStart) await addToIndexes(key);
+      return refused;
+    };
+    const refused = await channelOrder.enter(key, prepare());
+    if (refused !== undefined) return { verdict: "refused", state: undefined, refused };
+    const reply = await steps.event({ ...draft, permission: "granted" });
     // Added again, because a reader may have removed the channel just before the stream started.
-    if (isApart && isStart) await addToIndexes(key);
+    if (isStart) await addToIndexes(key);
     return finish(key, reply);
+  }
+
+  async function judge(draft: StreamDraft): Promise<SendRefusal | undefined> {
+    const { fromUid, channel, permission = "granted" } = draft;
+    if (permission === "granted") return undefined;
+    if (!isCheck(permission)) return permission;
+    const facts = await personFacts(fromUid, channel.id);
+    return refusePersonSend(facts, fromUid, channel.id, permission);
   }
 
   async function addToIndexes(key: ChannelKey): Promise<void> {
@@ -71,14 +93,14 @@ export function createRedisStreams(ports: RedisStorePorts, operations: Operation
 
   /** Publishes the frames in the reply, which the script could not publish itself. */
   async function finish(key: ChannelKey, reply: OperationReply): Promise<StreamResult> {
-    const { verdict, state, ended, frames } = decodeReply(reply);
+    const { verdict, state, ended, frames, refused } = decodeReply(reply);
     if (frames.length > 0) await publish(key, frames);
     if (ended !== undefined) {
       await addEnd(key, `${ended.seq}:${ended.name}`);
       removeEnded(key, ended.name);
     }
     if (verdict === "too_large") throw new BrokerError("too_large");
-    return { verdict, state };
+    return refused === undefined ? { verdict, state } : { verdict, state, refused };
   }
 
   /** Adds an end to `endedStreams` of the users. Keeps the time of an earlier call that failed. */
@@ -153,11 +175,15 @@ export function createRedisStreams(ports: RedisStorePorts, operations: Operation
   }
 
   return {
-    streamEvent: (draft) =>
-      runInOrder(draft.key, draft.type === STREAM_START, () => steps.event(draft)),
+    async streamEvent(draft) {
+      if (areUsersApart(link, draft.key)) return applyApart(draft);
+      return finish(draft.key, await steps.event(draft));
+    },
 
-    cancelStream: (key, clientMsgNo) =>
-      runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
+    async cancelStream(key, clientMsgNo) {
+      if (areUsersApart(link, key)) await channelOrder.enter(key, Promise.resolve());
+      return finish(key, await steps.end({ key, clientMsgNo }));
+    },
 
     /**
      * Ends no stream if, within the last `silentMs`, Redis was unreachable, its clock was set or
@@ -185,16 +211,8 @@ export function createRedisStreams(ports: RedisStorePorts, operations: Operation
 
 /** Verdicts of the library by their number. */
 const VERDICTS = [
-  ...([
-    undefined,
-    "done",
-    "running",
-    "missing",
-    "closed",
-    "taken",
-    "stopped",
-    "too_large",
-  ] as const),
+  ...([undefined, "done", "running", "missing", "closed", "taken", "stopped"] as const),
+  ...(["too_large", "refused"] as const),
 ] as const;
 
 /** The stream that an operation has ended, if the caller must publish its end. */
@@ -212,5 +230,6 @@ function decodeReply(reply: OperationReply) {
   if (verdict === undefined) throw new BrokerError("internal");
   const ended: Ended | undefined =
     name === undefined || name.length === 0 ? undefined : { name: String(name), seq: seq ?? 0 };
-  return { verdict, state: STREAM_STATES[(result[1] ?? 0) - 1], ended, frames };
+  const state = STREAM_STATES[(result[1] ?? 0) - 1];
+  return { verdict, state, ended, frames, refused: refusalOf(result[2] ?? 0) };
 }
