@@ -3,7 +3,7 @@
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import { STREAM_CONTENT, STREAM_END } from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { createOperations } from "../../../src/store/redis/operations.ts";
 import { eventHead, eventTail } from "../../../src/store/redis/steps/stream-record.ts";
@@ -13,6 +13,7 @@ import { ALL, codeOf, draftOf, StoreFixture } from "../../contract/store-fixture
 import {
   ACTIVE,
   channelEventsOf,
+  eventOf,
   KEY,
   producer,
   snapshotOf,
@@ -21,6 +22,7 @@ import {
 import { encodeEvent } from "../../redis/event-frames.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedis } from "../../support/redis.ts";
+import { openStore } from "./one-store.ts";
 import { createNode, freshPrefix, listenTo, type NodeOptions } from "./stream-nodes.ts";
 
 const { url, client } = await startRedis(t);
@@ -287,4 +289,31 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
   t.same(await begin("", { eventId: "a" }), ACTIVE);
   t.same(await content("x", { eventId: "b" }), ACTIVE, "the retry is acknowledged");
   t.match(await snapshotOf(fixture), { text: "x", nextIndex: 2 });
+});
+
+t.test("an event that cannot be written fails without affecting others of its call", async (t) => {
+  const { store, link } = await openStore(t, url);
+  const post = (id: string, type: string, data = "") =>
+    store.streamEvent(eventOf(type, data, { channel: { id, type: 2 } }));
+  const textOf = async (id: string) => (await store.stream(`2:${id}`, "s"))?.text;
+  for (const id of ["a", "b"]) await post(id, STREAM_START);
+  await post("a", STREAM_CONTENT, "1");
+  const text = link.keys.channel("streamText", "2:a", "s");
+  await redis.rename(text, "kept");
+  await redis.sadd(text, "x");
+  const results = await Promise.allSettled([
+    post("a", STREAM_CONTENT, "lost"),
+    post("b", STREAM_CONTENT, "2"),
+    post("a", STREAM_CONTENT, "lost too"),
+    post("b", STREAM_CONTENT, "3"),
+  ]);
+  t.same(
+    results.map(({ status }) => status),
+    ["rejected", "fulfilled", "rejected", "fulfilled"],
+  );
+  await redis.rename("kept", text);
+  await post("a", STREAM_CONTENT, "4");
+  t.same([await textOf("a"), await textOf("b")], ["14", "23"]);
+  const offsets = [0, 1, 2, 3].map((index) => store.streamTextOffset("2:a", "s", index));
+  t.same(await Promise.all(offsets), [0, 0, 1, 2]);
 });

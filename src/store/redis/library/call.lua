@@ -16,6 +16,7 @@ local args -- arguments of the call
 local numbers -- bytes of the operations (argument 2)
 local text_at -- index in `args` of the next text
 local number_at -- index in `numbers` of the next byte
+local reply_at -- index of the operation in the call
 local now -- Unix ms by the caller's estimate of the server's clock
 local server_now -- Unix ms by the clock of the server
 local is_cluster -- true if other keys of the slot may be at another server
@@ -55,4 +56,8 @@ local function is_higher(text, other)
     if a ~= b then return a > b end
   end
   return #text > #other
+end
+
+local function failed_reply(failure)
+  return string.char(FAILED) .. (type(failure) == 'table' and failure.err or tostring(failure))
 end

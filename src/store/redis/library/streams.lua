@@ -24,6 +24,8 @@ local MARK_BYTES = 12 -- of the mark of an event without its timestamp
 
 local open_streams -- streams of the call by the name of their head and their clientMsgNo
 local changed_streams -- list of the streams whose state must be written
+local open_heads -- fields of the heads of channels by the name of the head, see `open_head`
+local changed_heads -- list of the names of heads whose `pub` must be written
 local refusals -- refusals of the call by channel, sender and check
 
 -- Takes the texts that name a channel. Returns a table with the fields
@@ -45,6 +47,36 @@ local function take_channel(user_count)
   return { base = base, key = key, head = base .. 'head:' .. key, topic = topic, users = users, is_apart = is_apart, frames = nil, ended = nil, ended_seq = nil }
 end
 
+-- Returns the fields of a channel's head: info and lists (see `channel_record.lua`), pub, and whether
+-- pub must be written.
+local function open_head(head)
+  local fields = open_heads[head]
+  if not fields then
+    local values = call('HMGET', head, 'info', 'lists', 'pub')
+    fields = { info = values[1], lists = values[2], pub = tonumber(values[3]) or 0, is_changed = false }
+    open_heads[head] = fields
+  end
+  return fields
+end
+
+-- Returns the next publication number of a channel.
+local function next_pub(head)
+  local fields = open_head(head)
+  fields.pub = fields.pub + 1
+  if not fields.is_changed then
+    fields.is_changed = true
+    changed_heads[#changed_heads + 1] = head
+  end
+  return fields.pub
+end
+
+local function write_pub(head)
+  local fields = open_heads[head]
+  if not fields or not fields.is_changed then return end
+  call('HSET', head, 'pub', int(fields.pub))
+  fields.is_changed = false
+end
+
 -- Returns the refusal of a sender, 0 if the sender may send. The caller decides if the users are in
 -- other slots, and passes its decision in `refusal`.
 local function refusal_of(channel, uid, check, refusal)
@@ -53,8 +85,8 @@ local function refusal_of(channel, uid, check, refusal)
   local known_refusal = refusals[case]
   if known_refusal then return known_refusal end
   if channel.topic ~= '' then
-    local fields = call('HMGET', channel.head, 'info', 'lists')
-    refusal = group_refusal(fields[1], fields[2], channel.base, channel.key, uid, check)
+    local fields = open_head(channel.head)
+    refusal = group_refusal(fields.info, fields.lists, channel.base, channel.key, uid, check)
   else
     local from, to = channel.users[1], channel.users[#channel.users]
     if to.uid == uid then from, to = to, from end
@@ -64,7 +96,9 @@ local function refusal_of(channel, uid, check, refusal)
   return refusal
 end
 
--- Returns a stream, nil if there is none. On a Cluster every key of an active stream is accessed
+-- Returns a stream, nil if there is none. The fields `offsets` and `texts` list what the call adds to
+-- the keys `streamOffsets` and `streamText`, and `replies` the indexes of the operations that add it.
+-- On a Cluster every key of an active stream is accessed
 -- first, so that Redis reports one that has moved before the operation writes anything.
 local function open_stream(channel, client_msg_no)
   local name = channel.head .. '\n' .. client_msg_no
@@ -78,7 +112,7 @@ local function open_stream(channel, client_msg_no)
   end
   stream = {
     keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
-    bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1', is_apart = channel.is_apart, is_changed = false,
+    bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1', is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {},
   }
   open_streams[name] = stream
   return stream
@@ -115,22 +149,24 @@ end
 local function add_event(channel, stream, event)
   local index, keys = stream.next, stream.keys
   local id = cmsgpack.pack(event.id)
-  local pub = call('HINCRBY', channel.head, 'pub', 1)
+  local pub = next_pub(channel.head)
   local frame = event_frame(pub, stream.seq, index, stream.units, event.state, stream.head .. id .. event.tail)
-  call('APPEND', keys.offsets, struct_pack('>I4', stream.units))
-  if event.kind == CONTENT_EVENT then
-    call('APPEND', keys.text, event.data)
-    stream.units = stream.units + event.units
-  elseif event.kind == NOTE_EVENT then
+  if event.kind == NOTE_EVENT then
     call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(stream.units) .. (event.id ~= '' and id or cmsgpack.pack(int(index))) .. event.tail)
   elseif event.kind == END_EVENT then
     call('HSET', keys.stream, 'ed', event.data)
     if event.id ~= '' then call('HSET', keys.stream, 'ei', event.id) end
-  elseif event.id ~= '' then
+  elseif event.kind == START_EVENT and event.id ~= '' then
     call('HSET', keys.stream, 'si', event.id)
   end
   if event.mark ~= '' and call('HSETNX', keys.event_ids, event.id, event.mark) == 0 then
     call('HSET', keys.event_ids, event.id, '') -- different events share the id
+  end
+  stream.offsets[#stream.offsets + 1] = struct_pack('>I4', stream.units)
+  stream.replies[#stream.replies + 1] = reply_at
+  if event.kind == CONTENT_EVENT then
+    stream.texts[#stream.texts + 1] = event.data
+    stream.units = stream.units + event.units
   end
   stream.next, stream.bytes, stream.state = index + 1, stream.bytes + event.bytes, event.state
   if not stream.is_changed then
@@ -318,6 +354,7 @@ local function stream_start()
       peers[#peers + 1], peers[#peers + 2] = user.base .. 'peers', channel.users[#channel.users + 1 - at].uid
     end
   end
+  write_pub(channel.head)
   local opened = open_channel(base, key, peers, retention > 0 or max_messages > 0, channel.is_apart)
   local message_id = reserve_ids(counter, bucket, ms, 1)
   if peers then peers[1] = int(message_ms(message_id)) end
@@ -326,6 +363,7 @@ local function stream_start()
   if opened[NEWEST] then extra, opened[NEWEST] = extra_after(extra, opened[NEWEST]), message_id end
   close_channel(opened, ms, retention, max_messages)
   local seq, pub = opened[SEQ], opened[PUB]
+  open_heads[channel.head] = nil -- `close_channel` has written it
   write_dedupe(dedupe, window, int(ms), entry_id, pub ~= seq and int(pub), STREAM_HASH)
   local keys = stream_keys(channel.head, client_msg_no)
   call('HSET', keys.stream, 'h', event_head, 'i', int(message_id), 'q', int(seq), 't', int(ms), 'sd', data)
@@ -333,7 +371,7 @@ local function stream_start()
   for _, user in ipairs(channel.users) do call('SADD', user.base .. 'streams', key) end
   publish_frame(channel, message_frame(pub, message_id, seq, record, extra))
 
-  stream = { keys = keys, no = client_msg_no, head = event_head, seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false, is_apart = channel.is_apart, is_changed = false }
+  stream = { keys = keys, no = client_msg_no, head = event_head, seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false, is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {} }
   open_streams[channel.head .. '\n' .. client_msg_no] = stream
   add_event(channel, stream, { id = id, mark = mark, kind = START_EVENT, data = data, units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = tail })
   channel.ended = ended
@@ -341,18 +379,29 @@ local function stream_start()
 end
 
 local function begin_streams()
-  open_streams, changed_streams, refusals = {}, {}, {}
+  open_streams, changed_streams, open_heads, changed_heads, refusals = {}, {}, {}, {}, {}
   dedupe_ttl = nil -- the window may have been changed
 end
 
-local function end_streams()
+local function write_stream(stream)
+  local keys, count = stream.keys, #stream.offsets
+  call('SETRANGE', keys.offsets, int((stream.next - count) * 4), table.concat(stream.offsets))
+  if #stream.texts > 0 then call('APPEND', keys.text, table.concat(stream.texts)) end
+  call('HSET', keys.stream, 'n', int(stream.next), 'l', int(stream.units), 'b', int(stream.bytes), 'e', stream.state, 'a', int(now))
+  if stream.state == STREAM_ACTIVE or stream.is_apart then
+    call('ZADD', keys.streams, int(now), keys.name)
+  else
+    call('ZREM', keys.streams, keys.name)
+  end
+end
+
+-- Writes what the call has changed. If a stream cannot be written, its operations have failed.
+local function end_streams(replies)
+  for _, head in ipairs(changed_heads) do write_pub(head) end
   for _, stream in ipairs(changed_streams) do
-    local keys = stream.keys
-    call('HSET', keys.stream, 'n', int(stream.next), 'l', int(stream.units), 'b', int(stream.bytes), 'e', stream.state, 'a', int(now))
-    if stream.state == STREAM_ACTIVE or stream.is_apart then
-      call('ZADD', keys.streams, int(now), keys.name)
-    else
-      call('ZREM', keys.streams, keys.name)
+    local is_done, failure = pcall(write_stream, stream)
+    if not is_done then
+      for _, at in ipairs(stream.replies) do replies[at] = failed_reply(failure) end
     end
   end
 end

@@ -14,7 +14,8 @@ local function run_operations(replies)
   while number_at <= #numbers do
     local operation = OPERATIONS[byte(numbers, number_at)]
     number_at = number_at + 1
-    replies[#replies + 1] = operation()
+    reply_at = #replies + 1
+    replies[reply_at] = operation()
   end
 end
 
@@ -34,10 +35,10 @@ local function run_turn(_, arguments)
     local is_done, failure = pcall(run_operations, replies)
     if not is_done then
       forget_failed_log()
-      replies[#replies + 1] = string.char(FAILED) .. (type(failure) == 'table' and failure.err or tostring(failure))
+      replies[reply_at] = failed_reply(failure)
     end
   end
-  end_streams()
+  end_streams(replies)
   end_logs()
   return replies
 end
