@@ -61,7 +61,9 @@
 //   key or field    type     content                               present
 //   messageIds      STRING   newest message id of the bucket       on a Redis Cluster
 //   activeStreams   ZSET     <channel key>\n<clientMsgNo>, scored  if streams are active
-//                            by the time of the last event
+//                            by a time that is not later than the
+//                            last event: a check for silence
+//                            renews it (`library/streams.lua`)
 //   due             ZSET     channel key, scored by the time when  for each channel with a log
 //                            its log must be reclaimed next, +inf
 //                            if no limit requires that now

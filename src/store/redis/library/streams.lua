@@ -20,6 +20,7 @@ local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local START_EVENT, CONTENT_EVENT, NOTE_EVENT, END_EVENT = 1, 2, 3, 4 -- kinds of events; a note is a tool call
 local MAX_ENDS = 200
 local STREAM_END = '___TextMessageEnd'
+local MAX_AHEAD_MS = 1000 -- by which the time of an event may be in the future, because nodes estimate the clock
 local MARK_BYTES = 12 -- of the mark of an event without its timestamp
 
 local open_streams -- streams of the call by the name of their head and their clientMsgNo
@@ -105,14 +106,14 @@ local function open_stream(channel, client_msg_no)
   local stream = open_streams[name]
   if stream then return stream end
   local keys = stream_keys(channel.head, client_msg_no)
-  local fields = call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
+  local fields = call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w', 'a')
   if not fields[1] then return nil end
   if is_cluster and tonumber(fields[6]) == STREAM_ACTIVE then
     call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams, keys.ends)
   end
   stream = {
     keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
-    bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1', is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {},
+    bytes = tonumber(fields[5]), state = tonumber(fields[6]), stopped = fields[7] == '1', last = tonumber(fields[8]), is_new = false, is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {},
   }
   open_streams[name] = stream
   return stream
@@ -286,8 +287,14 @@ local function stream_end()
   local streams, name = channel.base .. 'activeStreams', channel.key .. '\n' .. client_msg_no
   local stream = open_stream(channel, client_msg_no)
   if since >= 0 then
-    local last = call('ZSCORE', streams, name)
-    if not last or tonumber(last) >= since or stream and stream.is_changed then return stream_reply(channel, STREAM_MISSING) end
+    local score = tonumber(call('ZSCORE', streams, name) or '')
+    if not score or score >= since or stream and stream.is_changed then return stream_reply(channel, STREAM_MISSING) end
+    -- The score is the time of the start, or of the last check. A time in the future is not used:
+    -- the clock was set back since.
+    if stream and stream.state == STREAM_ACTIVE and stream.last >= since and stream.last <= now + MAX_AHEAD_MS then
+      call('ZADD', streams, 'XX', int(stream.last), name)
+      return stream_reply(channel, STREAM_MISSING)
+    end
   end
   local is_ended = not stream or stream.state ~= STREAM_ACTIVE
   if not is_ended then
@@ -371,7 +378,7 @@ local function stream_start()
   for _, user in ipairs(channel.users) do call('SADD', user.base .. 'streams', key) end
   publish_frame(channel, message_frame(pub, message_id, seq, record, extra))
 
-  stream = { keys = keys, no = client_msg_no, head = event_head, seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false, is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {} }
+  stream = { keys = keys, no = client_msg_no, head = event_head, seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false, last = now, is_new = true, is_apart = channel.is_apart, is_changed = false, offsets = {}, texts = {}, replies = {} }
   open_streams[channel.head .. '\n' .. client_msg_no] = stream
   add_event(channel, stream, { id = id, mark = mark, kind = START_EVENT, data = data, units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = tail })
   channel.ended = ended
@@ -383,15 +390,18 @@ local function begin_streams()
   dedupe_ttl = nil -- the window may have been changed
 end
 
+-- Joins strings. A join of a single string would copy it.
+local function joined(strings) return strings[2] and table.concat(strings) or strings[1] end
+
 local function write_stream(stream)
   local keys, count = stream.keys, #stream.offsets
-  call('SETRANGE', keys.offsets, int((stream.next - count) * 4), table.concat(stream.offsets))
-  if #stream.texts > 0 then call('APPEND', keys.text, table.concat(stream.texts)) end
+  call('SETRANGE', keys.offsets, int((stream.next - count) * 4), joined(stream.offsets))
+  if stream.texts[1] then call('APPEND', keys.text, joined(stream.texts)) end
   call('HSET', keys.stream, 'n', int(stream.next), 'l', int(stream.units), 'b', int(stream.bytes), 'e', stream.state, 'a', int(now))
-  if stream.state == STREAM_ACTIVE or stream.is_apart then
-    call('ZADD', keys.streams, int(now), keys.name)
-  else
+  if stream.state ~= STREAM_ACTIVE and not stream.is_apart then
     call('ZREM', keys.streams, keys.name)
+  elseif stream.is_new or stream.is_apart then
+    call('ZADD', keys.streams, int(now), keys.name)
   end
 end
 
