@@ -7,7 +7,6 @@ import type { Device } from "./device.ts";
 
 /** Distance from the top in pixels at which older messages are read. */
 const NEAR_TOP = 120;
-
 const clock = (ms: number) => new Date(ms).toLocaleTimeString([], { timeStyle: "short" });
 
 export function Messages({ device }: { readonly device: Device }) {
@@ -21,6 +20,7 @@ export function Messages({ device }: { readonly device: Device }) {
     const isNearTop = scrollHeight - clientHeight + scrollTop < NEAR_TOP;
     if (isNearTop && hasOlder) void device.loadOlder(thread);
   };
+  useEffect(onScroll, [messages.length]); // a tall pane has no scroll bar at first
   const { fromMs, toMs } = network.away;
   const missed = messages.filter(
     ({ timestampMs, fromUid }) =>

@@ -218,7 +218,8 @@ t.test("texts that look like markup, links or code are shown as they are", async
 
 t.test("two visitors do not end each other's sessions", async (t) => {
   const broker = await startNode(t);
-  const first = await openDemo(t, broker);
+  const first = await openDemo(t, broker, { width: 1280, height: 2400 });
+  await first.ann.shows("Morning! Did the new beans arrive?"); // a tall pane reads more history
   const second = await openDemo(t, broker);
   t.not(first.prefix, second.prefix);
   await second.ann.send("Hello from the second page");
