@@ -168,7 +168,7 @@ function CallForm({ call, document }: { readonly call: Call; readonly document: 
       <ErrorNote error={error} />
       {answer !== undefined && (
         <>
-          <p role="status">
+          <p role="status" class="more">
             <span class={`badge ${answer.status < 400 ? "fine" : "critical"}`}>
               {answer.status}
             </span>

@@ -213,7 +213,7 @@ function Readers({ question, seq }: { readonly question: Question; readonly seq:
           <li key={reader}>
             <UserLink uid={reader} />
             <span>
-              <span class="muted">read to {number(read_seq)}</span>{" "}
+              <span class="muted">read up to {number(read_seq)}</span>{" "}
               <span class={`badge ${has_read ? "fine" : "plain"}`}>
                 {has_read ? "read" : "not read"}
               </span>

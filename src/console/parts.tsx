@@ -83,7 +83,7 @@ export function Help({ of, children }: { readonly of: string; readonly children:
       </button>
       {isOpen && (
         <span class="help-text" role="note">
-          {children}
+          {children.replaceAll("`", "")}
         </span>
       )}
     </span>

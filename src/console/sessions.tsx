@@ -315,7 +315,7 @@ function DeviceText({ row }: { readonly row: SessionRow }) {
   return (
     <>
       {row.device}
-      {row.device_level === 1 && <span class="badge plain">main</span>}
+      {row.device_level === 1 && <span class="badge plain spaced">main</span>}
       {row.device_id !== "" && <span class="muted"> {row.device_id}</span>}
     </>
   );

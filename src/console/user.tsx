@@ -90,7 +90,7 @@ function UserDetails({ uid }: { readonly uid: string }) {
               <li key={session.session_id}>
                 <span>
                   {DEVICE_NAMES[session.device_flag]}
-                  {session.device_level === 1 && <span class="badge plain">main</span>}{" "}
+                  {session.device_level === 1 && <span class="badge plain spaced">main</span>}{" "}
                   <span class="muted">
                     {session.device_id} on node {session.node_id}
                   </span>
@@ -220,7 +220,7 @@ function Conversations({ uid }: { readonly uid: string }) {
             />
             <span>
               <span class="muted">
-                read to {number(conversation.readed_to_msg_seq)} of{" "}
+                read up to {number(conversation.readed_to_msg_seq)} of{" "}
                 {number(conversation.last_msg_seq)}
               </span>{" "}
               {conversation.unread > 0 && (

@@ -9,7 +9,7 @@ import { gzipSync } from "node:zlib";
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
 import { startWorld, type World, worldOf } from "../behaviour/world.ts";
-import { launchBrowser, servePages } from "../client/browser.ts";
+import { launchBrowser } from "../client/browser.ts";
 import { type Settings, startBroker, tempFolder } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { checkAccessible, checkPictures } from "../support/pages.ts";
@@ -293,44 +293,6 @@ t.test(
     }
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { level: 1, name: "Sessions" }).waitFor();
-  },
-);
-
-t.test(
-  "in protected mode a page of another port cannot read, call or frame the console, and its form is refused",
-  async (t) => {
-    const world = await startWorld(t);
-    await world.join(t, "ann");
-    const url = addressOf(world);
-    const { body } = await world.call("/user/devices?uid=ann");
-    const kick = JSON.stringify({ uid: "ann", conn_id: body.sessions[0].session_id });
-    const address = await servePages(t, (_request, response) => {
-      response.setHeader("content-type", "text/html");
-      response.end(
-        `<form method="post" enctype="text/plain" action="${url}/conn/kick"><input name='${kick.slice(0, -1)},"x":"' value='"}'></form><iframe src="${url}/console/"></iframe>`,
-      );
-    });
-    const page = await (await browser).newPage();
-    t.teardown(() => page.close());
-    await page.goto(address);
-    const frame = page.frames().find((each) => each.parentFrame() !== null);
-    t.equal(await frame?.locator("#main, .login").count(), 0, "the frame stays empty");
-    const outcome = await page.evaluate<string>(`(async () => {
-      const simple = { method: "POST", mode: "no-cors", body: ${JSON.stringify(kick)} };
-      await fetch("${url}/conn/kick", simple);
-      return fetch("${url}/connz").then(() => "read", () => "refused");
-    })()`);
-    t.equal(outcome, "refused");
-    const [answer] = await Promise.all([
-      page.waitForResponse(`${url}/conn/kick`),
-      page.evaluate("document.forms[0].submit()"),
-    ]);
-    t.equal(answer.status(), 403);
-    t.equal(
-      (await world.call("/user/devices?uid=ann")).body.sessions.length,
-      1,
-      "ann was not kicked",
-    );
   },
 );
 
