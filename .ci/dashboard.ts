@@ -121,6 +121,8 @@ const SECTIONS: readonly Section[] = [
       counts("Accepted connections", "connectionsOpened"),
       counts("Connections ended by the server", "connectionsEnded", "reason"),
       counts("JWTs refused", "tokensRefused", "reason"),
+      gauge("Age of the JWKS", "jwksAge", "s"),
+      counts("Failed reads of the JWKS", "jwksFailures"),
       counts("Connections refused", "socketsRefused", "reason"),
       counts("Silent connections closed", "socketsDisplaced"),
       counts("Frames received", "framesReceived"),

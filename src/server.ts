@@ -79,6 +79,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await join();
     await node.imports.start();
     await node.systemAccounts.start();
+    await node.jwt?.start();
     // Until the node is ready, the listeners reject calls with 503.
     const ports = earlyPorts ?? (await listen());
     // Last, because a start that fails must not show a generated password.
@@ -174,6 +175,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   await node.streams.close();
   await node.systemAccounts.close();
   await node.imports.close();
+  node.jwt?.close();
   await node.store.close();
   await pause(LAST_REPLIES_MS);
   for (const listener of listeners) listener.close();

@@ -87,7 +87,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Verifies tokens that other programs sign. The only importer of `jose`.
   "auth/": {
-    local: [...COMMON, ...DOMAIN, "broker/credentials.ts"],
+    local: [...COMMON, ...PORTS, "broker/credentials.ts"],
     packages: ["jose", "typebox"],
     node: [...PURE_NODE, "node:fs/promises"],
   },

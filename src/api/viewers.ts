@@ -51,8 +51,9 @@ export function createViewers(ports: ViewerPorts): Viewers {
     const { uid, flag } = viewer;
     if (uid !== SYSTEM_UID) {
       const proof = await credentials.prove(viewer);
-      if (proof.kind !== "token") return;
+      if (proof.kind === "none") return;
       const device = await store.device(uid, flag);
+      if (proof.kind === "jwt") return credentials.assertNotRevoked(proof.claims, device);
       if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return;
     }
     throw new BrokerError("unauthorized", {

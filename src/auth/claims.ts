@@ -35,7 +35,8 @@ export type RefusalReason =
   | "lifetime"
   | "issuer"
   | "audience"
-  | "claims";
+  | "claims"
+  | "revoked";
 
 /** A refused token. `message` is for the log of the operator and never contains the token. */
 export class TokenRefusal extends Error {
@@ -74,7 +75,8 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
       rules.deviceLevelDefault) as DeviceLevel, // the schema of the setting allows 0 and 1
     deviceId: deviceIdOf(payload, names.deviceId),
   };
-  return { ...claims, expiresAtMs: judgeTimes(payload, rules, nowS) * 1000 };
+  const expiresAtMs = judgeTimes(payload, rules, nowS) * 1000;
+  return { ...claims, issuedS: Math.floor(timeOf(payload, "iat") ?? 0), expiresAtMs };
 }
 
 /** Returns the Unix time in seconds at which the token expires. */

@@ -2,32 +2,98 @@
 
 import { readFile } from "node:fs/promises";
 import type { JwtVerifier } from "../broker/credentials.ts";
-import type { ClaimRules, RefusalReason } from "./claims.ts";
-import { type KeySet, publicKeys, secretFault, secretKeys } from "./key-set.ts";
+import type { StoredKeySet } from "../broker/ports.ts";
+import { type ClaimRules, type RefusalReason, TokenRefusal } from "./claims.ts";
+import { KeyRefresher } from "./key-refresher.ts";
+import { jwksKeys, type KeySet, publicKeys, secretFault, secretKeys } from "./key-set.ts";
+import { fileSource, urlSource } from "./key-sources.ts";
 import { createVerifier } from "./verifier.ts";
 
-/** Settings of `auth.jwt`. A path is "" if it is not set. */
+/** Settings of `auth.jwt`. A path or URL is "" if it is not set. */
 interface JwtSettings extends ClaimRules {
   readonly algorithms: readonly string[];
   readonly secretFile: string;
   readonly previousSecretFile: string;
   readonly publicKeyFile: string;
+  readonly jwksFile: string;
+  readonly jwksUrl: string;
+  readonly jwksRefreshS: number;
+  readonly jwksMaxStaleS: number;
 }
 
 interface JwtPorts {
   readonly clock: () => number;
+  /** Keeps the last document of a provider. Used only with `jwksUrl`. */
+  readonly store: {
+    keySet(): Promise<StoredKeySet | undefined>;
+    putKeySet(set: StoredKeySet): Promise<void>;
+  };
   onRefused(reason: RefusalReason, detail: string): void;
+  onKeysChanged(): void;
+  /** Called when the keys could not be read again. The former keys stay valid for a time. */
+  onKeyFailure(error: unknown): void;
 }
 
-/** Throws an error that names the setting if a file cannot be read or does not contain a key. */
-export async function createJwt(settings: JwtSettings, ports: JwtPorts): Promise<JwtVerifier> {
+export interface Jwt {
+  readonly verifier: JwtVerifier;
+  /** Seconds since the keys were read. 0 if they are read only at the start. */
+  readonly keyAgeS: number;
+  /** Must be called after the store has started. Waits at most a few seconds for the keys. */
+  start(): Promise<void>;
+  close(): void;
+}
+
+/** Throws an error that names the setting if a file cannot be read or does not contain keys. */
+export async function createJwt(settings: JwtSettings, ports: JwtPorts): Promise<Jwt> {
+  const { jwksFile, jwksUrl } = settings;
   const keys = await readKeys(settings);
-  return createVerifier({ ...ports, rules: settings, keys: { current: () => keys } });
+  const refresher = jwksFile === "" && jwksUrl === "" ? undefined : refresherOf(settings, ports);
+  const fixed = {
+    current: () => keys ?? secretKeys([]),
+    missing: () => new TokenRefusal("key", "no key fits the header of the token"),
+  };
+  return {
+    verifier: createVerifier({ ...ports, rules: settings, keys: refresher ?? fixed }),
+    get keyAgeS() {
+      return refresher?.ageS ?? 0;
+    },
+    start: async () => refresher?.start(),
+    close: () => refresher?.close(),
+  };
 }
 
-/** Reads the keys that the settings name. Throws like `createJwt`. */
-export async function readKeys(settings: JwtSettings): Promise<KeySet> {
-  const { secretFile, previousSecretFile, publicKeyFile } = settings;
+function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
+  const { jwksFile, jwksUrl } = settings;
+  const { clock, store } = ports;
+  const isUrl = jwksUrl !== "";
+  return new KeyRefresher({
+    ...{ clock, refreshS: settings.jwksRefreshS, maxStaleS: settings.jwksMaxStaleS },
+    read: isUrl ? urlSource(jwksUrl) : fileSource(jwksFile),
+    parse: jwksKeys,
+    copy: {
+      async load() {
+        const stored = isUrl ? await store.keySet() : undefined;
+        // Keys of another provider must not be used.
+        return stored?.url === jwksUrl ? stored : undefined;
+      },
+      save: async (document) => {
+        if (isUrl) await store.putKeySet({ url: jwksUrl, ...document });
+      },
+    },
+    onChanged: ports.onKeysChanged,
+    onFailure: ports.onKeyFailure,
+  });
+}
+
+/**
+ * Reads the keys from the file that the settings name, `undefined` if they name a URL. Throws like
+ * `createJwt`.
+ */
+export async function readKeys(settings: JwtSettings): Promise<KeySet | undefined> {
+  const { secretFile, previousSecretFile, publicKeyFile, jwksFile, jwksUrl } = settings;
+  if (jwksUrl !== "") return undefined;
+  if (jwksFile !== "")
+    return named("jwksFile", jwksFile, async (path) => jwksKeys(await fileSource(path)()));
   if (publicKeyFile !== "")
     return named("publicKeyFile", publicKeyFile, async (path) =>
       publicKeys(await readFile(path, "utf8")),

@@ -2,7 +2,13 @@
 // right under them. A changed key means a new set, so that no token outlives its key.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
-import type { CryptoKey, JWTHeaderParameters } from "jose";
+import {
+  type CryptoKey,
+  createLocalJWKSet,
+  errors,
+  type JSONWebKeySet,
+  type JWTHeaderParameters,
+} from "jose";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Payload } from "./claims.ts";
 
@@ -61,6 +67,38 @@ export function publicKeys(pem: string): KeySet {
     throw new Error("it contains a private key. Write only the public key into it");
   const key = publicKeyOf(pem);
   return new KeySet(async () => [key]);
+}
+
+/** Maximum number of keys of a JWKS that are tried for one token, which then has no kid. */
+const MAX_CANDIDATES = 4;
+
+/** Creates the set of a JWKS. Throws if the text is not a JWKS. */
+export function jwksKeys(text: string): KeySet {
+  const getKey = createLocalJWKSet(parseJwks(text));
+  return new KeySet(async (header) => {
+    try {
+      return [await getKey(header)];
+    } catch (error) {
+      if (error instanceof errors.JWKSNoMatchingKey) return [];
+      if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
+      const keys: CryptoKey[] = [];
+      for await (const key of error) if (keys.push(key) === MAX_CANDIDATES) break;
+      return keys;
+    }
+  });
+}
+
+function parseJwks(text: string): JSONWebKeySet {
+  let document: unknown;
+  try {
+    document = JSON.parse(text);
+  } catch {
+    throw new Error("the keys are not a JSON document");
+  }
+  const { keys } = Object(document) as { readonly keys?: unknown };
+  if (!Array.isArray(keys) || keys.some((key) => typeof key !== "object" || key === null))
+    throw new Error('the keys are not a JWKS, which is an object with a list "keys"');
+  return document as JSONWebKeySet; // checked above as far as `jose` requires it
 }
 
 function publicKeyOf(pem: string): KeyObject {

@@ -55,6 +55,34 @@ export const jwtOptions = Type.Object(
       description:
         "PEM file with the public key, or the certificate, of the issuer, for all algorithms but the HS algorithms.",
     }),
+    jwksFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "File with the public keys of the issuer as a JWKS (RFC 7517). It is read again every `auth.jwt.jwksRefreshS`.",
+    }),
+    jwksUrl: Type.String({
+      default: "",
+      maxLength: 2048,
+      description:
+        "URL at which your identity provider publishes its public keys as a JWKS, the `jwks_uri` of its OpenID configuration. `auth.jwt.issuer` or `auth.jwt.audience` must be set as well.",
+    }),
+    jwksRefreshS: Type.Integer({
+      default: 300,
+      minimum: 10,
+      maximum: 86_400,
+      unit: "seconds",
+      description:
+        "Time after which the JWKS is read again. A key that is no longer in it is refused from then on. An unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
+    }),
+    jwksMaxStaleS: Type.Integer({
+      default: 86_400,
+      minimum: 60,
+      maximum: 31_536_000,
+      unit: "seconds",
+      description:
+        "Time for which the keys stay valid while the JWKS cannot be read. After it, JWTs are answered `unavailable`.",
+    }),
     issuer: Type.String({
       default: "",
       maxLength: 512,

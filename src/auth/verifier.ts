@@ -20,6 +20,8 @@ interface VerifierPorts {
   readonly keys: {
     /** Keys that are valid now. Throws `unavailable` if there are none yet. */
     current(): KeySet;
+    /** Returns the error for a token for which the current keys have no key. */
+    missing(kid: string): Error;
   };
   readonly rules: ClaimRules & { readonly algorithms: readonly string[] };
   /** Returns the current time in Unix milliseconds. */
@@ -42,15 +44,16 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
       throw new TokenRefusal("algorithm", "alg is not in auth.jwt.algorithms");
     // No extension is supported. With `b64`, the payload would not be a JWT [RFC 7797, section 7].
     if (header.crit !== undefined) throw new TokenRefusal("malformed", "the header has crit");
-    let failure: unknown = new TokenRefusal("key", "no key fits the header of the token");
-    for (const key of await set.keysFor({ ...header, alg }))
+    const candidates = await set.keysFor({ ...header, alg });
+    let failure: unknown;
+    for (const key of candidates)
       try {
         const { payload } = await compactVerify(token, key, { algorithms });
         return parsePayload(payload);
       } catch (error) {
         failure = error;
       }
-    throw failure;
+    throw failure ?? keys.missing(typeof header.kid === "string" ? header.kid : "");
   }
 
   /** Verifies the signature, again if the keys have changed meanwhile. */
@@ -76,6 +79,9 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
   }
 
   return {
+    countRevoked: () =>
+      onRefused("revoked", "iat is earlier than the logout of the device (/user/device_quit)"),
+
     async verify(token) {
       try {
         if (token.length > MAX_TOKEN_LENGTH)

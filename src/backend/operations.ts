@@ -523,6 +523,34 @@ export type Stream = {
   readonly message_seq: number;
 };
 
+/** The stream of the URL, and what its bearer may do */
+export type SignedUrlRequest = {
+  /** Path of one stream, as in its URL */
+  readonly path: string;
+  /** read allows GET and HEAD. write also allows PUT and POST. No URL allows DELETE */
+  readonly access: "read" | "write";
+  /** Seconds after which the URL is no longer valid */
+  readonly expires_in: number;
+  /** User in whose name the bearer of the URL writes to a channel */
+  readonly from_uid?: string | undefined;
+};
+
+/** A URL whose bearer needs no other credential */
+export type SignedUrl = {
+  /** The URL. Its origin is that of the request; another origin under which this cluster is reached is as good */
+  readonly url: string;
+  /** Time at which the URL ends, in Unix seconds */
+  readonly expires_at: number;
+};
+
+/** A new key signs URLs of streams */
+export type KeyRotation = {
+  /** Always ok */
+  readonly status: "ok";
+  /** Unix seconds until which URLs of the earlier key stay valid, at most */
+  readonly earlier_valid_until: number;
+};
+
 /** Name and password of a manager */
 export type LoginRequest = {
   /** Name of the manager account */
@@ -645,14 +673,16 @@ export type Connections = {
     readonly refused?: Flag | undefined;
     /** Time of the end in ISO 8601 */
     readonly ended?: string | undefined;
-    /** Close reason (docs/protocol/native.md), or lost: no close frame, or left: the client closed the connection */
+    /** Close reason (docs/protocol/native.md), or lost: no close frame, left: the client closed the connection, origin_refused or too_many_connections: the handshake was refused */
     readonly reason?: string | undefined;
     /** Meaning of the reason in English */
     readonly message?: string | undefined;
-    /** Close code of the WebSocket */
+    /** Close code of the WebSocket, or the HTTP status of a refused handshake */
     readonly code?: number | undefined;
     /** Code of the error with which the connect was refused */
     readonly error?: string | undefined;
+    /** Origin of the web page whose handshake was refused */
+    readonly origin?: string | undefined;
   }[];
   /** Current time in ISO 8601 */
   readonly now: string;
@@ -760,6 +790,8 @@ export type Import = {
     | {
         /** Sequence number of the newest message */
         readonly head_seq: number;
+        /** Time of the newest message in Unix seconds, 0 if it was removed */
+        readonly head_timestamp: number;
         /** Last number that was compared, at most 10000 messages after the first */
         readonly through_seq: number;
         /** Number of messages in the range */
@@ -923,6 +955,10 @@ export interface Operations {
     /** Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1 */
     readonly device_flag?: DeviceFlag | undefined;
   }): Promise<Stream | undefined>;
+  /** Signs the URL of a stream, so that its bearer needs no other credential */
+  signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
+  /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
+  rotateSigningKey(): Promise<KeyRotation>;
   /** Returns an access token for a username and a password */
   login(body: LoginRequest): Promise<Login>;
   /** Revokes the access token with which the call is made */
@@ -1022,6 +1058,8 @@ export const OPERATIONS = {
   sendEvent: { method: "POST", path: "/event", hasBody: true },
   cancelStream: { method: "POST", path: "/stream/cancel", hasBody: true },
   readStream: { method: "GET", path: "/stream/{channel_type}/{channel_id}/{client_msg_no}" },
+  signStreamUrl: { method: "POST", path: "/v1/sign", hasBody: true },
+  rotateSigningKey: { method: "POST", path: "/v1/sign/rotate" },
   login: { method: "POST", path: "/manager/login", hasBody: true },
   logout: { method: "POST", path: "/manager/logout" },
   listNodes: { method: "GET", path: "/cluster/nodes" },

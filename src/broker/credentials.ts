@@ -3,7 +3,7 @@
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";
-import { type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./model.ts";
+import { type Device, type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./model.ts";
 import { hashToken } from "./tokens.ts";
 
 /** How clients authenticate [config: auth.clients]. */
@@ -17,6 +17,8 @@ export interface Claims {
   readonly level: DeviceLevel;
   /** Device id that replaces the id in CONNECT, "" if the token has none. */
   readonly deviceId: string;
+  /** Unix seconds at which the token was issued, 0 if it does not say when. */
+  readonly issuedS: number;
   /** Unix milliseconds at which the token expires. It is accepted for the tolerance longer. */
   readonly expiresAtMs: number;
 }
@@ -27,6 +29,8 @@ export interface JwtVerifier {
    * `token_expired` if only its time is over, or `unavailable` if its key is not known yet.
    */
   verify(token: string): MaybePromise<Claims>;
+  /** Counts a token that was refused because its device was logged out. */
+  countRevoked(): void;
 }
 
 interface Bearer {
@@ -51,6 +55,13 @@ export interface Credentials {
    * `JwtVerifier`, also if the claims name another uid or device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;
+  /**
+   * Throws `unauthorized` if the device was logged out after the token was issued. A login is
+   * judged by the store instead, in the step that enters its session.
+   */
+  assertNotRevoked(claims: Claims, device: Device | undefined): void;
+  /** Returns the error for a revoked token, and counts the token. */
+  revoked(): BrokerError;
 }
 
 const NO_PROOF: Proof = { kind: "none" };
@@ -66,7 +77,18 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
     return { kind: "jwt", claims };
   }
 
+  function revoked(): BrokerError {
+    jwt?.countRevoked();
+    return new BrokerError("unauthorized", { message: MISMATCH });
+  }
+
   return {
+    assertNotRevoked({ issuedS }, device) {
+      if (issuedS < (device?.revokedS ?? 0)) throw revoked();
+    },
+
+    revoked,
+
     prove(bearer) {
       const { token } = bearer;
       if (mode === "none") return NO_PROOF;

@@ -325,6 +325,11 @@ export interface Device {
   readonly level: DeviceLevel;
   /** SHA-256 of the token. Empty after the device was logged out, so that no token matches. */
   readonly tokenHash: Uint8Array;
+  /**
+   * Unix seconds, by the store's clock, at which the device was last logged out. JWTs that were
+   * issued earlier are refused. Absent if it was never logged out.
+   */
+  readonly revokedS?: number;
 }
 
 /** Tag of sessions with a JWT, which a new registered token does not end. */

@@ -42,9 +42,9 @@ export interface UserStore {
    * Atomically replaces the user's device of this flag and returns the old one, `undefined` if none
    * was registered. A device without a token is logged out: its main session can no longer be
    * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
-   * for at least a day.
+   * for at least a day. The same step sets `revokedS`, which later calls keep.
    */
-  putDevice(device: Device): Promise<Device | undefined>;
+  putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /** Returns true if the account is banned. Always false in a store that does not judge bans. */
   isBanned(uid: string): Promise<boolean>;
   /**
@@ -582,6 +582,11 @@ export interface LoginTerms {
    * `undefined` for no token check.
    */
   readonly tokenHash?: Uint8Array | undefined;
+  /**
+   * Unix seconds at which the session's JWT was issued, 0 if unknown. The login is `unauthorized`
+   * if the device was logged out in a later second. `undefined` without a JWT.
+   */
+  readonly issuedS?: number | undefined;
 }
 
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
@@ -614,7 +619,10 @@ export type LoginResult =
       readonly reason: CloseReason;
     }
   | {
-      /** No device of this flag has the token. Nothing was entered or changed. */
+      /**
+       * No device of this flag has the token, or the device was logged out after the JWT was
+       * issued. Nothing was entered or changed.
+       */
       readonly kind: "unauthorized";
     };
 
@@ -764,6 +772,20 @@ export interface SystemAccountStore {
 }
 
 /** Key that signs URLs of streams. */
+/** Public keys of an identity provider, as it returned them. */
+export interface StoredKeySet {
+  readonly url: string;
+  readonly text: string;
+  /** Unix milliseconds at which the provider was asked. */
+  readonly readAtMs: number;
+}
+
+export interface KeySetStore {
+  /** Returns the set that was stored last, by any node. */
+  keySet(): Promise<StoredKeySet | undefined>;
+  putKeySet(set: StoredKeySet): Promise<void>;
+}
+
 export interface SigningKey {
   /** 1 for the first key. The key with the highest number signs. */
   readonly number: number;
@@ -879,6 +901,7 @@ export interface Store
     ConversationStore,
     SystemAccountStore,
     SigningKeyStore,
+    KeySetStore,
     ManagerStore,
     ImportStore {
   /**

@@ -78,7 +78,6 @@ interface WrongFlag {
 }
 
 interface WrongFlagPorts {
-  readonly store: Pick<UserStore, "device">;
   /** True in protected mode: the refusal then names the flag of the token. */
   readonly isNamedToClient: boolean;
   report(login: WrongFlag): void;
@@ -86,11 +85,17 @@ interface WrongFlagPorts {
 
 const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
 
-export function createSessions(
-  directory: Pick<SessionDirectory, "login">,
-  credentials: Credentials,
-  wrongFlags?: WrongFlagPorts,
-): Sessions {
+export function createSessions({
+  directory,
+  credentials,
+  store,
+  wrongFlags,
+}: {
+  readonly directory: Pick<SessionDirectory, "login">;
+  readonly credentials: Credentials;
+  readonly store: Pick<UserStore, "device">;
+  readonly wrongFlags?: WrongFlagPorts;
+}): Sessions {
   async function unauthorized(
     { uid, flag }: Login,
     tokenHash: Uint8Array | undefined,
@@ -98,7 +103,7 @@ export function createSessions(
     const message = MISMATCH;
     if (wrongFlags === undefined || tokenHash === undefined)
       return new BrokerError("unauthorized", { message });
-    const { store, isNamedToClient, report } = wrongFlags;
+    const { isNamedToClient, report } = wrongFlags;
     const otherFlags = DEVICE_FLAGS.filter((other) => other !== flag);
     const devices = await Promise.all(otherFlags.map((other) => store.device(uid, other)));
     const device = devices.find((other) => other && hashesEqual(other.tokenHash, tokenHash));
@@ -135,10 +140,13 @@ export function createSessions(
         tokenTag: tagOf(proof),
       };
       const claim = claimIn(continues);
-      const result = await directory.login(requested, { claim, tokenHash });
+      const result = await directory.login(requested, {
+        ...{ claim, tokenHash },
+        issuedS: claims?.issuedS,
+      });
       switch (result.kind) {
         case "unauthorized":
-          throw await unauthorized(login, tokenHash);
+          throw claims === undefined ? await unauthorized(login, tokenHash) : credentials.revoked();
         case "refused":
           if (result.reason === "banned") throw new BrokerError("banned");
           return { kind: "ended", reason: result.reason };
@@ -161,6 +169,7 @@ export function createSessions(
         throw new BrokerError("unauthorized", {
           message: "The token is not for the uid, device flag and device level of the session",
         });
+      credentials.assertNotRevoked(proof.claims, await store.device(uid, flag));
       if (proof.claims.expiresAtMs < expiresAtMs)
         throw new BrokerError("unauthorized", {
           message: "The token expires earlier than the token that it would replace",

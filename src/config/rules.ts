@@ -140,11 +140,11 @@ function openClients({ auth, client }: Config): readonly string[] {
   return refusal === undefined ? [] : [refusal];
 }
 
-const JWT_FILES = ["secretFile", "publicKeyFile"] as const;
+const KEY_SOURCES = ["secretFile", "publicKeyFile", "jwksFile", "jwksUrl"] as const;
 
 function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
   const { algorithms, previousSecretFile, secretFile } = settings;
-  const sources = JWT_FILES.filter((name) => settings[name] !== "");
+  const sources = KEY_SOURCES.filter((name) => settings[name] !== "");
   if (clients === "token" || clients === "none")
     return sources.map(
       (name) => `auth.jwt.${name} has no effect unless auth.clients is jwt or token+jwt.`,
@@ -156,7 +156,7 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
     );
   if (sources.length !== 1)
     problems.push(
-      `auth.jwt needs exactly one source of keys, but has ${sources.join(" and ") || "none"}. Set ${JWT_FILES.join(" or ")}.`,
+      `auth.jwt needs exactly one source of keys, but has ${sources.join(" and ") || "none"}. Set one of ${KEY_SOURCES.join(", ")}.`,
     );
   // A public key is not secret. As the key of an HS algorithm, anybody could sign with it.
   for (const algorithm of algorithms)
@@ -168,7 +168,22 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
       );
   if (previousSecretFile !== "" && secretFile === "")
     problems.push("auth.jwt.previousSecretFile has no effect without auth.jwt.secretFile.");
+  const { jwksFile, jwksUrl, issuer, audience } = settings;
+  if (jwksUrl !== "" && !isWebUrl(jwksUrl))
+    problems.push(
+      `auth.jwt.jwksUrl is ${JSON.stringify(jwksUrl)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
+    );
+  if (jwksFile + jwksUrl !== "" && issuer === "" && audience === "")
+    problems.push(
+      "auth.jwt.issuer and auth.jwt.audience are empty, so tokens that the provider signed for another service could log in here. Set one of them, or set auth.jwt.audience to * to allow that.",
+    );
   return problems;
+}
+
+function isWebUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, username, password, hash } = new URL(text);
+  return /^https?:$/.test(protocol) && username + password + hash === "";
 }
 
 function isEqual(a: Config["api"]["tls"], b: Config["api"]["tls"]): boolean {

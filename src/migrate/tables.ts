@@ -23,7 +23,7 @@ import { importedHead, importStateIn } from "../store/embedded/steps/imports.ts"
 import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
-import { BAN } from "../store/embedded/steps/users.ts";
+import { BAN, DEVICE_VERSION } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import { importKey } from "../store/redis/steps/imports.ts";
@@ -100,9 +100,13 @@ function userTables(
       tables.devices,
       ({ key: [uid, flag], value }) => {
         const key = keys.user("devices", uid);
-        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // the format of the row
+        // The format of the row of a device.
+        const fields = fieldsOf(value, DEVICE_VERSION) as [DeviceLevel, Uint8Array, number];
+        const [level, hash, revokedS] = fields;
         const item =
-          flag === BAN ? [BAN_FIELD, "1"] : [flag, encodeDevice({ level, tokenHash: hash })];
+          flag === BAN
+            ? [BAN_FIELD, "1"]
+            : [flag, encodeDevice({ level, tokenHash: hash, revokedS })];
         return {
           facts: [fact("HSET", key, item)],
           ...{ counts: ["devices"], sizes: [["devices", key]] },

@@ -110,6 +110,14 @@ export const METRICS = {
     "JWTs of clients that were refused, by reason (for example expired, signature, key: no known key fits, audience). The log has the details at level debug",
     ["reason"],
   ),
+  jwksAge: gauge(
+    "jwks_age_seconds",
+    "Time since the keys of the JWKS were read successfully. 0 without a JWKS",
+  ),
+  jwksFailures: counter(
+    "jwks_refresh_failures_total",
+    "Failed attempts to read the JWKS. The former keys stay valid for auth.jwt.jwksMaxStaleS",
+  ),
   framesReceived: counter("frames_received_total", "Frames received from clients"),
   bytesReceived: counter(
     "frames_received_bytes_total",

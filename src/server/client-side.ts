@@ -169,10 +169,12 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
   const openings = new Semaphore(MAX_OPENINGS);
-  const sessions = createSessions(directory, credentials, {
-    store,
-    isNamedToClient: !requiresCredential(config),
-    report: wrongFlagLog(node),
+  const sessions = createSessions({
+    ...{ directory, credentials, store },
+    wrongFlags: {
+      isNamedToClient: !requiresCredential(config),
+      report: wrongFlagLog(node),
+    },
   });
   const expiry = new CredentialExpiry({
     sessions,

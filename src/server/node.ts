@@ -4,11 +4,12 @@
 import { randomBytes } from "node:crypto";
 import { totalmem } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
+import type { Jwt } from "../auth/jwt.ts";
 import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
-import { type Credentials, createCredentials, type JwtVerifier } from "../broker/credentials.ts";
+import { type Credentials, createCredentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { Imports, type LineResult } from "../broker/imports.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
@@ -64,6 +65,8 @@ export interface Node extends ServerDeps {
   readonly throttle: Throttle;
   readonly systemAccounts: SystemAccounts;
   readonly credentials: Credentials;
+  /** `undefined` if clients do not authenticate with JWTs. */
+  readonly jwt: Jwt | undefined;
   /** Limits attempts to guess the tokens of clients, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
   /** Work budgets of users, for their frames and their requests to `/stream`. */
@@ -174,6 +177,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     cursors: logCursors,
     onGap: () => producerGaps.add(),
   });
+  const jwt = await createNodeJwt(config, { logger, metrics, store });
   const node: Node = {
     ...deps,
     logger,
@@ -186,10 +190,8 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     throttle,
     systemAccounts,
     activity,
-    credentials: createCredentials(
-      config.auth.clients,
-      await createJwtVerifier(config, { logger, metrics }),
-    ),
+    credentials: createCredentials(config.auth.clients, jwt?.verifier),
+    jwt,
     messages,
     clientEvents,
     streams,
@@ -252,20 +254,31 @@ async function createDrivers(ports: DriverPorts): Promise<Drivers> {
   return createRedisDrivers(ports);
 }
 
-async function createJwtVerifier(
+async function createNodeJwt(
   { auth }: Config,
-  { logger, metrics }: { readonly logger: Logger; readonly metrics: Metrics },
-): Promise<JwtVerifier | undefined> {
+  { logger, metrics, store }: Pick<Node, "logger" | "metrics" | "store">,
+): Promise<Jwt | undefined> {
   if (auth.clients === "token" || auth.clients === "none") return undefined;
   const log = roomLogger(logger, "auth");
   const { createJwt } = await import("../auth/jwt.ts");
-  return createJwt(auth.jwt, {
+  const jwt = await createJwt(auth.jwt, {
     clock: Date.now,
+    store,
+    onKeysChanged: () => log.info("The issuer of JWTs has changed its keys"),
+    onKeyFailure(err) {
+      metrics.families.jwksFailures.of().add();
+      log.warn(
+        { err },
+        "Could not read the keys of the issuer of JWTs; the former keys stay valid",
+      );
+    },
     onRefused(reason, detail) {
       metrics.families.tokensRefused.of(reason).add();
       log.debug({ reason, detail }, "Refused a JWT");
     },
   });
+  metrics.families.jwksAge.of().from(() => jwt.keyAgeS);
+  return jwt;
 }
 
 async function createMigration(

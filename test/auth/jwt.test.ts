@@ -8,7 +8,15 @@ import { createJwt } from "../../src/auth/jwt.ts";
 import { ALGORITHMS, type jwtOptions } from "../../src/auth/options.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
-import { HMAC_KEY, type IssuerKey, keyFile, mint, newKeyPair, SECRET } from "../support/mint.ts";
+import {
+  HMAC_KEY,
+  type IssuerKey,
+  keyFile,
+  mint,
+  NO_PROVIDER,
+  newKeyPair,
+  SECRET,
+} from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 
 type Settings = Partial<Static<typeof jwtOptions>>;
@@ -27,6 +35,7 @@ class Verifier {
     this.#jwt = createJwt(
       { ...DEFAULTS, ...settings },
       {
+        ...NO_PROVIDER,
         clock: () => START_MS + this.offsetS * 1000,
         onRefused: (reason, detail) => {
           this.reasons.push(reason);
@@ -37,7 +46,7 @@ class Verifier {
   }
 
   async claims(token: string) {
-    return (await this.#jwt).verify(token);
+    return (await this.#jwt).verifier.verify(token);
   }
 
   /** Returns `ok`, or the code of the error and the reason that the operator sees. */
@@ -312,7 +321,7 @@ t.test("tokens of the previous secret are accepted beside those of the new one",
 
 async function refusalToRead(t: Test, settings: Settings): Promise<string> {
   try {
-    await createJwt({ ...DEFAULTS, ...settings }, { clock: Date.now, onRefused() {} });
+    await createJwt({ ...DEFAULTS, ...settings }, NO_PROVIDER);
   } catch (error) {
     return (error as Error).message;
   }

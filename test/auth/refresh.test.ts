@@ -7,20 +7,28 @@ import { BrokerError } from "../../src/broker/errors.ts";
 import type { SessionRecord } from "../../src/broker/model.ts";
 import { createSessions } from "../../src/broker/sessions.ts";
 import { loadConfig } from "../../src/config/load.ts";
-import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
+import { HMAC_KEY, keyFile, mint, NO_PROVIDER, SECRET } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 
-const jwt = await createJwt(
+const nowS = Math.floor(Date.now() / 1000);
+const { verifier } = await createJwt(
   { ...loadConfig().auth.jwt, algorithms: ["HS256"], secretFile: await keyFile(t, SECRET) },
-  { clock: Date.now, onRefused() {} },
+  NO_PROVIDER,
 );
 const directory = {
   login: async () => {
     throw new Error("a refresh is not a login");
   },
 };
-const sessions = createSessions(directory, createCredentials("token+jwt", jwt));
-const nowS = Math.floor(Date.now() / 1000);
+const sessions = createSessions({
+  ...{ directory, credentials: createCredentials("token+jwt", verifier) },
+  store: {
+    device: async (uid, flag) => ({
+      ...{ uid, flag, level: 0, tokenHash: new Uint8Array() },
+      revokedS: nowS - 300,
+    }),
+  },
+});
 const record: SessionRecord = {
   ...{ sessionId: "s", nodeId: "n", uid: "alice", flag: 1, level: 0 },
   ...{ deviceId: "phone", tokenTag: "jwt" },
@@ -50,6 +58,7 @@ t.test("a token of another user or device, or with an earlier exp, is refused", 
     { device_level: 1 },
     { device_id: "tablet" },
     { exp: nowS + 59 },
+    { iat: nowS - 301 },
   ])
     t.equal(await outcome(claims), "unauthorized", JSON.stringify(claims));
   t.equal(await outcome({ iat: nowS - 120, exp: nowS - 60 }), "token_expired");

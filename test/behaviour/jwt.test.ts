@@ -3,6 +3,7 @@
 import { HMAC_KEY, keyFile, mint, SECRET, type TokenOptions } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { openFeed } from "./feed.ts";
 import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
@@ -165,6 +166,47 @@ t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
   t.equal(inHeader.status, 200);
   t.equal(await read(await longToken(uid, 3000)), "200 ok", "a long token in the query");
 });
+
+t.test(
+  "/user/device_quit revokes earlier JWTs of the device flag and ends what they opened [issue: device_quit]",
+  async (t) => {
+    const uid = world.name("alice");
+    const channel = group(world.name("group"));
+    await world.ok("/channel", { ...wire(channel), subscribers: [uid] });
+    await world.ok("/event", {
+      ...{ client_msg_no: "s1", ...wire(channel), from_uid: uid },
+      event: { type: "___TextMessageStart" },
+    });
+    const old = await tokenOf(uid, {}, { ageS: 5 });
+    const timeless = await tokenOf(uid, {}, { ageS: undefined });
+    const feedOf = (token: string) =>
+      openFeed(
+        t,
+        `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}&token=${token}`,
+      );
+    const web = await world.connect(t, uid, { token: old, flag: 1 });
+    const app = await world.connect(t, uid, { token: old, flag: 0 });
+    const feed = await feedOf(old);
+    await world.ok("/user/device_quit", { uid, device_flag: 1 });
+    const connect = async (token: string, flag: 0 | 1 | 2) =>
+      codeOf(world.connect(t, uid, { token, flag }));
+    for (let node = 0; node < 3; node++) {
+      t.equal(await connect(old, 1), "unauthorized", "on every node");
+      t.equal(await connect(timeless, 1), "unauthorized", "without iat");
+    }
+    t.equal(await endingOf(web), "logged_out 4204");
+    await feed.ended;
+    t.equal((await feedOf(old)).status, 401);
+    t.equal((await app.ping()).kind, "pong", "another device flag stays");
+    t.equal(await connect(timeless, 2), "ok", "another device flag was not logged out");
+    const next = await tokenOf(uid);
+    t.equal(await connect(next, 1), "ok", "a later token is accepted");
+    t.equal((await feedOf(next)).status, 200);
+    await world.ok("/user/device_quit", { uid, device_flag: -1 });
+    t.equal(await endingOf(app), "logged_out 4204");
+    for (const flag of [0, 1, 2] as const) t.equal(await connect(old, flag), "unauthorized");
+  },
+);
 
 t.test("a wrong JWT counts as a guess, and an expired one does not", async (t) => {
   const { clientPort } = world;

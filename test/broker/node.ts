@@ -92,8 +92,8 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
     clock,
     users: createUsers(ports),
     channels: createChannels(ports),
-    sessions: createSessions(directory, createCredentials("token")),
-    openSessions: createSessions(directory, createCredentials("none")),
+    sessions: createSessions({ directory, store, credentials: createCredentials("token") }),
+    openSessions: createSessions({ directory, store, credentials: createCredentials("none") }),
     messages: createMessages(store, {
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,

@@ -152,8 +152,8 @@ t.test("exactly one session remains after concurrent logins of a main device", a
 t.test("a session does not open if its token changes during the login", async (t) => {
   const node = await nodeOfAlice(t);
   const { users, store, directory } = node;
-  const sessions = createSessions(
-    {
+  const sessions = createSessions({
+    directory: {
       async login(session, terms) {
         await users.setToken({
           uid: "alice",
@@ -164,8 +164,8 @@ t.test("a session does not open if its token changes during the login", async (t
         return directory.login(session, terms);
       },
     },
-    createCredentials("token"),
-  );
+    ...{ store, credentials: createCredentials("token") },
+  });
   await t.rejects(sessions.open(login()), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);
 });

@@ -7,6 +7,7 @@ import {
   type ChannelKey,
   type ChannelRef,
   channelKey,
+  type Device,
   type DeviceFlag,
   type DeviceLevel,
   type SessionRecord,
@@ -451,8 +452,8 @@ export class RandomCalls {
     };
     const { uid, flag } = device;
     return stepOf(`putDevice ${uid} ${flag} ${device.level} ${token}`, async (store) => [
-      await store.putDevice(device),
-      await store.device(uid, flag),
+      withoutTime(await store.putDevice(device)),
+      withoutTime(await store.device(uid, flag)),
     ]);
   }
 
@@ -625,4 +626,9 @@ async function isPageRight(
     (await isRight({ onlyUnread: true })) &&
     (await isRight({ excludedTypes: [1] }))
   );
+}
+
+/** Replaces the time of a logout, which is a time of the store's own clock. */
+function withoutTime(device: Device | undefined) {
+  return device && { ...device, revokedS: device.revokedS !== undefined };
 }

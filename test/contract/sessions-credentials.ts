@@ -179,4 +179,58 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       t.same(missing, [], "no session is missing from the list");
     },
   );
+
+  t.test(
+    "a logout revokes the JWTs of the device that were issued in earlier seconds",
+    async (t) => {
+      const uid = uniqueUid();
+      const enter = async (issuedS: number, flag: 0 | 1 = 0, node = first) => {
+        const session = sessionOf(node.cluster, uid, { flag });
+        return (await node.directory.login(session, { issuedS })).kind;
+      };
+      t.equal(await enter(0), "entered", "no device is registered");
+      await store.putDevice(device(uid, "a"));
+      t.equal(await enter(0), "entered", "the device was never logged out");
+      t.equal((await store.device(uid, 0))?.revokedS, undefined);
+      await store.putDevice({ ...device(uid, ""), tokenHash: NO_TOKEN });
+      const revokedS = (await second.store.device(uid, 0))?.revokedS ?? 0;
+      t.ok(revokedS > 0, "the store records the second of the logout");
+      for (const node of [first, second]) {
+        t.equal(await enter(revokedS - 1, 0, node), "unauthorized");
+        t.equal(await enter(0, 0, node), "unauthorized", "the time of issue is not known");
+        t.equal(await enter(revokedS, 0, node), "entered", "issued in the second of the logout");
+        t.equal(await enter(revokedS - 1, 1, node), "entered", "another device flag");
+      }
+      await store.putDevice(device(uid, "b"));
+      t.equal((await store.device(uid, 0))?.revokedS, revokedS, "a new token keeps the time");
+      t.equal(await enter(revokedS - 1), "unauthorized");
+      t.equal(
+        (await directory.login(sessionOf(cluster, uid), { tokenHash: hash("b") })).kind,
+        "entered",
+      );
+    },
+  );
+
+  t.test("no session remains whose JWT was revoked during the login", async (t) => {
+    const remaining: string[] = [];
+    for (let round = 0; round < RACES; round++) {
+      const uid = uniqueUid();
+      const entered: string[] = [];
+      const logIn = async (at: number) => {
+        for (let turn = 0; turn < at; turn++) await Promise.resolve();
+        const node = at % 2 === 0 ? first : second;
+        const session = sessionOf(node.cluster, uid);
+        const { kind } = await node.directory.login(session, { issuedS: 1 });
+        if (kind === "entered") entered.push(session.sessionId);
+      };
+      const logOut = async () => {
+        await second.store.putDevice({ ...device(uid, ""), tokenHash: NO_TOKEN });
+        return sessionsOf(second.store, uid);
+      };
+      const [sessions] = await Promise.all([logOut(), ...[0, 1, 2, 3, 4, 5].map(logIn)]);
+      const sessionIds = new Set(sessions.map(({ sessionId }) => sessionId));
+      for (const id of entered) if (!sessionIds.has(id)) remaining.push(`round ${round}: ${id}`);
+    }
+    t.same(remaining, [], "the caller who logs the device out finds every session");
+  });
 }

@@ -220,7 +220,24 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
       tokenHash: new Uint8Array(0),
     } as const;
     await store.putDevice(device);
-    t.same(await store.device("a", 2), device);
+    const { revokedS = 0, ...stored } = (await store.device("a", 2)) ?? {};
+    t.same(stored, device);
+    t.ok(revokedS > 0, "with the second of the logout");
+  });
+
+  t.test("the keys of an identity provider are stored until others replace them", async (t) => {
+    const { store } = await createFixture(t);
+    t.equal(await store.keySet(), undefined);
+    const set = {
+      url: "https://id.example/certs",
+      text: '{"keys":[]}',
+      readAtMs: 1_800_000_000_123,
+    };
+    await store.putKeySet(set);
+    t.same(await store.keySet(), set);
+    const next = { ...set, text: "é\n", readAtMs: set.readAtMs + 1 };
+    await store.putKeySet(next);
+    t.same(await store.keySet(), next);
   });
 }
 

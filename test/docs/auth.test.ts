@@ -30,5 +30,6 @@ t.test("the commands of docs/auth.md do what the page says", LONG, async (t) => 
     /Connected to ws:\S+ as alice/,
     /unauthorized|do not match|refused/i,
     /Connected to ws:\S+ as alice/,
+    /Connected to ws:\S+ as alice/,
   ]);
 });

@@ -55,3 +55,12 @@ export async function newKeyPair(alg: string): Promise<{ issuer: IssuerKey; pem:
   const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true });
   return { issuer: { alg, key: privateKey }, pem: await exportSPKI(publicKey) };
 }
+
+/** Ports of `createJwt` for a test that has neither a store nor a provider. */
+export const NO_PROVIDER = {
+  clock: Date.now,
+  store: { keySet: async () => undefined, putKeySet: async () => {} },
+  onRefused: () => {},
+  onKeysChanged: () => {},
+  onKeyFailure: () => {},
+};

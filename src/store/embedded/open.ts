@@ -43,6 +43,7 @@ import { History } from "./steps/history.ts";
 import { Imports } from "./steps/imports.ts";
 import { Inbox } from "./steps/inbox.ts";
 import { createJoinState } from "./steps/join-state.ts";
+import { createKeySets } from "./steps/key-sets.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
 import { createLogs } from "./steps/logs.ts";
 import { createManagers } from "./steps/managers.ts";
@@ -351,6 +352,7 @@ async function openOwned(
   const signingKeys = createSigningKeys(tables);
   const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
   const conversations = new Conversations({ ...shared, history, imports });
+  const keySets = createKeySets(tables);
 
   const checkpoint = new Checkpoint({
     ...shared,
@@ -387,6 +389,7 @@ async function openOwned(
     managers,
     systemAccounts,
     signingKeys,
+    keySets,
     appends,
     history,
     streams,

@@ -98,6 +98,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "removeAccessToken",
     ]),
     ...whileRunning(lifecycle, (store) => store.systemAccounts, ["systemUids", "changeSystemUids"]),
+    ...whileRunning(lifecycle, (store) => store.keySets, ["keySet", "putKeySet"]),
     ...whileRunning(lifecycle, (store) => store.signingKeys, [
       "signingKeys",
       "putSigningKeyOnce",

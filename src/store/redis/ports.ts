@@ -124,6 +124,7 @@
 //   managers        HASH     see `managers.ts`                     if a password is stored
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
+//   keySet          STRING   keys of the provider (`key-sets.ts`)  if `auth.jwt.jwksUrl` is set
 //   signingKeys     HASH     number: key (`signing-keys.ts`)       if a URL was ever signed
 //   import          HASH                                           if an import was ever opened
 //     phase         text     see `ImportPhase`                     always

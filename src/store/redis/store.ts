@@ -15,6 +15,7 @@ import { createRedisConversations } from "./steps/conversations.ts";
 import { createRedisImports } from "./steps/imports.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisJoinState } from "./steps/join-state.ts";
+import { createRedisKeySets } from "./steps/key-sets.ts";
 import { createRedisLogs } from "./steps/logs.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
@@ -95,6 +96,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSystemAccounts(ports),
       ...createRedisSigningKeys(ports),
       ...createRedisImports(ports),
+      ...createRedisKeySets(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
       ...logs,

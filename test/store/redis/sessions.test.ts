@@ -64,13 +64,13 @@ t.test("a session that cannot be decoded does not affect other sessions", async 
   const [, broken, odd] = all as [LoggedInSession, LoggedInSession, LoggedInSession];
   const { uid, sessionId } = broken.session;
   await raw.hset(keys.user("sessions", uid), sessionId, "no entry");
-  const device = Buffer.from([2, 0, 1]);
+  const device = Buffer.from([3, 0, 1]);
   await raw.hset(keys.user("devices", odd.session.uid), "0", device);
   const results = await node.store.confirmSessions(all, NODE);
   t.match(results, [
     { kind: "confirmed" },
     { kind: "failed", error: { code: "internal" } },
-    { kind: "failed", error: { cause: { message: /format 2/ } } },
+    { kind: "failed", error: { cause: { message: /format 3/ } } },
   ]);
   const terms = { tokenHash: new Uint8Array(32) };
   const login = async () => node.store.login(sessionOf(odd.session.uid), NODE, terms);

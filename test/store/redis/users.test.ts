@@ -12,7 +12,7 @@ t.test("devices are stored on a single Redis server", async (t) => {
   t.test("a device of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
-    await client.hset(keys.user("devices", "a"), "0", Buffer.from([2, 0, 1]));
+    await client.hset(keys.user("devices", "a"), "0", Buffer.from([3, 0, 1]));
     t.equal(await codeOf(store.device("a", 0)), "internal");
   });
 

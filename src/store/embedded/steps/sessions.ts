@@ -143,10 +143,12 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,
-    { claim, tokenHash }: LoginTerms,
+    { claim, tokenHash, issuedS }: LoginTerms,
   ): MaybePromise<Refused | LoggedInSession> {
     const { uid, flag, sessionId } = requested;
-    const device = tokenHash === undefined ? undefined : devices.get(uid, flag);
+    const needsDevice = tokenHash !== undefined || issuedS !== undefined;
+    const device = needsDevice ? devices.get(uid, flag) : undefined;
+    if (issuedS !== undefined && issuedS < (device?.revokedS ?? 0)) return { kind: "unauthorized" };
     const level = levelOf(requested, tokenHash, device);
     if (level === undefined) return { kind: "unauthorized" };
     if (devices.isBanned(uid)) return { kind: "refused", reason: "banned" };

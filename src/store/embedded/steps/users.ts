@@ -14,6 +14,7 @@ import { fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
+export const DEVICE_VERSION = 2;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
@@ -86,7 +87,9 @@ export function createUsers({
             const newest = logins.get(uid, flag);
             if (tokenHash.length === 0 && newest !== undefined)
               logins.put(uid, flag, { ...newest, ended: "logged_out" }, clock());
-            const value = [VERSION, level, Buffer.from(tokenHash)];
+            const isLogout = tokenHash.length === 0;
+            const revokedS = isLogout ? Math.floor(clock() / 1000) : (before?.revokedS ?? 0);
+            const value = [DEVICE_VERSION, level, Buffer.from(tokenHash), revokedS];
             void tables.devices.put([uid, flag], value);
             return before;
           },
@@ -98,12 +101,13 @@ export function createUsers({
 }
 
 function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
-  const [level, tokenHash] = fieldsOf(stored, VERSION);
+  const [level, tokenHash, revokedS] = fieldsOf(stored, DEVICE_VERSION);
   return {
     uid,
     flag,
     level: level as DeviceLevel, // as written by `putDevice`
     tokenHash: new Uint8Array(tokenHash as Uint8Array), // a copy: lmdb reuses its memory
+    ...(Number(revokedS) > 0 ? { revokedS: Number(revokedS) } : {}),
   };
 }
 

@@ -1,13 +1,16 @@
--- Replaces a user's device. If the new device has no token, records the end of all its sessions,
--- including those without an entry.
+-- Replaces a user's device. If the new device has no token, it was logged out: records the time of
+-- the logout, and the end of all its sessions, including those without an entry.
 --
 -- KEYS   1  sessions of the user
 -- ARGV   1  flag
---        2  device, as `encodeDevice` of `users.ts` encodes it
---        3  1 if the device has no token, else 0
+--        2  level
+--        3  hash of the token, '' if the device has none
 -- Reply  the old device, nil if there was none
 local user = user_of(KEYS[1], '')
 local old_device = redis.call('HGET', user.devices, ARGV[1])
-redis.call('HSET', user.devices, ARGV[1], ARGV[2])
-if ARGV[3] == '1' then end_device(user, ARGV[1], 'logged_out') end
+local old = read_device(user, ARGV[1])
+local device = { level = tonumber(ARGV[2]), hash = ARGV[3], revoked = old and old.revoked or 0 }
+if device.hash == '' then device.revoked = math.floor(NOW / 1000000) end
+write_device(user, ARGV[1], device)
+if device.hash == '' then end_device(user, ARGV[1], 'logged_out') end
 return old_device

@@ -15,13 +15,13 @@
 --        8   order of the login that the session continues, '' if it names none
 --        9   label of the login that the session continues, '' if it names none
 --        10  `token` if the device must have the token (the session then gets the device's level),
---            else `none`
---        11  hash of the token, '' with `none`
+--            `jwt` if it must not have been logged out after the JWT was issued, else `none`
+--        11  hash of the token; with `jwt`, Unix second at which the JWT was issued; '' with `none`
 --        12  `judge` if a banned account is refused, else `ignore`
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
---          {'unauthorized'}     the device does not have the token
+--          {'unauthorized'}     the device does not have the token, or the JWT is revoked
 local user = user_of(KEYS[1], ARGV[1])
 local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
@@ -32,6 +32,9 @@ if ARGV[10] == 'token' then
   -- A device that logged out has an empty token hash.
   if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
   session.level = device.level
+elseif ARGV[10] == 'jwt' then
+  local device = read_device(user, ARGV[4])
+  if device and tonumber(ARGV[11]) < device.revoked then return { 'unauthorized' } end
 end
 if ARGV[12] == 'judge' and is_banned(user) then return { 'refused', 'banned' } end
 local is_main = session.level == 1

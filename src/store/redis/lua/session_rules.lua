@@ -33,7 +33,7 @@
 --
 -- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14
 -- digits of a number.
-local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
+local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 2
 local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
@@ -164,12 +164,17 @@ local function read_end(user, session)
   end
 end
 
--- The hash is '' if the device logged out.
+-- The hash is '' if the device logged out. `revoked` is the Unix second of its last logout, or 0.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
   if device:byte(1) ~= DEVICE_FORMAT then error('the format ' .. device:byte(1) .. ' of a device is unknown', 0) end
-  return { level = device:byte(2), hash = device:sub(3) }
+  return { level = device:byte(2), revoked = struct.unpack('>I6', device:sub(3, 8)), hash = device:sub(9) }
+end
+
+local function write_device(user, flag, device)
+  local head = string.char(DEVICE_FORMAT, device.level) .. struct.pack('>I6', device.revoked)
+  redis.call('HSET', user.devices, flag, head .. device.hash)
 end
 
 local function is_banned(user) return redis.call('HEXISTS', user.devices, 'ban') == 1 end

@@ -75,11 +75,14 @@ export function createRedisSessions({
   }
 
   return {
-    async login(session, incarnation, { claim, tokenHash } = {}) {
+    async login(session, incarnation, { claim, tokenHash, issuedS } = {}) {
       const { uid } = session;
       const order = claim !== undefined && "order" in claim ? claim.order : "";
       const label = claim !== undefined && "label" in claim ? claim.label : "";
-      const token = Buffer.from(tokenHash ?? []);
+      const proof = [
+        ...(tokenHash === undefined ? [] : ["token", Buffer.from(tokenHash)]),
+        ...(issuedS === undefined ? [] : ["jwt", issuedS]),
+      ];
       // On a Redis Cluster the script cannot read the counters of ids, because they are in other
       // slots.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
@@ -88,7 +91,7 @@ export function createRedisSessions({
         [keyOf(uid), ...idKeys],
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
-          ...[order, label, tokenHash === undefined ? "none" : "token", token, judgement],
+          ...[order, label, ...(proof.length === 0 ? ["none", ""] : proof), judgement],
         ],
       )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
       const result = kind.toString() as LoginResult["kind"];

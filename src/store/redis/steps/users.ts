@@ -1,5 +1,5 @@
-// Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
-// hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and
+// Users in Redis: their devices, in one HASH per user (field: flag; value: format, level, last
+// logout and token hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and
 // newest inboxSeqs. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -10,7 +10,8 @@ import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
-const FORMAT = 1;
+const FORMAT = 2;
+const REVOKED_BYTES = 6;
 export const BAN_FIELD = "ban";
 const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
@@ -50,8 +51,7 @@ export function createRedisUsers({
     async putDevice(device) {
       const { uid, flag, tokenHash } = device;
       const key = link.keys.user("sessions", uid);
-      const hasNoToken = tokenHash.length === 0 ? 1 : 0;
-      const args = [flag, encodeDevice(device), hasNoToken];
+      const args = [flag, device.level, Buffer.from(tokenHash)];
       const oldDevice = await link.run(PUT, [key], args);
       await waitForReplicas(key);
       return deviceOf(uid, flag, oldDevice);
@@ -80,8 +80,15 @@ export function createRedisUsers({
   };
 }
 
-export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "tokenHash">): Buffer {
-  return Buffer.from([FORMAT, level, ...tokenHash]);
+/** Encodes a device as `device_put.lua` does. */
+export function encodeDevice({
+  level,
+  tokenHash,
+  revokedS = 0,
+}: Pick<Device, "level" | "tokenHash" | "revokedS">): Buffer {
+  const revoked = Buffer.alloc(REVOKED_BYTES);
+  revoked.writeUIntBE(revokedS, 0, REVOKED_BYTES);
+  return Buffer.concat([Buffer.from([FORMAT, level]), revoked, tokenHash]);
 }
 
 function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
@@ -92,5 +99,7 @@ function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undef
       message: `Redis holds a device of format ${stored[0]}, but this build reads only format ${FORMAT}. Start the build that wrote it`,
     });
   const level = stored[1] as DeviceLevel; // as `putDevice` wrote it
-  return { uid, flag, level, tokenHash: new Uint8Array(stored.subarray(2)) };
+  const revokedS = stored.readUIntBE(2, REVOKED_BYTES);
+  const tokenHash = new Uint8Array(stored.subarray(2 + REVOKED_BYTES));
+  return { uid, flag, level, tokenHash, ...(revokedS > 0 ? { revokedS } : {}) };
 }

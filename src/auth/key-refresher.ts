@@ -1,0 +1,169 @@
+// Keeps the keys of an issuer fresh: reads a file or a URL in the background, and replaces the set of
+// keys when its content changes. Logins never wait for a read. State: the current set, the kids that
+// were not in it, and the timer of the next read.
+
+import { BrokerError } from "../broker/errors.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
+import { TokenRefusal } from "./claims.ts";
+import type { KeySet } from "./key-set.ts";
+
+/** Content of a source of keys. */
+interface KeyDocument {
+  readonly text: string;
+  /** Unix milliseconds at which the source was read. */
+  readonly readAtMs: number;
+}
+
+interface RefresherPorts {
+  /** Reads the source. Returns `undefined` if its content has not changed since the last call. */
+  read(): Promise<string | undefined>;
+  /** Creates a set of keys. Throws if the text does not contain keys. */
+  parse(text: string): KeySet;
+  readonly refreshS: number;
+  readonly maxStaleS: number;
+  readonly clock: () => number;
+  /** Copy of the last content, from which a node starts while the source cannot be read. */
+  readonly copy: {
+    load(): Promise<KeyDocument | undefined>;
+    save(document: KeyDocument): Promise<void>;
+  };
+  onChanged(): void;
+  onFailure(error: unknown): void;
+}
+
+/** Minimum time between two reads for unknown kids. */
+const EARLY_MS = 30_000;
+const FIRST_RETRY_MS = 1000;
+const MAX_RETRY_MS = 60_000;
+/** Share of `refreshS` by which reads are spread, so that nodes do not read at the same time. */
+const JITTER = 0.1;
+/** Maximum number of kids that are remembered as missing. */
+const MAX_MISSING = 10_000;
+const MAX_KID_LENGTH = 256;
+
+export class KeyRefresher {
+  readonly #ports: RefresherPorts;
+  #set: KeySet | undefined;
+  #text = "";
+  /** Unix milliseconds at which the last successful read began. */
+  #readAtMs = 0;
+  /** Unix milliseconds at which each kid was first missing. */
+  #missing = new BoundedMap<string, number>(MAX_MISSING);
+  #failures = 0;
+  #lastEarlyMs = Number.NEGATIVE_INFINITY;
+  #reading: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(ports: RefresherPorts) {
+    this.#ports = ports;
+  }
+
+  /** Seconds since the last successful read, 0 if there was none. */
+  get ageS(): number {
+    return this.#readAtMs === 0 ? 0 : (this.#ports.clock() - this.#readAtMs) / 1000;
+  }
+
+  /**
+   * Begins to read the source. Resolves when the keys are known, or when the source cannot be read
+   * and there is no copy: the node then starts without keys.
+   */
+  async start(): Promise<void> {
+    try {
+      const copy = await this.#ports.copy.load();
+      if (copy !== undefined) this.#adopt(copy);
+    } catch (error) {
+      this.#ports.onFailure(error);
+    }
+    const reading = this.#read(true);
+    if (this.#set === undefined) await reading;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+  }
+
+  /** Returns the keys. Throws `unavailable` if there are none, or if they are too old. */
+  current(): KeySet {
+    if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
+      throw new BrokerError("unavailable", {
+        message: "The keys of the tokens' issuer are not known. Try again later",
+      });
+    return this.#set;
+  }
+
+  /**
+   * Returns the error for a token whose key is not in the set: a refusal if the source was read
+   * since the kid was first missing. Otherwise it requests a read, and the client may try again.
+   */
+  missing(kid: string): TokenRefusal | BrokerError {
+    const refusal = new TokenRefusal("key", "no key of the issuer has the kid of the token");
+    if (kid.length > MAX_KID_LENGTH) return refusal;
+    const nowMs = this.#ports.clock();
+    const missingSinceMs = this.#missing.get(kid);
+    if (missingSinceMs === undefined) this.#missing.set(kid, nowMs);
+    else if (this.#readAtMs >= missingSinceMs) return refusal;
+    this.#readEarly();
+    return new BrokerError("unavailable", {
+      message: "The key of the token is not known yet. Try again later",
+    });
+  }
+
+  #readEarly(): void {
+    const nowMs = performance.now();
+    if (nowMs - this.#lastEarlyMs < EARLY_MS) return;
+    this.#lastEarlyMs = nowMs;
+    void this.#read(false);
+  }
+
+  /** Reads the source, unless a read is in progress. Only a regular read schedules the next one. */
+  #read(isRegular: boolean): Promise<void> {
+    this.#reading ??= this.#readNow(isRegular).finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  async #readNow(isRegular: boolean): Promise<void> {
+    const readAtMs = this.#ports.clock();
+    let isRead = false;
+    try {
+      const text = (await this.#ports.read()) ?? this.#text;
+      const document = { text, readAtMs };
+      isRead = this.#adopt(document);
+      if (isRead) await this.#ports.copy.save(document);
+    } catch (error) {
+      this.#ports.onFailure(error);
+    }
+    this.#failures = isRead ? 0 : this.#failures + 1;
+    if (isRegular || isRead) this.#schedule();
+  }
+
+  #schedule(): void {
+    clearTimeout(this.#timer);
+    if (this.#isClosed) return;
+    const retryMs = Math.min(FIRST_RETRY_MS * 2 ** (this.#failures - 1), MAX_RETRY_MS);
+    const waitMs = this.#failures > 0 ? retryMs : this.#ports.refreshS * 1000;
+    const jitter = 1 + JITTER * (2 * Math.random() - 1);
+    this.#timer = setTimeout(() => void this.#read(true), waitMs * jitter).unref();
+  }
+
+  /** Replaces the set if the content has changed. Returns false if it cannot be used. */
+  #adopt({ text, readAtMs }: KeyDocument): boolean {
+    try {
+      if (text !== this.#text || this.#set === undefined) {
+        const set = this.#ports.parse(text);
+        const isFirst = this.#set === undefined;
+        this.#set = set;
+        this.#text = text;
+        if (!isFirst) this.#ports.onChanged();
+      }
+      this.#readAtMs = readAtMs;
+      return true;
+    } catch (error) {
+      this.#ports.onFailure(error);
+      return false;
+    }
+  }
+}

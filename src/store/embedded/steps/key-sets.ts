@@ -1,0 +1,24 @@
+// The last public keys of an identity provider, from which a node starts while the provider cannot
+// be reached.
+
+import type { KeySetStore } from "../../../broker/ports.ts";
+import { fieldsOf, persist } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
+
+const ROW = "keySet";
+const VERSION = 1;
+
+export function createKeySets(tables: Tables): KeySetStore {
+  return {
+    async keySet() {
+      const stored = tables.meta.get(ROW);
+      if (stored === undefined) return undefined;
+      const [url, text, readAtMs] = fieldsOf(stored, VERSION);
+      return { url: String(url), text: String(text), readAtMs: Number(readAtMs) };
+    },
+
+    async putKeySet({ url, text, readAtMs }) {
+      await persist(tables, () => void tables.meta.put(ROW, [VERSION, url, text, readAtMs]));
+    },
+  };
+}

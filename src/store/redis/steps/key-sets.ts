@@ -1,0 +1,23 @@
+// The last public keys of an identity provider in Redis, shared by all nodes: a STRING with JSON.
+
+import type { KeySetStore, StoredKeySet } from "../../../broker/ports.ts";
+import type { RedisStorePorts } from "../ports.ts";
+
+const FORMAT = 1;
+
+export function createRedisKeySets({ link }: Pick<RedisStorePorts, "link">): KeySetStore {
+  const key = link.keys.shared("keySet");
+  return {
+    async keySet() {
+      const stored = await link.call("get", key);
+      if (stored === null) return undefined;
+      const { format, ...set } = JSON.parse(String(stored)) as StoredKeySet & { format: number };
+      // A newer build may have written it. The keys are then read from the provider.
+      return format === FORMAT ? set : undefined;
+    },
+
+    async putKeySet(set) {
+      await link.write("set", key, JSON.stringify({ format: FORMAT, ...set }));
+    },
+  };
+}
