@@ -653,6 +653,26 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(fixture.store, free("c")), [["1"], ["2"], ["3"]]);
   });
 
+  t.test("a chain of 30 forks is read and removed", async (t) => {
+    const fixture = await driver.open(t);
+    const { store } = fixture;
+    const depth = 30;
+    await created(store.createLog(free("f/0"), draftOf({ records: [bytesOf("0")] })));
+    for (let i = 1; i <= depth; i++) {
+      const origin = forkOf(`f/${i - 1}`);
+      await created(store.createLog(free(`f/${i}`), draftOf({ origin, records: [bytesOf("x")] })));
+      t.equal(await store.deleteLog(free(`f/${i - 1}`)), "done");
+    }
+    const last = free(`f/${depth}`);
+    const { pieces } = await read(store, last);
+    t.equal(framesIn(pieces[0] ?? new Uint8Array(0)).next().done, false);
+    t.equal((await appendsOf(store, last)).length, depth + 1);
+    t.equal(await store.deleteLog(last), "done");
+    t.equal(await untilMissing(fixture, free("f/0")), "missing");
+    await fixture.sweep();
+    t.strictSame(await fixture.leftovers(), []);
+  });
+
   t.test("a deleted source stays readable for its forks, and goes with the last one", async (t) => {
     const fixture = await driver.open(t);
     const source = free("a");

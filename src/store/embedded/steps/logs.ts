@@ -244,14 +244,16 @@ class LogRules {
 
   /** Removes a log without forks, and the deleted logs whose last fork it was. */
   #remove(log: OpenLog, changes: LogChanges): void {
-    const { origin } = log.assigned.terms;
-    changes.change(log, { status: "removed" });
-    if (origin === undefined) return;
-    const source = this.#ports.logs.byNumber(origin.number);
-    if (source === undefined) return;
-    const forks = source.assigned.forks - 1;
-    changes.change(source, { forks });
-    if (forks === 0 && source.assigned.status === "deleted") this.#remove(source, changes);
+    let removed: OpenLog | undefined = log;
+    while (removed !== undefined) {
+      const origin: ForkPoint | undefined = removed.assigned.terms.origin;
+      changes.change(removed, { status: "removed" });
+      const source: OpenLog | undefined = origin && this.#ports.logs.byNumber(origin.number);
+      if (source === undefined) return;
+      const forks: number = source.assigned.forks - 1;
+      changes.change(source, { forks });
+      removed = forks === 0 && source.assigned.status === "deleted" ? source : undefined;
+    }
   }
 
   /** Returns the state with which a log begins, or why it cannot be created. */

@@ -285,17 +285,27 @@ export class OpenLogs {
     return run === undefined ? undefined : runAfter(run, offset);
   }
 
+  /** Returns frames around a position before the tail: of the log, or of the log it inherits. */
   #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
-    const start = startOf(shown);
-    const { origin } = shown.terms;
-    if (position < start && origin !== undefined) {
+    let owner = log;
+    let state = shown;
+    let end = Infinity;
+    // Not recursive, because a fork can have any number of sources behind each other.
+    for (;;) {
+      const start = startOf(state);
+      const { origin } = state.terms;
+      if (position >= start || origin === undefined) break;
+      end = Math.min(end, start);
       const source = this.byNumber(origin.number);
       if (source?.shown === undefined) return undefined;
-      const run = this.#runAt(source, source.shown, position);
-      return run && { ...run, bytes: run.bytes.subarray(0, start - run.start) };
+      owner = source;
+      state = source.shown;
     }
-    if (position < (log.stored?.position ?? start)) return this.#rows.runAt(log.number, position);
-    return pendingAt(log.changes?.pending ?? [], position);
+    const isStored = position < (owner.stored?.position ?? startOf(state));
+    const run = isStored
+      ? this.#rows.runAt(owner.number, position)
+      : pendingAt(owner.changes?.pending ?? [], position);
+    return run && { ...run, bytes: run.bytes.subarray(0, end - run.start) };
   }
 
   // --- Checkpoint and recovery ---
