@@ -1,0 +1,146 @@
+// The published client of Durable Streams and the transports built on it, unchanged, against a real
+// node. JINDOU_TEST_WORKER_KILLS sets how many workers are killed.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import t from "tap";
+import { type ChildBroker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
+import { tieToParent } from "../support/child.ts";
+import { Random } from "../support/random.ts";
+import { freePort } from "../support/redis.ts";
+import { importPackage, writeModule } from "./packages.ts";
+
+const WORKER_KILLS = Number(process.env.JINDOU_TEST_WORKER_KILLS ?? 3);
+const MAX_LIFE_MS = 300;
+const SEED = Date.now() % 1_000_000;
+
+/**
+ * A worker that claims the next epoch, reads to the tail, and then goes on after the last number. It
+ * ends on any error. The next worker goes on.
+ */
+const WORKER = `import { DurableStream, IdempotentProducer, stream } from "@durable-streams/client";
+const url = process.argv[2];
+const contentType = "application/json";
+let epoch = 0;
+for (;;) {
+  const headers = { "content-type": contentType, "producer-id": "worker",
+    "producer-epoch": String(epoch), "producer-seq": "0" };
+  const reply = await fetch(url, { method: "POST", headers, body: '[{"claim":true}]' });
+  if (reply.status === 200) break;
+  if (reply.status !== 204 && reply.status !== 403) throw new Error(String(reply.status));
+  epoch = Number(reply.headers.get("producer-epoch")) + 1;
+}
+const reading = await stream({ url, live: false, json: true });
+const numbers = (await reading.json()).flatMap(({ n }) => (n === undefined ? [] : n));
+let next = (numbers.at(-1) ?? -1) + 1;
+const fail = (error) => { console.error(error); process.exit(1); };
+const producer = new IdempotentProducer(new DurableStream({ url, contentType }), "worker", {
+  epoch: epoch + 1, lingerMs: 0, onError: fail });
+for (;;) {
+  producer.append(JSON.stringify({ n: next++ }));
+  await producer.flush();
+  console.log(next);
+}
+`;
+
+t.test(
+  `the records of ${WORKER_KILLS} workers that are killed are in the stream once and in order`,
+  async (t) => {
+    t.comment(`seed ${SEED}`);
+    const random = new Random(SEED);
+    const folder = await tempFolder(t);
+    const port = await freePort();
+    const settings = { JINDOU_API_LISTEN: `127.0.0.1:${port}` };
+    const url = `http://127.0.0.1:${port}/v1/stream/work`;
+    const worker = await writeModule("worker.mjs", WORKER);
+    let node: ChildBroker = await spawnBroker(t, settings, folder);
+    const headers = { "content-type": "application/json" };
+    t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
+    for (let killed = 0; killed < WORKER_KILLS; killed++) {
+      const child = spawn(...tieToParent(process.execPath, [worker, url]), { stdio: "pipe" });
+      let errors = "";
+      child.stderr.setEncoding("utf8").on("data", (text: string) => {
+        errors += text;
+      });
+      await Promise.race([once(child.stdout, "data"), once(child, "close")]);
+      t.equal(child.exitCode, null, `the worker appends ${errors}`);
+      await new Promise((resolve) => setTimeout(resolve, random.below(MAX_LIFE_MS)));
+      if (killed % Math.ceil(WORKER_KILLS / 3) === 0) {
+        await node.kill();
+        node = await spawnBroker(t, settings, folder);
+      }
+      child.kill("SIGKILL");
+      if (child.exitCode === null && child.signalCode === null) await once(child, "close");
+    }
+    const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
+    const numbers = records.flatMap(({ n }) => n ?? []);
+    t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
+    t.same(
+      numbers,
+      numbers.map((_, at) => at),
+    );
+    const stale = { "producer-id": "worker", "producer-epoch": "0", "producer-seq": "1" };
+    const late = { method: "POST", headers: { ...headers, ...stale }, body: "[{}]" };
+    t.equal((await fetch(url, late)).status, 403, "a worker of an earlier epoch is refused");
+  },
+);
+
+t.test("the transport of AI SDK streams an answer through a signed URL", async (t) => {
+  const { call, apiPort } = await startBroker(t);
+  const { toDurableStreamResponse, createDurableChatTransport } = await importPackage(
+    "@durable-streams/aisdk-transport/dist/index.js",
+  );
+  const path = "/v1/stream/answers/1";
+  const sign = async (access: string) =>
+    (await call("/v1/sign", { path, access, expires_in: 60 })).body.url;
+  const [writeUrl, readUrl] = [await sign("write"), await sign("read")];
+  const chunks = [
+    { type: "start" },
+    { type: "text-start", id: "t" },
+    { type: "text-delta", id: "t", delta: "Hel" },
+    { type: "text-delta", id: "t", delta: "lo" },
+    { type: "text-end", id: "t" },
+    { type: "finish" },
+  ];
+  async function* source() {
+    yield* chunks;
+  }
+  const fetchClient = async () =>
+    toDurableStreamResponse({ source: source(), stream: { writeUrl, readUrl }, mode: "await" });
+  const transport = createDurableChatTransport({ api: "http://app.example/chat", fetchClient });
+  const answer = await transport.sendMessages({
+    ...{ chatId: "c", trigger: "submit-message", messageId: undefined },
+    ...{ messages: [], abortSignal: undefined },
+  });
+  const received: unknown[] = [];
+  for await (const chunk of answer) received.push(chunk);
+  t.same(received, chunks);
+  t.match(readUrl, `http://127.0.0.1:${apiPort}${path}?sig=`);
+});
+
+t.test("the transport of TanStack AI reads the session of a chat", async (t) => {
+  const { call } = await startBroker(t);
+  const { toDurableChatSessionResponse, materializeSnapshotFromDurableStream } =
+    await importPackage("@durable-streams/tanstack-ai-transport/dist/index.js");
+  const path = "/v1/stream/chats/1";
+  const sign = async (access: string) =>
+    (await call("/v1/sign", { path, access, expires_in: 60 })).body.url;
+  async function* responseStream() {
+    const message = { messageId: "m", model: "fake", timestamp: 1 };
+    yield { type: "TEXT_MESSAGE_START", role: "assistant", ...message };
+    yield { type: "TEXT_MESSAGE_CONTENT", delta: "Hello", content: "Hello", ...message };
+    yield { type: "TEXT_MESSAGE_END", ...message };
+  }
+  const response = await toDurableChatSessionResponse({
+    stream: { writeUrl: await sign("write"), createIfMissing: true },
+    newMessages: [{ id: "u", role: "user", parts: [{ type: "text", content: "Hi" }] }],
+    ...{ responseStream: responseStream(), mode: "await" },
+  });
+  t.ok(response.status < 300, `answered ${response.status}`);
+  const { messages } = await materializeSnapshotFromDurableStream({ readUrl: await sign("read") });
+  t.same(
+    messages.map(({ role }: { readonly role: string }) => role),
+    ["user", "assistant"],
+  );
+  t.match(JSON.stringify(messages), /"Hi".*"Hello"/);
+});
