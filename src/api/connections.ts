@@ -25,6 +25,8 @@ export interface LocalConnection {
   readonly listener: string;
   readonly format: string;
   readonly version: number;
+  /** False if the client has reported that it is in the background. */
+  readonly isForeground: boolean;
   pendingBytes(): number;
 }
 
@@ -342,6 +344,7 @@ function connectionJson(connection: LocalConnection, nowMs: number) {
     device_id: session.deviceId,
     format: connection.format,
     version: connection.version,
+    foreground: connection.isForeground ? 1 : 0,
     node_id: session.nodeId,
   };
 }

@@ -261,6 +261,7 @@ const CONNECTION_EXAMPLE = {
   ...{ device_flag: 1, device_level: 1, device_id: "browser" },
   format: "native",
   version: 1,
+  foreground: 1,
   node_id: "n1",
 };
 
@@ -282,6 +283,11 @@ export const connzBody = Type.Object(
         ...sessionDevice,
         format: text("Wire format"),
         version: Type.Integer({ description: "Version of the protocol of the wire format" }),
+        foreground: Type.Optional(
+          flag(
+            "0: the client has reported that it is in the background. Absent for closed sessions",
+          ),
+        ),
         node_id: text("Node that has the session"),
         refused: Type.Optional(
           flag(

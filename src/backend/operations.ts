@@ -667,6 +667,8 @@ export type Connections = {
     readonly format: string;
     /** Version of the protocol of the wire format */
     readonly version: number;
+    /** 0: the client has reported that it is in the background. Absent for closed sessions */
+    readonly foreground?: Flag | undefined;
     /** Node that has the session */
     readonly node_id: string;
     /** 1: the connect was refused, so that uid and device are what the client claimed. Absent for open sessions, like the fields below */

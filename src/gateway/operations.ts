@@ -264,6 +264,13 @@ const OPERATIONS: OperationTable = {
     },
   },
 
+  state: {
+    run(session, { ref, foreground }) {
+      session.isForeground = foreground;
+      session.reply({ kind: "state", ref });
+    },
+  },
+
   refresh: {
     cost: () => REFRESH_WORK,
     async run(session, { ref, token }, ports) {

@@ -113,6 +113,8 @@ export class Session {
   membershipsStale = false;
   /** True while the session resumes: its client may lack ends of streams that ended meanwhile. */
   mayMissEnds = false;
+  /** False while the client has reported that the user is not looking at the app. */
+  isForeground = true;
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   hasConnack = false;

@@ -151,6 +151,12 @@ export type Operation =
       readonly data: string;
     }
   | {
+      /** Reports whether the user is looking at the app. */
+      readonly kind: "state";
+      readonly ref: Ref;
+      readonly foreground: boolean;
+    }
+  | {
       /** Replaces the JWT of the session. The reply is a connack. */
       readonly kind: "refresh";
       readonly ref: Ref;
@@ -267,7 +273,7 @@ export type Reply =
       readonly ref: Ref;
       readonly presence: readonly Presence[];
     }
-  | { readonly kind: "emit"; readonly ref: Ref }
+  | { readonly kind: "emit" | "state"; readonly ref: Ref }
   | {
       readonly kind: "pong";
       readonly ref: Ref;

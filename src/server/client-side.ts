@@ -274,7 +274,8 @@ function localFacts(
       for (const closed of closedSessions) yield { ...closed, message: endMessage(closed.reason) };
     },
     *sessions(): Iterable<LocalSession> {
-      for (const { uid, sessionId, connection, codec } of hub.sessions())
+      for (const session of hub.sessions()) {
+        const { uid, sessionId, connection, codec } = session;
         yield {
           uid,
           connection() {
@@ -288,10 +289,12 @@ function localFacts(
                   listener: connection.listener,
                   format: codec.format,
                   version: codec.version,
+                  isForeground: session.isForeground,
                   pendingBytes: () => connection.bufferedBytes(),
                 };
           },
         };
+      }
     },
     vitals: () => ({
       connections: clients.size,

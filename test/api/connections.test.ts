@@ -22,6 +22,7 @@ function connection(sessionId: string, uid: string, ageMs: number): LocalConnect
     session: { ...SESSION, sessionId, uid },
     sinceMs: IDLE_NODE.startedAtMs + 61_000 - ageMs,
     ...{ address: "192.0.2.7", listener: "client", format: "native", version: 1 },
+    isForeground: false,
     pendingBytes: () => 5,
   };
 }
@@ -95,6 +96,7 @@ t.test("GET /connz returns a page of sessions in the requested order", async (t)
       listener: "client",
       ...{ pending_bytes: 5, device: "web", device_flag: 1, device_level: 1 },
       ...{ device_id: "browser", format: "native", version: 1, node_id: "n1" },
+      foreground: 0,
     },
   ]);
   t.equal((await inject(api, "GET /connz?sort=idle")).status, 400);

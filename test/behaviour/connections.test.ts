@@ -8,6 +8,7 @@ import { connect } from "../../src/client/index.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { TEST_TRANSPORT } from "../support/driver.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
@@ -490,3 +491,33 @@ t.test(
     t.equal((await answering.ping()).kind, "pong");
   },
 );
+
+for (const [format, wireOf] of [
+  ["the native protocol", nativeWire],
+  ["JSON-RPC", jsonRpcWire],
+] as const)
+  t.test(
+    `/connz shows whether a client of ${format} is in the foreground [issue: STATE]`,
+    async (t) => {
+      const uid = world.name("ann");
+      const client = await world.join(t, uid, { wire: wireOf(uid) });
+      const shown = async () => {
+        for (;;) {
+          // with several nodes, only one of them has the session
+          const { connections } = (await world.call(`/connz?uid=${uid}`)).body;
+          if (connections.length > 0) return connections[0].foreground;
+        }
+      };
+      t.equal(await shown(), 1);
+      await client.state(false);
+      t.equal(await shown(), 0);
+      const { sessionId } = client.connack;
+      await client.state(true);
+      t.equal(await shown(), 1);
+      await client.state(false);
+      client.kill();
+      await world.offline(uid);
+      await world.connect(t, uid, { session: sessionId });
+      t.equal(await shown(), 1, "a session that continues another begins in the foreground");
+    },
+  );

@@ -257,6 +257,7 @@ export const ISSUE_ROWS = [
   "Stop button",
   "Client-made events",
   "REFRESH",
+  "STATE",
   // Command inbox
   "Inbox pulled at connect",
   "Inbox acknowledge",

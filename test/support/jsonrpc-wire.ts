@@ -136,6 +136,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
     case "commandack":
       return { kind, ref, count: result.count };
     case "emit":
+    case "state":
       return { kind, ref };
     case "recvack":
     case "disconnect":

@@ -246,6 +246,11 @@ export class NativeClient {
     this.raw(this.#wire.encode({ kind: "emit", ref: 0, channel, type, data }));
   }
 
+  /** Reports whether the user is looking at the app. */
+  state(foreground: boolean): Promise<ReplyOf<"state">> {
+    return this.request("state", { kind: "state", foreground });
+  }
+
   /** Replaces the JWT of the session. */
   refresh(token: string): Promise<ReplyOf<"connack">> {
     return this.request("connack", { kind: "refresh", token });

@@ -50,6 +50,7 @@ const REQUESTS: readonly (readonly [method: string, params: Json])[] = [
   ["stream", { ...CHANNEL, clientMsgNo: "s-1" }],
   ["cancel", { ...CHANNEL, clientMsgNo: "s-1" }],
   ["commandack", { inboxSeqs: [1, 2] }],
+  ["state", { foreground: false }],
   ["refresh", { token: "a.b.c" }],
   ["emit", { ...CHANNEL, type: "typing", data: "x" }],
   ["disconnect", {}],

@@ -111,6 +111,7 @@ export function randomOperation(r: Random): Operation {
       uids: r.list(LIMITS.maxWatchedUids, () => r.id()),
     }),
     () => ({ kind: "emit", ref, channel, type: r.text(64), data: r.text(1000) }),
+    () => ({ kind: "state", ref, foreground: r.flip() }),
     () => ({ kind: "refresh", ref, token: r.text(1000) }),
     () => ({ kind: "ping", ref }),
     () => ({ kind: "disconnect", ref }),
@@ -176,6 +177,7 @@ export function randomReply(r: Random): Reply {
     }),
     () => ({ kind: "commandack", ref, count: r.uint(53) }),
     () => ({ kind: "emit", ref }),
+    () => ({ kind: "state", ref }),
     () => ({ kind: "pong", ref, serverTimeMs: r.uint(53) }),
     () => ({
       kind: "error",

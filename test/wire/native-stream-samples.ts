@@ -170,6 +170,11 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     hex: "960f1001a5616c696365a6637572736f72a3333a37",
   },
   {
+    value: { kind: "state", ref: 18, foreground: false },
+    array: [14, 18, false],
+    hex: "930e12c2",
+  },
+  {
     value: { kind: "refresh", ref: 17, token: "a.b.c" },
     array: [16, 17, "a.b.c"],
     hex: "931011a5612e622e63",
@@ -233,6 +238,11 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     },
     array: [65, 17, 1, "n1-2", "n1", 1, [1024, 512, 56, 500], [], 7, 600],
     hex: "9a411101a46e312d32a26e310194cd0400cd020038cd01f49007cd0258",
+  },
+  {
+    value: { kind: "state", ref: 18 },
+    array: [78, 18],
+    hex: "924e12",
   },
   {
     value: { kind: "emit", ref: 16 },

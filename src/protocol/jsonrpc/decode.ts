@@ -43,6 +43,7 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["commandack", { read: readCommandack }],
   ["emit", { isNotification: true, read: readEmit }],
   ["refresh", { read: readRefresh }],
+  ["state", { read: readState }],
 ]);
 
 export function wantsExtended(params: Params): boolean {
@@ -240,4 +241,10 @@ function readEmit({ params, ref }: MethodInput): Operation {
 
 function readRefresh({ params, ref }: MethodInput): Operation {
   return { kind: "refresh", ref, token: params.text("token", MAX_TOKEN_LENGTH) };
+}
+
+function readState({ params, ref }: MethodInput): Operation {
+  if (!params.has("foreground"))
+    throw params.refusal("bad_request", "foreground must be true or false");
+  return { kind: "state", ref, foreground: params.bool("foreground") };
 }

@@ -92,6 +92,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
     case "commandack":
       return { count: reply.count };
     case "emit":
+    case "state":
       return {};
     case "pong":
       return { serverTimeMs: reply.serverTimeMs };

@@ -93,6 +93,8 @@ function readReply(context: ServerFrameContext, op: number): Reply | undefined {
       return readMembers(context);
     case REPLY_OPS.emit:
       return { kind: "emit", ref };
+    case REPLY_OPS.state:
+      return { kind: "state", ref };
     case REPLY_OPS.commandack:
       return { kind: "commandack", ref, count: reader.uint("count") };
     case REPLY_OPS.pong:

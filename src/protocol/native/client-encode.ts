@@ -64,6 +64,8 @@ function fieldsOf(operation: Operation): readonly Field[] {
       return [...channelOf(operation), operation.type, operation.data];
     case "refresh":
       return [operation.token];
+    case "state":
+      return [operation.foreground];
     case "ping":
     case "disconnect":
       return [];

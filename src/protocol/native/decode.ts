@@ -136,6 +136,8 @@ function readOperation(context: RequestContext, op: number): Operation {
       return readWatch(context);
     case CLIENT_OPS.emit:
       return readEmit(context);
+    case CLIENT_OPS.state:
+      return { kind: "state", ref, foreground: reader.bool("foreground") };
     case CLIENT_OPS.refresh:
       return { kind: "refresh", ref, token: reader.text("token", MAX_TOKEN_LENGTH) };
     case CLIENT_OPS.connect:

@@ -64,6 +64,7 @@ function writeReply(writer: FrameWriter, reply: Reply): void {
     case "commandack":
       return writeNumber(writer, { op, ref }, reply.count);
     case "emit":
+    case "state":
       return begin(writer, { op, ref, fields: 0 });
     case "connack":
       return writeConnack(writer, reply);

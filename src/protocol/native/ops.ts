@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 14, 17 to 27 and 29 to 63. */
+/** Numbers of operations. Unused: 17 to 27 and 29 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -28,6 +28,7 @@ export const CLIENT_OPS = {
   conversation: 11,
   commandack: 12,
   watch: 13,
+  state: 14,
   emit: 15,
   refresh: 16,
   members: 28,
@@ -35,7 +36,7 @@ export const CLIENT_OPS = {
 
 /**
  * Numbers of replies: the number of the request plus 64, except the reply to refresh, which is a
- * connack. Unused: 78.
+ * connack.
  */
 export const REPLY_OPS = {
   connack: 65,
@@ -49,6 +50,7 @@ export const REPLY_OPS = {
   conversation: 75,
   commandack: 76,
   watch: 77,
+  state: 78,
   emit: 79,
   members: 92,
   error: 91,

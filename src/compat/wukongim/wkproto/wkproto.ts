@@ -368,6 +368,7 @@ class WkprotoCodec implements Codec {
       case "commandack":
       case "watch":
       case "emit":
+      case "state":
         return NO_FRAMES;
     }
   }
