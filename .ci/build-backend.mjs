@@ -37,7 +37,8 @@ execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: "inherit" });
 for (const name of readdirSync(OUT).filter((file) => file.endsWith(".d.ts"))) {
   // TypeScript leaves the extension of imports in declarations. `require` needs types of its own.
   const types = readFileSync(join(OUT, name), "utf8");
-  const withExtension = (extension) => types.replaceAll(/(from "\.[^"]*)\.ts"/g, `$1.${extension}"`);
+  const withExtension = (extension) =>
+    types.replaceAll(/(from "\.[^"]*)\.ts"/g, `$1.${extension}"`);
   put(name, withExtension("js"));
   put(name.replace(/\.d\.ts$/, ".d.cts"), withExtension("cjs"));
 }
@@ -48,7 +49,8 @@ const { version, license } = JSON.parse(read("package.json"));
 const manifest = {
   name: "jindou-server",
   version,
-  description: "Client of the HTTP interface of the Jindou messaging broker, for backends on Node.js",
+  description:
+    "Client of the HTTP interface of the Jindou messaging broker, for backends on Node.js",
   license,
   type: "module",
   engines: { node: ">=20" },

@@ -189,7 +189,7 @@ function smallMap({ version, sources: paths, mappings }) {
 
 /**
  * Empties the lines without code, so that the other lines keep their numbers, and removes the
- * indentation, which keeps the package small.
+ * indentation and some keywords, which keeps the package small.
  */
 function onlyCode(source) {
   const withoutLines = (text) => text.replaceAll(/[^\n]/g, "");
@@ -198,7 +198,7 @@ function onlyCode(source) {
     .replaceAll(/ +\/\/ .*$/gm, "")
     .replaceAll(/^import [^;]*;/gm, withoutLines)
     .replaceAll(/^(export )?interface [\s\S]*?^}/gm, withoutLines)
-    .replaceAll(/^ +/gm, "");
+    .replaceAll(/^ +|\b(readonly|export) /gm, "");
 }
 
 function buildTypes() {

@@ -336,6 +336,13 @@ export interface Client {
    * client is not online.
    */
   typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
+  /**
+   * Reports that the user is not looking at the app, so that a backend may send a push notification.
+   * The client receives as before. In a browser, the client calls this when the page is hidden.
+   */
+  background(): void;
+  /** Reports that the user is looking at the app again. A client begins in the foreground. */
+  foreground(): void;
   /** Returns messages of a channel's history: the newest 50 by default. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /** Follows a stream, active or ended. The client asks the server for one it does not know. */

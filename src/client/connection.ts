@@ -24,6 +24,7 @@ interface ReplyKinds {
   readonly commandack: "commandack";
   readonly watch: "watch";
   readonly emit: "emit";
+  readonly state: "state";
   readonly refresh: "connack";
   readonly ping: "pong";
 }

@@ -26,6 +26,7 @@ import { Background, Calls } from "./requests.ts";
 import { Streams } from "./streams.ts";
 import { Typing } from "./typing.ts";
 import { Unreads } from "./unreads.ts";
+import { followPage, Visibility } from "./visibility.ts";
 
 export type {
   ChannelRef,
@@ -65,9 +66,13 @@ export function connect(options: ConnectOptions): Client {
   const components = createComponents(settings);
   const { events, calls, outbox, streams, channels, commands, presence, typing } = components;
   const connector = createConnector(settings, components);
+  const { visibility } = components;
+  const stopFollowing = followPage(visibility);
   const stopListening = onReturn((wasOffline) => connector.connectNow(wasOffline));
   events.on("status", (status) => {
-    if (status === "closed") stopListening();
+    if (status !== "closed") return;
+    stopListening();
+    stopFollowing();
   });
   connector.connectNow();
   return {
@@ -95,6 +100,8 @@ export function connect(options: ConnectOptions): Client {
       await calls.once({ kind: "emit", channel: checkedChannel(channel), type, data });
     },
     typing: (channel, isTyping = true) => typing.report(checkedChannel(channel), isTyping),
+    background: () => visibility.set(false),
+    foreground: () => visibility.set(true),
     ...createQueries(calls.call, components),
     stream: (target) => streams.open(target),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
@@ -158,6 +165,9 @@ function createComponents(settings: Settings) {
     isWanted: () => events.handlers("unread").length > 0,
     emit: (count) => events.emit("unread", count),
   });
+  const visibility = new Visibility({
+    send: (foreground) => calls.once({ kind: "state", foreground }),
+  });
   const typing = new Typing({
     uid,
     emit: (channel, type, data) => calls.once({ kind: "emit", channel, type, data }),
@@ -188,12 +198,13 @@ function createComponents(settings: Settings) {
     refresh,
     typing,
     unreads,
+    visibility,
   };
 }
 
 function createConnector(settings: Settings, components: Components): Connector {
   const { events, calls, background, outbox, refresh } = components;
-  const { streams, channels, commands, presence, typing, unreads } = components;
+  const { streams, channels, commands, presence, typing, unreads, visibility } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
@@ -202,6 +213,7 @@ function createConnector(settings: Settings, components: Components): Connector 
       refresh.opened(connection, connack);
       calls.opened(connection);
       outbox.opened(connection);
+      visibility.opened();
       typing.opened();
       streams.opened();
       presence.opened();
