@@ -50,6 +50,12 @@ const DATA_NAMES: Readonly<Record<string, string>> = {
   systemUids: "system accounts",
 };
 
+/** Newest seq of a channel, and the time of the newest imported message. Both 0 if there is none. */
+interface ImportedHead {
+  readonly headSeq: number;
+  readonly newestMs: number;
+}
+
 type LogEntry = readonly [id: Buffer, fields: readonly Buffer[]];
 
 export const importKey = (keys: Keys): string => keys.shared("import");
@@ -61,15 +67,19 @@ export function createRedisImports(
   const { keys } = link;
   const stateKey = importKey(keys);
 
+  async function readHead(key: ChannelKey): Promise<ImportedHead> {
+    const headKey = keys.channel("head", key);
+    const head = await link.call("hmget", headKey, "seq", "importedAt");
+    const [headSeq = 0, newestMs = 0] = (head as readonly unknown[]).map(Number); // null becomes 0
+    return { headSeq, newestMs };
+  }
+
   /** Returns the result for each message, `undefined` if another caller changed the channel. */
   async function importSome(
     key: ChannelKey,
     messages: readonly ImportedMessage[],
+    state: ImportedHead,
   ): Promise<readonly ImportVerdict[] | undefined> {
-    const headKey = keys.channel("head", key);
-    const head = await link.call("hmget", headKey, "seq", "importedAt");
-    const [headSeq, newestMs] = (head as readonly unknown[]).map(Number); // null becomes 0
-    const state = { headSeq: headSeq ?? 0, newestMs: newestMs ?? 0 };
     const earlier = messages.filter(({ messageSeq }) => messageSeq <= state.headSeq);
     const compared = await compare(key, earlier, state.headSeq);
     const fresh = messages.slice(earlier.length);
@@ -115,7 +125,7 @@ export function createRedisImports(
   async function store(
     key: ChannelKey,
     messages: readonly ImportedMessage[],
-    { headSeq, newestMs }: { readonly headSeq: number; readonly newestMs: number },
+    { headSeq, newestMs }: ImportedHead,
   ): Promise<number | undefined> {
     const [first] = messages;
     if (first === undefined) return 0;
@@ -225,14 +235,17 @@ export function createRedisImports(
 
     async importMessages(key, messages) {
       const verdicts: ImportVerdict[] = [];
+      let head = await readHead(key);
       for (let at = 0; at < messages.length; at += MESSAGES_PER_CALL) {
         const some = messages.slice(at, at + MESSAGES_PER_CALL);
         let results: readonly ImportVerdict[] | undefined;
         for (let attempt = 0; results === undefined; attempt++) {
           if (attempt === ATTEMPTS) throw new BrokerError("overloaded");
-          results = await importSome(key, some);
+          if (attempt > 0) head = await readHead(key);
+          results = await importSome(key, some, head);
         }
         verdicts.push(...results);
+        head = headAfter(head, some);
       }
       await waitForReplicas(keys.channel("head", key));
       return verdicts;
@@ -250,6 +263,18 @@ export function createRedisImports(
       const score = await link.call("zscore", keys.channel("labels", key), sourceId);
       return score === null ? undefined : Number(score);
     },
+  };
+}
+
+/** Returns the head of a channel after messages were imported. */
+function headAfter(
+  { headSeq, newestMs }: ImportedHead,
+  messages: readonly ImportedMessage[],
+): ImportedHead {
+  const added = messages.filter(({ messageSeq }) => messageSeq > headSeq);
+  return {
+    headSeq: added.at(-1)?.messageSeq ?? headSeq,
+    newestMs: Math.max(newestMs, ...added.map(({ timestampMs }) => timestampMs)),
   };
 }
 
