@@ -5,10 +5,11 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import { jindou, spawnJindou } from "../../main/jindou.ts";
 import { type Broker, spawnBroker, startBroker, tempFolder } from "../../support/broker.ts";
+import { startRedis } from "../../support/redis.ts";
 import { t } from "../../support/suite.ts";
 import { type FakeSource, startSource } from "./import-source.ts";
 
-const KILLS = Number(process.env.JINDOU_TEST_KILLS ?? 4);
+const KILLS = Number(process.env.JINDOU_TEST_KILLS ?? 2);
 const TEAM = "1790000000000000001";
 const TOKEN = "fake-manager-token";
 
@@ -95,44 +96,49 @@ t.test(
   },
 );
 
-t.test(
-  "an import continues after the newest message, whether the command or the node was killed",
-  async (t) => {
-    const source = await startSource(t, TOKEN);
-    source.messages.add(TEAM, 2, "ann", 6000);
-    source.messages.add("ann@ben", 1, "ann", 3000);
-    const dataPath = join(await tempFolder(t), "data");
-    let node = await spawnBroker(t, {}, dataPath);
-    for (let kill = 0; kill < KILLS; kill++) {
-      const to = `--to=http://127.0.0.1:${node.apiPort}`;
-      const copy = spawnJindou(t, ["import", "wukongim", `--from=${source.url}`, to], {
-        env: { JINDOU_IMPORT_TOKEN: TOKEN },
-      });
-      const before = source.requests.length;
-      while (source.requests.length < before + 60 + 40 * kill && copy.child.exitCode === null)
-        await new Promise((resolve) => setTimeout(resolve, 5));
-      if (kill % 2 === 0) {
+for (const store of ["embedded", "redis"] as const)
+  t.test(
+    `${store}: an import continues after the newest message, whether the command or the node was killed`,
+    async (t) => {
+      const source = await startSource(t, TOKEN);
+      source.messages.add(TEAM, 2, "ann", 6000);
+      source.messages.add("ann@ben", 1, "ann", 3000);
+      const settings = store === "redis" ? await redisSettings(t) : {};
+      const dataPath = join(await tempFolder(t), "data");
+      let node = await spawnBroker(t, settings, dataPath);
+      // The second node on Redis is never killed, and must follow the import.
+      const witness = store === "redis" ? await spawnBroker(t, settings) : undefined;
+      for (let kill = 0; kill < KILLS; kill++) {
+        const to = `--to=http://127.0.0.1:${node.apiPort}`;
+        const copy = spawnJindou(t, ["import", "wukongim", `--from=${source.url}`, to], {
+          env: { JINDOU_IMPORT_TOKEN: TOKEN },
+        });
+        const before = source.requests.length;
+        while (source.requests.length < before + 60 + 40 * kill && copy.child.exitCode === null)
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        if (kill % 2 === 1) await node.kill();
         copy.child.kill("SIGKILL");
         await copy.exit;
-      } else {
-        await node.kill();
-        copy.child.kill("SIGKILL");
-        await copy.exit;
-        node = await spawnBroker(t, {}, dataPath);
+        if (kill % 2 === 1) node = await spawnBroker(t, settings, dataPath);
+        source.messages.add("club", 2, "ann", 5);
       }
-      source.messages.add("club", 2, "ann", 5);
-    }
-    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
-    t.equal(code, 0, stdout + stderr);
-    const club = "channel_id=club&channel_type=2";
-    t.same(await historyOf(node, club), sourceTexts(source, "club", 2));
-    t.same(
-      await historyOf(node, `channel_id=${TEAM}&channel_type=2`),
-      sourceTexts(source, TEAM, 2),
-    );
-    const { body } = await node.call("/admin/import");
-    t.match(body, { state: "closed" });
-    t.ok(body.stored.message >= 9000);
-    await node.terminate();
-  },
-);
+      if (witness !== undefined) t.equal((await witness.call("/readyz")).status, 503);
+      const { code, stdout, stderr } = await runImport(t, source, witness ?? node, ["--close"]);
+      t.equal(code, 0, stdout + stderr);
+      const club = "channel_id=club&channel_type=2";
+      t.same(await historyOf(node, club), sourceTexts(source, "club", 2));
+      const team = `channel_id=${TEAM}&channel_type=2`;
+      t.same(await historyOf(node, team), sourceTexts(source, TEAM, 2));
+      const { body } = await node.call("/admin/import");
+      t.match(body, { state: "closed" });
+      t.ok(body.stored.message >= 9000);
+      t.equal((await node.call("/readyz")).status, 200);
+      await node.terminate();
+      await witness?.terminate();
+    },
+  );
+
+async function redisSettings(t: Test) {
+  const { url } = await startRedis(t);
+  return { JINDOU_REDIS_URL: url };
+}
