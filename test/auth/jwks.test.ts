@@ -59,6 +59,7 @@ const settingsOf = (url: string, algorithms = "ES256") => ({
   JINDOU_AUTH_JWT_JWKS_URL: url,
   JINDOU_AUTH_JWT_ISSUER: ISSUER.iss,
   JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000",
+  JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "0",
   JINDOU_LOG_LEVEL: "silent",
 });
 
