@@ -146,6 +146,8 @@ const SECTIONS: readonly Section[] = [
     panels: [
       gauge("Active streams", "streamsActive"),
       gauge("Memory of active streams", "streamsActiveBytes", "bytes"),
+      gauge("Readers of Durable Streams", "logReaders"),
+      counts("Gaps in producers' numbers", "logProducerGaps"),
       {
         title: "Events",
         unit: "cps",
@@ -173,6 +175,8 @@ const SECTIONS: readonly Section[] = [
       counts("Heads refused", "headsRefused", "reason"),
       gauge("Partially received bodies", "bodiesPending", "bytes"),
       counts("Logins of managers", "logins", "outcome"),
+      { ...gauge("Open import", "importOpen"), kind: "stat" },
+      counts("Lines of an import", "importLines", "result"),
     ],
   },
   {
@@ -199,6 +203,8 @@ const SECTIONS: readonly Section[] = [
       },
       gauge("Records in the memtable", "storeMemtableRecords"),
       counts("Checkpoints", "storeCheckpoints"),
+      gauge("Logs with a head in memory", "logsOpen"),
+      gauge("Changes of logs in memory", "logsActiveBytes", "bytes"),
       { ...gauge("Invalid clock", "clockInvalid"), kind: "stat" },
     ],
   },
