@@ -5,6 +5,7 @@ import { execFileSync } from "node:child_process";
 import { JINDOU } from "../src/api/dialect.ts";
 import { openApiRoute } from "../src/api/openapi.ts";
 import { createRoutes, type RoutePorts } from "../src/api/routes.ts";
+import { createSyncRoutes, type SyncPorts } from "../src/compat/wukongim/sync-routes.ts";
 
 interface Schema {
   readonly $ref?: string;
@@ -94,7 +95,10 @@ function openApiDocument(): OpenApi {
     get: (_target, name) => (name === Symbol.toPrimitive ? () => 0 : unused),
     apply: () => unused,
   });
-  const routes = createRoutes(unused as RoutePorts, MAX_SUBSCRIBERS);
+  const routes = [
+    ...createRoutes(unused as RoutePorts, MAX_SUBSCRIBERS),
+    ...createSyncRoutes(unused as SyncPorts, false),
+  ];
   const info = { version: "", requiresCredential: false };
   const { run } = openApiRoute(routes, info, JINDOU);
   const reply = run(unused as Parameters<typeof run>[0], unused as Parameters<typeof run>[1]);

@@ -203,10 +203,10 @@ const payload = payloadOf({ type: 1, content: "from a backend" });
 const token = mintToken({ uid: "alice" }, { algorithm: "HS256", key: "x".repeat(32) });
 async function main(): Promise<void> {
   const { message_seq } = await jindou.sendMessage({ ...lobby, from_uid: "bob", payload });
-  const { messages } = await jindou.listMessages({ ...lobby, limit: 1000 });
+  const { messages } = await jindou.listMessages({ ...lobby, limit: 100 });
   const error: unknown = await jindou.createChannel(lobby).catch((thrown: unknown) => thrown);
   const code = error instanceof JindouApiError ? error.code : "";
-  console.log(message_seq > 0, messages.length > 0, code, token.split(".").length);
+  console.log([message_seq > 0, messages.length > 0, code, token.split(".").length].join(" "));
 }
 void main();
 `;

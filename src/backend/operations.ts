@@ -804,6 +804,335 @@ export type Import = {
     | undefined;
 };
 
+/** Range of messages to return */
+export type MessageSyncRequest = {
+  /** User whose conversation is read; required for a personal channel */
+  readonly login_uid?: string | undefined;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Sequence number to begin with, inclusive. If this and end_message_seq are 0, the newest messages are returned */
+  readonly start_message_seq?: number | undefined;
+  /** Sequence number to end at, exclusive. 0 means no end */
+  readonly end_message_seq?: number | undefined;
+  /** Maximum number of messages to return. 0 or absent means 100 */
+  readonly limit?: number | undefined;
+  /** basic: event_meta does not contain the text of streams */
+  readonly event_summary_mode?: string | undefined;
+  /** Direction: 0 or absent towards older messages, 1 towards newer messages */
+  readonly pull_mode?: 0 | 1 | undefined;
+};
+
+/** Messages in WuKongIM's shape */
+export type SyncedMessages = {
+  /** start_message_seq of the request */
+  readonly start_message_seq: number;
+  /** end_message_seq of the request */
+  readonly end_message_seq: number;
+  /** 1: there are more messages in this direction */
+  readonly more: Flag;
+  /** Messages in ascending order */
+  readonly messages: readonly SyncedMessage[];
+};
+
+/** A message in WuKongIM's shape */
+export type SyncedMessage = {
+  /** Id of the message, unique in the cluster */
+  readonly message_id: number;
+  /** The same id as a string */
+  readonly message_idstr: string;
+  /** Id of an imported message on its old server */
+  readonly source_id?: string | undefined;
+  /** Sequence number of the message in the channel */
+  readonly message_seq: number;
+  /** client_msg_no of the message */
+  readonly client_msg_no: string;
+  /** Sender */
+  readonly from_uid: string;
+  /** Channel id */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Time in Unix seconds */
+  readonly timestamp: number;
+  /** Time in Unix milliseconds */
+  readonly timestamp_ms: number;
+  /** Flags of the message */
+  readonly header: {
+    /** 1: the message is not stored */
+    readonly no_persist: Flag;
+    /** 1: the message counts as unread */
+    readonly red_dot: Flag;
+    /** 1: the message is a command */
+    readonly sync_once: Flag;
+  };
+  /** Seconds after its timestamp at which the message expires; 0 means never */
+  readonly expire: number;
+  /** client_msg_no of the stream to which the message belongs, or empty */
+  readonly stream_no: string;
+  /** Label of the message, or empty */
+  readonly tag_key: string;
+  /** Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic */
+  readonly setting: number;
+  /** Topic that a WKProto client sent with the message */
+  readonly topic?: string | undefined;
+  /** Content of the message in base64 */
+  readonly payload: string;
+  /** Stream of the message, if it has one */
+  readonly stream?:
+    | {
+        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        readonly state: StreamState;
+        /** Text of the stream so far */
+        readonly text: string;
+        /** Index of the next event of the stream */
+        readonly next_index: number;
+        /** Data of the start event */
+        readonly start_data: string;
+        /** Data of the end event; null while the stream is active */
+        readonly end_data: string | null;
+        /** Tool-call events of the stream */
+        readonly events: readonly {
+          /** Index of the event in the stream */
+          readonly index: number;
+          /** Length of the text before the event, in UTF-16 code units */
+          readonly text_offset: number;
+          /** Id of the event */
+          readonly id: string;
+          /** Type of the event */
+          readonly type: string;
+          /** Data of the event */
+          readonly data: string;
+          /** Time in Unix milliseconds */
+          readonly timestamp: number;
+        }[];
+      }
+    | undefined;
+  /** 1: the stream has ended */
+  readonly end?: 1 | undefined;
+  /** Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. Of a stream that was begun with is_stream, the end_reason of its last event */
+  readonly end_reason?: number | undefined;
+  /** Reason for the end, as text */
+  readonly error?: string | undefined;
+  /** Text of the stream so far */
+  readonly stream_data?: string | undefined;
+  /** State of a stream that was begun with is_stream. Absent before its first event */
+  readonly event_meta?:
+    | {
+        /** Always true */
+        readonly has_events: true;
+        /** True if the stream has ended */
+        readonly completed: boolean;
+        /** Number of the last stored event */
+        readonly event_version?: number | undefined;
+        /** Number of the last stored event */
+        readonly last_msg_event_seq?: number | undefined;
+        /** Number of lanes, always 1 */
+        readonly event_count: 1;
+        /** Number of open lanes. Absent if the stream has ended */
+        readonly open_event_count?: 1 | undefined;
+        /** State of each lane */
+        readonly events: readonly {
+          /** Name of the lane */
+          readonly event_key: "main";
+          /** Status of the lane */
+          readonly status: "open" | "closed" | "error" | "cancelled";
+          /** Number of the lane's last stored event */
+          readonly last_msg_event_seq?: number | undefined;
+          /** Text of the lane. Absent without text or with the mode basic */
+          readonly snapshot?:
+            | {
+                /** Always text */
+                readonly kind: "text";
+                /** Text of the stream so far */
+                readonly text: string;
+              }
+            | undefined;
+          /** end_reason of the last event */
+          readonly end_reason?: number | undefined;
+          /** error of the last event */
+          readonly error?: string | undefined;
+        }[];
+      }
+    | undefined;
+  /** Fields of the call /message/eventsync for this stream */
+  readonly event_sync_hint?:
+    | {
+        /** client_msg_no of the message */
+        readonly client_msg_no: string;
+        /** Always 0 */
+        readonly from_msg_event_seq: 0;
+      }
+    | undefined;
+};
+
+/** Messages to return */
+export type MessagesRequest = {
+  /** User whose conversation is read; required for a personal channel */
+  readonly login_uid?: string | undefined;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Sequence numbers of the messages to return */
+  readonly message_seqs?: readonly unknown[] | undefined;
+  /** Ids of the messages to return */
+  readonly message_ids?: readonly unknown[] | undefined;
+  /** Values of client_msg_no of the messages to return. The search covers the newest 5000 messages, up to 64 MiB */
+  readonly client_msg_nos?: readonly string[] | undefined;
+};
+
+/** The newest sequence number of a channel */
+export type MaxMessageSeq = {
+  /** Sequence number of the newest message; 0 if there is none */
+  readonly message_seq: number;
+};
+
+/** Commands to list */
+export type CommandSyncRequest = {
+  /** User of the commands */
+  readonly uid: string;
+  /** Maximum number of commands to return. 0 or absent means 200 */
+  readonly limit?: number | undefined;
+};
+
+/** Commands, oldest first. message_seq is the sequence number in the user's inbox */
+export type CommandList = readonly SyncedMessage[];
+
+/** Commands to acknowledge */
+export type CommandSyncAckRequest = {
+  /** User of the commands */
+  readonly uid: string;
+  /** message_seq of the last command that the client has processed */
+  readonly last_message_seq: number;
+};
+
+/** The message, or that there is none */
+export type SingleMessage = SyncedMessage | NoMessage;
+
+/** Reply if there is no such message */
+export type NoMessage = {
+  /** 404: there is no such message */
+  readonly status: 404;
+};
+
+/** Message to return */
+export type MessageRequest = {
+  /** User whose conversation is read; required for a personal channel */
+  readonly login_uid?: string | undefined;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Id of the message, also as a string of digits */
+  readonly message_id?: unknown | undefined;
+  /** client_msg_no of the message. Used if message_id is absent or 0 */
+  readonly client_msg_no?: string | undefined;
+};
+
+/** Conversations to list */
+export type ConversationSyncRequest = {
+  /** User of the conversations */
+  readonly uid: string;
+  /** Highest `version` that the caller has. Only conversations that changed since then are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
+  readonly version?: number | undefined;
+  /** Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and streams since `version`. An entry that cannot be read is skipped */
+  readonly last_msg_seqs?: string | undefined;
+  /** Maximum number of messages in the recents of each conversation. Absent means 0 */
+  readonly msg_count?: number | undefined;
+  /** 1: only conversations with unread messages */
+  readonly only_unread?: Flag | undefined;
+  /** Channel types to exclude */
+  readonly exclude_channel_types?: readonly number[] | undefined;
+  /** Number of the page, beginning with 1. A conversation that moves between two calls is missing or returned twice; use `cursor` instead. 0 or absent means no pages */
+  readonly page?: number | undefined;
+  /** With `page`, the number of conversations per page; 0 or absent means 100. Without `page`, the same as `limit`. Ignored if `limit` is set */
+  readonly page_size?: number | undefined;
+  /** Maximum number of conversations to return. 0 or absent means 10000 */
+  readonly limit?: number | undefined;
+  /** Value of the header Jindou-Cursor of the previous reply. The reply continues after it, with the `version` of the first call. Cannot be combined with `page` */
+  readonly cursor?: string | undefined;
+};
+
+/** Conversations, ordered by their newest message, newest first */
+export type ConversationList = readonly Conversation[];
+
+/** A conversation of a user */
+export type Conversation = {
+  /** Channel id */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Number of unread messages */
+  readonly unread: number;
+  /** Time of the last message in Unix seconds */
+  readonly timestamp: number;
+  /** Sequence number of the last message */
+  readonly last_msg_seq: number;
+  /** client_msg_no of the last message */
+  readonly last_client_msg_no: string;
+  /** Sequence number up to which messages were deleted from the conversation */
+  readonly offset_msg_seq: number;
+  /** Sequence number up to which messages are read */
+  readonly readed_to_msg_seq: number;
+  /** Time of the last change in Unix milliseconds */
+  readonly version: number;
+  /** Newest messages, newest first */
+  readonly recents: readonly SyncedMessage[];
+};
+
+/** User whose channels are listed */
+export type ConversationChannelsRequest = {
+  /** User of the conversations */
+  readonly uid: string;
+};
+
+/** Channels of the user's newest conversations */
+export type StoredChannelList = readonly {
+  /** Channel id. For a personal channel, both uids joined by @ */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+}[];
+
+/** Conversations to return */
+export type ConversationsByChannelsRequest = {
+  /** User of the conversations */
+  readonly uid: string;
+  /** Channels whose conversations are returned */
+  readonly channels: readonly {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }[];
+  /** Maximum number of messages in the recents of each conversation. 0 or absent means 15 */
+  readonly msg_count?: number | undefined;
+};
+
+/** A conversation of a user */
+export type ConversationRequest = {
+  /** User of the conversation */
+  readonly uid: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+};
+
+/** Number of unread messages to set */
+export type SetUnreadRequest = {
+  /** User of the conversation */
+  readonly uid: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** New number of unread messages, at most the number of messages in the conversation */
+  readonly unread: number;
+};
+
 /** The calls of the HTTP interface, by their operation ids. */
 export interface Operations {
   /** Sets the token of a user for a type of device */
@@ -1024,6 +1353,57 @@ export interface Operations {
   }): Promise<Import>;
   /** Closes the import permanently. The nodes then serve clients */
   closeImport(): Promise<Import>;
+  /** Returns messages before or after a position in the history of a channel */
+  syncMessages(body: MessageSyncRequest): Promise<SyncedMessages>;
+  /** Returns single messages of a channel */
+  findMessages(body: MessagesRequest): Promise<SyncedMessages>;
+  /** Returns the newest sequence number of a channel */
+  getMaxMessageSeq(query: {
+    /** User whose conversation is read; required for a personal channel */
+    readonly login_uid?: string | undefined;
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }): Promise<MaxMessageSeq>;
+  /** Lists the commands of a user that no device has acknowledged */
+  listCommands(body: CommandSyncRequest): Promise<CommandList>;
+  /** Acknowledges the commands of a user up to a sequence number */
+  acknowledgeCommands(body: CommandSyncAckRequest): Promise<Status>;
+  /** Returns the newest message of a channel */
+  getLastMessage(query: {
+    /** User whose conversation is read; required for a personal channel */
+    readonly login_uid?: string | undefined;
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }): Promise<SingleMessage>;
+  /** Returns the message with an id or a client_msg_no */
+  getMessage(body: MessageRequest): Promise<SingleMessage>;
+  /** Returns the message with a client_msg_no */
+  getMessageByClientMsgNo(query: {
+    /** User whose conversation is read; required for a personal channel */
+    readonly login_uid?: string | undefined;
+    /** Channel id. For a personal channel, both uids joined by @, or the uid of the other user if login_uid is set */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** client_msg_no of the message */
+    readonly client_msg_no: string;
+  }): Promise<SingleMessage>;
+  /** Lists the conversations of a user. Those with the newest messages come first */
+  listConversations(body: ConversationSyncRequest): Promise<ConversationList>;
+  /** Lists the channels of a user's newest conversations, with the ids of WuKongIM's store */
+  listConversationChannels(body: ConversationChannelsRequest): Promise<StoredChannelList>;
+  /** Returns the conversations of a user with the given channels */
+  listConversationsByChannels(body: ConversationsByChannelsRequest): Promise<ConversationList>;
+  /** Marks all messages of a conversation as read */
+  clearUnread(body: ConversationRequest): Promise<Status>;
+  /** Sets the number of unread messages of a conversation */
+  setUnread(body: SetUnreadRequest): Promise<Status>;
+  /** Hides a conversation and its messages until a new message arrives */
+  deleteConversation(body: ConversationRequest): Promise<Status>;
 }
 
 export const OPERATIONS = {
@@ -1078,4 +1458,22 @@ export const OPERATIONS = {
   openImport: { method: "POST", path: "/admin/import/open" },
   getImport: { method: "GET", path: "/admin/import" },
   closeImport: { method: "POST", path: "/admin/import/close" },
+  syncMessages: { method: "POST", path: "/channel/messagesync", hasBody: true },
+  findMessages: { method: "POST", path: "/messages", hasBody: true },
+  getMaxMessageSeq: { method: "GET", path: "/channel/max_message_seq" },
+  listCommands: { method: "POST", path: "/message/sync", hasBody: true },
+  acknowledgeCommands: { method: "POST", path: "/message/syncack", hasBody: true },
+  getLastMessage: { method: "GET", path: "/channel/last_message" },
+  getMessage: { method: "POST", path: "/message", hasBody: true },
+  getMessageByClientMsgNo: { method: "GET", path: "/message/byclientmsgno" },
+  listConversations: { method: "POST", path: "/conversation/sync", hasBody: true },
+  listConversationChannels: { method: "POST", path: "/conversation/channels", hasBody: true },
+  listConversationsByChannels: {
+    method: "POST",
+    path: "/conversation/syncByChannels",
+    hasBody: true,
+  },
+  clearUnread: { method: "POST", path: "/conversations/clearUnread", hasBody: true },
+  setUnread: { method: "POST", path: "/conversations/setUnread", hasBody: true },
+  deleteConversation: { method: "POST", path: "/conversations/delete", hasBody: true },
 } as const satisfies Record<keyof Operations, object>;

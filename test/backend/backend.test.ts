@@ -81,6 +81,11 @@ t.test("the calls send bodies, queries and paths, and return the replies", async
   const read = await jindou.readStream({ ...LOBBY, client_msg_no: "a/b ü?" });
   t.equal(read?.text, "It rains.");
   t.equal((await jindou.checkLiveness()).status, "ok");
+  const conversations = await jindou.listConversations({ uid: "ann" });
+  t.equal(conversations.length, 1);
+  const path = "/v1/stream/runs/42";
+  const { url } = await jindou.signStreamUrl({ path, access: "read", expires_in: 60 });
+  t.ok(url.startsWith(`${api}${path}?sig=`));
 });
 
 t.test("a refused call rejects with the code, the status and the details", async (t) => {
