@@ -1,5 +1,5 @@
-// Judges the claims of a JWT whose signature is right. Pure functions: the caller passes the time,
-// because a token is judged again each time it is used.
+// Checks the claims of a JWT whose signature is valid. Pure functions: the caller passes the time,
+// because a token is checked again each time it is used.
 
 import type { Claims } from "../broker/credentials.ts";
 import { DEVICE_FLAGS, type DeviceFlag, type DeviceLevel, isId } from "../broker/model.ts";
@@ -24,7 +24,7 @@ export interface ClaimRules {
 
 export type Payload = Readonly<Record<string, unknown>>;
 
-/** Why a token is refused, as the metric `jindou_tokens_refused_total` reports it. */
+/** Reason for refusing a token, as the metric `jindou_tokens_refused_total` reports it. */
 export type RefusalReason =
   | "malformed"
   | "algorithm"

@@ -1,5 +1,5 @@
-// The keys under which signatures are verified at one time, and the tokens whose signature was
-// right under them. A changed key means a new set, so that no token outlives its key.
+// A set of keys that verify signatures, and the tokens whose signature was valid under it. A
+// changed key means a new set, so that no token outlives its key.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
 import {
@@ -19,7 +19,7 @@ type Header = Pick<JWTHeaderParameters, "alg" | "kid">;
 const MAX_VERIFIED = 50_000;
 
 export class KeySet {
-  /** Payloads of tokens whose signature was right, by the SHA-256 hash of the token. */
+  /** Payloads of tokens whose signature was valid, by the SHA-256 hash of the token. */
   readonly verified = new BoundedMap<string, Payload>(MAX_VERIFIED);
   /** Returns the keys that may have signed a token with this header, best first. */
   readonly keysFor: (header: Header) => Promise<readonly Key[]>;
@@ -30,7 +30,7 @@ export class KeySet {
 }
 
 const MIN_SECRET_BYTES = 32;
-/** Secrets of samples on well-known pages, which are long enough but not secret. */
+/** Sample secrets from well-known pages. They are long enough, but everybody knows them. */
 const SAMPLE_SECRETS = [
   "a-string-secret-at-least-256-bits-long",
   "a-valid-string-secret-that-is-at-least-384-bits-long",

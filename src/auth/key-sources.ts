@@ -1,5 +1,5 @@
-// Reads documents of keys from files and from the URLs of identity providers. A provider is not
-// trusted to answer soon, briefly or at all.
+// Reads documents of keys from files and from the URLs of identity providers. A provider may
+// respond slowly, with too much data, or not at all.
 
 import { readFile } from "node:fs/promises";
 

@@ -53,7 +53,7 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "PEM file with the public key, or the certificate, of the issuer, for all algorithms but the HS algorithms.",
+        "PEM file with the public key, or the certificate, of the issuer, for all algorithms except the HS algorithms.",
     }),
     jwksFile: Type.String({
       default: "",
@@ -122,7 +122,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time until the sessions of WKProto clients, which cannot refresh their token, are closed after the token has expired. Clients of WuKongIM's JSON-RPC have the same time.",
+        "Additional time until the sessions of WKProto clients, which cannot refresh their token, are closed after the token has expired. The same applies to clients of WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,

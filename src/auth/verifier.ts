@@ -1,6 +1,6 @@
 // Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// that costs more than the rest of a login; its claims and times are judged each time. State: what
-// the current set of keys remembers.
+// that costs more than the rest of a login; its claims and times are judged each time. State: the
+// current set of keys, with the tokens that it remembers.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";

@@ -17,16 +17,17 @@ export interface Claims {
   readonly level: DeviceLevel;
   /** Device id that replaces the id in CONNECT, "" if the token has none. */
   readonly deviceId: string;
-  /** Unix seconds at which the token was issued, 0 if it does not say when. */
+  /** Unix seconds at which the token was issued, 0 if the token does not contain the time. */
   readonly issuedS: number;
-  /** Unix milliseconds at which the token expires. It is accepted for the tolerance longer. */
+  /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
   readonly expiresAtMs: number;
 }
 
 export interface JwtVerifier {
   /**
-   * Returns the claims of a token if its signature and claims are right now. Throws `unauthorized`,
-   * `token_expired` if only its time is over, or `unavailable` if its key is not known yet.
+   * Returns the claims of a token if its signature and claims are valid now. Throws `unauthorized`,
+   * `token_expired` if nothing is wrong except that it has expired, or `unavailable` if its key is
+   * not known yet.
    */
   verify(token: string): MaybePromise<Claims>;
   /** Counts a token that was refused because its device was logged out. */
@@ -39,7 +40,7 @@ interface Bearer {
   readonly token: string;
 }
 
-/** What a credential proves before the store is asked. */
+/** The facts that a credential proves before the store is asked. */
 export type Proof =
   | { readonly kind: "none" }
   | {

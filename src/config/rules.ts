@@ -158,7 +158,7 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
     problems.push(
       `auth.jwt needs exactly one source of keys, but has ${sources.join(" and ") || "none"}. Set one of ${KEY_SOURCES.join(", ")}.`,
     );
-  // A public key is not secret. As the key of an HS algorithm, anybody could sign with it.
+  // A public key is not secret. If it were the key of an HS algorithm, anybody could sign tokens.
   for (const algorithm of algorithms)
     if (sources.length === 1 && algorithm.startsWith("HS") !== (secretFile !== ""))
       problems.push(

@@ -1,5 +1,5 @@
 // Keys that a node reads from an identity provider: rotation, and providers that hang, fail or
-// answer rubbish.
+// return invalid documents.
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -103,7 +103,7 @@ t.test("a token's own jku and jwk are not used", async (t) => {
 });
 
 t.test(
-  "random kids cause one request, and known kids connect while the provider hangs",
+  "tokens with random kids cause one request, and known kids are accepted while the provider hangs",
   async (t) => {
     provider.answer = () => {}; // hangs
     const before = provider.requests;
@@ -126,7 +126,7 @@ t.test(
 );
 
 t.test(
-  "a node follows a rotation: a new key is learnt, and a removed key is refused",
+  "after a rotation of the keys, a new key is accepted and a removed key is refused",
   async (t) => {
     const rotating = new Provider();
     const [old, next] = [await newPair("ES256", "old"), await newPair("ES256", "next")];
@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "a node keeps its keys, also across a restart, while the provider answers rubbish",
+  "a node keeps its keys, even across a restart, while the provider returns invalid documents",
   async (t) => {
     const failing = new Provider();
     failing.keys = [first.jwk];

@@ -1,5 +1,5 @@
-// Which JWTs the verifier accepts, with keys from files and a clock that the tests set. The doors at
-// which clients present tokens are tested in test/behaviour/jwt.test.ts.
+// Which JWTs the verifier accepts, with keys from files and a clock that the tests set.
+// test/behaviour/jwt.test.ts tests the interfaces to which clients present tokens.
 
 import { createHmac } from "node:crypto";
 import type { Test } from "tap";
@@ -100,7 +100,7 @@ async function otherKey(alg: string): Promise<IssuerKey> {
 
 const isSameEdwards = (a: string, b: string) => a.startsWith("Ed") && b.startsWith("Ed");
 
-t.test("a key of the wrong kind for an allowed algorithm refuses every token", async (t) => {
+t.test("every token is refused if the key is of the wrong kind for the algorithm", async (t) => {
   const publicKeyFile = await keyFile(t, pairs.get("RS256")?.pem ?? "");
   const verifier = new Verifier({ algorithms: ["ES256", "RS256"], publicKeyFile });
   const token = await mint(pairs.get("ES256")?.issuer ?? HMAC_KEY, { sub: "alice" });
@@ -211,7 +211,7 @@ t.test("times are judged with the tolerance at each use of a token", async (t) =
   t.equal(await verifier.outcome(await mint(HMAC_KEY, early)), "unauthorized not_yet_valid");
 });
 
-t.test("only a token that is otherwise right is reported as expired", async (t) => {
+t.test("only a token that is otherwise valid is reported as expired", async (t) => {
   const verifier = withSecret({ audience: "chat" });
   const expired = { expiresInS: -100, ageS: 200 };
   const right = await mint(HMAC_KEY, { sub: "alice", aud: "chat" }, expired);
@@ -309,15 +309,18 @@ t.test("claims have the configured names, and the level has a default", async (t
   t.match(await verifier.claims(withLevel), { level: 0 });
 });
 
-t.test("tokens of the previous secret are accepted beside those of the new one", async (t) => {
-  const previousSecretFile = await keyFile(t, "the secret that was used until yesterday\n");
-  const verifier = withSecret({ previousSecretFile });
-  const former = Buffer.from("the secret that was used until yesterday");
-  t.equal(await verifier.outcome(await mint({ alg: "HS256", key: former }, { sub: "a" })), "ok");
-  t.equal(await verifier.outcome(await mint(HMAC_KEY, { sub: "a" })), "ok");
-  const other = { alg: "HS256", key: Buffer.alloc(48, 7) };
-  t.equal(await verifier.outcome(await mint(other, { sub: "a" })), BAD_SIGNATURE);
-});
+t.test(
+  "tokens signed with the previous secret are accepted as well as those of the new one",
+  async (t) => {
+    const previousSecretFile = await keyFile(t, "the secret that was used until yesterday\n");
+    const verifier = withSecret({ previousSecretFile });
+    const former = Buffer.from("the secret that was used until yesterday");
+    t.equal(await verifier.outcome(await mint({ alg: "HS256", key: former }, { sub: "a" })), "ok");
+    t.equal(await verifier.outcome(await mint(HMAC_KEY, { sub: "a" })), "ok");
+    const other = { alg: "HS256", key: Buffer.alloc(48, 7) };
+    t.equal(await verifier.outcome(await mint(other, { sub: "a" })), BAD_SIGNATURE);
+  },
+);
 
 async function refusalToRead(t: Test, settings: Settings): Promise<string> {
   try {
