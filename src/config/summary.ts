@@ -97,7 +97,7 @@ interface ShownSetting {
   readonly unit: string | undefined;
 }
 
-/** Returns all settings. Of a secret it says only whether it is set, and of URLs hides the user. */
+/** Returns all settings. Secrets have no value, and URLs have no user and no password. */
 export function shownSettings({ config, places }: SourcedConfig): readonly ShownSetting[] {
   const masked = maskSecrets(config);
   return CONFIG_KEYS.map((key) => {

@@ -3,7 +3,7 @@
 
 /** Key of the session storage. */
 const STORED = "jindou.console";
-/** Calls until a balancer has sent one to the chosen node. */
+/** Maximum number of calls until a balancer has sent one to the chosen node. */
 const MAX_ATTEMPTS = 12;
 
 interface Account {

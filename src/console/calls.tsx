@@ -1,4 +1,4 @@
-// API: each call of the OpenAPI document as a form, with its reply and its command line.
+// Page of the API: each call of the OpenAPI document as a form, with its reply and a command for it.
 
 import { useState } from "preact/hooks";
 import { type Answer, withQuery } from "./api.ts";

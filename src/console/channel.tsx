@@ -1,5 +1,5 @@
-// Channel: which channels are busy, and of one channel the flags, members, lists, messages and
-// streams, live while the page is looked at.
+// Page of the channels: the busiest channels, and the flags, members, lists, messages and streams
+// of one channel, updated while the page is visible.
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, withQuery } from "./api.ts";

@@ -131,7 +131,7 @@ function optionsOf(
   };
 }
 
-/** Returns the times, with seconds if the chart shows few minutes. */
+/** Returns the times, with seconds if the chart shows only a few minutes. */
 function clockTimes(times: readonly number[]): string[] {
   const spanS = (times.at(-1) ?? 0) - (times[0] ?? 0);
   const length = spanS < SECONDS_BELOW_S ? "HH:mm:ss".length : "HH:mm".length;

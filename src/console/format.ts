@@ -21,7 +21,7 @@ export function number(value: number): string {
   return value.toFixed(value >= 10 ? 1 : 2);
 }
 
-/** Returns a duration of so many seconds with its two largest units. */
+/** Returns the duration as text with its two largest units. */
 export function duration(seconds: number): string {
   if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;

@@ -21,7 +21,7 @@ export interface Loaded<Data> {
 }
 
 /**
- * Loads data when `key` changes, and again each `everyMs` milliseconds while the page is visible; 0
+ * Loads data when `key` changes, and again every `everyMs` milliseconds while the page is visible. 0
  * means only once. Keeps the last data while it loads, and drops replies that come too late.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
@@ -69,7 +69,7 @@ export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs 
   };
 }
 
-/** Calls `act` each `everyMs` milliseconds while the page is visible, and when it is shown again. */
+/** Calls `act` every `everyMs` ms while the page is visible, and when it is shown again. */
 export function whileVisible(act: () => void, everyMs: number): () => void {
   const tick = () => {
     if (!document.hidden) act();

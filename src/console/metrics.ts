@@ -99,7 +99,7 @@ export function sampleBefore(samples: readonly Sample[], spanMs: number): Sample
   return samples.findLast(({ atMs }) => atMs <= last.atMs - spanMs);
 }
 
-/** Returns the change per second between each two samples. */
+/** Returns the change per second between consecutive samples. */
 export function ratesOf(
   samples: readonly Sample[],
   metric: string,

@@ -1,4 +1,4 @@
-// Overview: is the node healthy, how far is it from its limits, and what happened in the last
+// Overview: whether the node is healthy, how close it is to its limits, and its load in the last
 // minutes. Everything is computed from /metrics of one node.
 
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -30,7 +30,7 @@ import { type Verdict, verdictOn } from "./verdict.ts";
 const POLL_MS = 5000;
 const MINUTE_MS = 60_000;
 
-/** Calls until a balancer has sent one to the chosen node. */
+/** Maximum number of calls until a balancer has sent one to the chosen node. */
 const MAX_ATTEMPTS = 12;
 
 interface Metrics {

@@ -132,7 +132,7 @@ export function ErrorNote({ error }: { readonly error: Error | undefined }) {
   );
 }
 
-/** Says which permission is missing, in the place of what needs it. */
+/** Shows which permission is missing, in place of the part that needs it. */
 export function Missing({
   permission,
   what,
@@ -221,7 +221,7 @@ export function textInput(value: string, change: (value: string) => void) {
   } as const;
 }
 
-/** A button whose action is confirmed in its place. Shows the error if the action fails. */
+/** A button that asks for confirmation in its place. Shows the error if the action fails. */
 export function ActionButton(props: {
   readonly label: string;
   readonly confirm: string;

@@ -1,4 +1,4 @@
-// Sessions: who is connected to a node, and why others are not any more.
+// Page of the sessions: who is connected to a node, and why other sessions were closed.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";

@@ -1,4 +1,5 @@
-// Settings: the configuration in effect and where each value comes from, the managers, the nodes.
+// Page of the settings: the configuration in effect and where each value comes from, the managers,
+// and the nodes.
 
 import { useState } from "preact/hooks";
 import { duration, number } from "./format.ts";

@@ -1,4 +1,5 @@
-// User: all that the broker knows of one user, on all nodes, and why the user is offline.
+// Page of a user: everything the broker knows about the user on all nodes, and why the user is
+// offline.
 
 import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";
@@ -142,7 +143,7 @@ function UserDetails({ uid }: { readonly uid: string }) {
   );
 }
 
-/** Reads the closed sessions of the user from all nodes, as far as a balancer reaches them. */
+/** Reads the closed sessions of the user from all nodes to which a balancer sends the calls. */
 function WhyOffline({ uid }: { readonly uid: string }) {
   const api = useApi();
   const path = withQuery("/connz", { state: "closed", uid, limit: 20 });

@@ -13,7 +13,7 @@ interface Reason {
   readonly name: string;
   readonly severity: AlertRule["severity"];
   readonly text: string;
-  /** True if the condition has not held for as long as the alert requires. */
+  /** True if the condition holds, but not yet for as long as the alert requires. */
   readonly isRecent: boolean;
 }
 

@@ -1,5 +1,5 @@
-// Conditions on the metrics of a node. One table of them, in `alerts.ts`, makes the alerts for
-// Prometheus and the verdict of the console, which evaluates them in the browser
+// Conditions on the metrics of a node. One table of them, in `alerts.ts`, is the source of the
+// alerts for Prometheus and of the console's verdict, which is computed in the browser
 // (`src/console/verdict.ts`). Pure, and safe for browsers.
 
 /** Name of the scrape job in Prometheus. The dashboard lets its reader choose another job. */
