@@ -67,7 +67,7 @@ export function Pane(seat: Seat) {
   );
 }
 
-/** Says which setting keeps the clients from connecting. */
+/** Shows which setting keeps the clients from connecting. */
 function Unreachable({ problem }: { readonly problem: string }) {
   const { refusedOrigin = "" } = document.body.dataset;
   return refusedOrigin === "" ? (

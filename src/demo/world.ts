@@ -1,4 +1,4 @@
-// Who takes part in the demo, and the texts that are there from the start.
+// The users of the demo, and its initial messages.
 
 interface User {
   readonly uid: string;
