@@ -90,7 +90,7 @@ function requestOf({ state }: SourceLog, origin: ForkPoint): string {
   return originText({ origin: { source, offset, subOffset }, ttlS, expiresAtMs });
 }
 
-/** Returns the reference of a fork. Repeated migrations must make the same one. */
+/** Returns the reference of a fork. Repeated migrations must create the same reference. */
 function referenceOf({ number, name }: SourceLog, { source }: ForkPoint): string {
   return referenceText(source, name, number.toString(16).padStart(16, "0"));
 }

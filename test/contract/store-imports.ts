@@ -147,7 +147,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "without a position all imported messages are read, and a position counts as on the source",
+    "imported messages count as read without a position, and a position has the same effect as on the source",
     async (t) => {
       const { fixture } = await withImport(createFixture, t);
       const { store } = fixture;

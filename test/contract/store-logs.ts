@@ -54,30 +54,37 @@ function creating(t: Test, driver: LogDriver): void {
     t.equal(await fixture.store.logHead(free("chats/2")), "missing");
   });
 
-  t.test("the same configuration again changes nothing, another one conflicts", async (t) => {
-    const { store } = await driver.open(t);
-    const draft = draftOf({ ttlS: 60 });
-    const head = await created(store.createLog(NAME, draft));
-    const again = { ...draft, contentType: "TEXT/plain;charset=utf-8", records: [bytesOf("x")] };
-    t.strictSame(await store.createLog(NAME, again), { verdict: "exists", head });
-    for (const over of [
-      ...[{ contentType: "text/html" }, { ttlS: 61 }, { ttlS: undefined }, { closed: "closed" }],
-      { ttlS: undefined, expiresAtMs: 4_000_000_000_000 },
-      { origin: forkOf("chats/2") },
-    ] as const)
+  t.test(
+    "creating a log again changes nothing, and a different configuration conflicts",
+    async (t) => {
+      const { store } = await driver.open(t);
+      const draft = draftOf({ ttlS: 60 });
+      const head = await created(store.createLog(NAME, draft));
+      const again = { ...draft, contentType: "TEXT/plain;charset=utf-8", records: [bytesOf("x")] };
+      t.strictSame(await store.createLog(NAME, again), { verdict: "exists", head });
+      for (const over of [
+        ...[{ contentType: "text/html" }, { ttlS: 61 }, { ttlS: undefined }, { closed: "closed" }],
+        { ttlS: undefined, expiresAtMs: 4_000_000_000_000 },
+        { origin: forkOf("chats/2") },
+      ] as const)
+        t.strictSame(
+          await store.createLog(NAME, { ...draft, ...over }),
+          { verdict: "conflict" },
+          JSON.stringify(over),
+        );
+      t.strictSame(await store.logHead(NAME), head);
+      await store.appendLog(NAME, appendOf([], { close: "closed" }));
       t.strictSame(
-        await store.createLog(NAME, { ...draft, ...over }),
+        await store.createLog(NAME, draft),
         { verdict: "conflict" },
-        JSON.stringify(over),
+        "the log is closed",
       );
-    t.strictSame(await store.logHead(NAME), head);
-    await store.appendLog(NAME, appendOf([], { close: "closed" }));
-    t.strictSame(await store.createLog(NAME, draft), { verdict: "conflict" }, "the log is closed");
-    const closed = await store.createLog(NAME, { ...draft, closed: "closed" });
-    t.equal(closed.verdict, "exists");
-  });
+      const closed = await store.createLog(NAME, { ...draft, closed: "closed" });
+      t.equal(closed.verdict, "exists");
+    },
+  );
 
-  t.test("a log is created with its first records, and closed", async (t) => {
+  t.test("a log can be created with its first records and closed in one call", async (t) => {
     const fixture = await driver.open(t);
     const records = ["one", "", "two"].map(bytesOf);
     const draft = draftOf({ ...JSON_TYPE, closed: "closed", records });
@@ -117,7 +124,7 @@ function appending(t: Test, driver: LogDriver): void {
     t.match(head, { records: 8 });
   });
 
-  t.test("any range has equal bytes at every read, before and after a restart", async (t) => {
+  t.test("reads of the same range return the same bytes, before and after a restart", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     const ends: LogOffset[] = [LOG_START];
@@ -201,25 +208,28 @@ function appending(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(store, NAME), [["1"]]);
   });
 
-  t.test("an order must be higher by its bytes than the last one", async (t) => {
-    const fixture = await driver.open(t);
-    await created(fixture.store.createLog(NAME, draftOf()));
-    const verdictOf = async (order: string | undefined) => {
-      const { verdict } = await fixture.store.appendLog(NAME, appendOf(["x"], { order }));
-      return verdict;
-    };
-    t.equal(await verdictOf("2"), "appended");
-    t.equal(await verdictOf("10"), "out_of_order");
-    t.equal(await verdictOf("2"), "out_of_order");
-    t.equal(await verdictOf(undefined), "appended");
-    await fixture.reopen();
-    t.equal(await verdictOf("2"), "out_of_order", "the order is stored");
-    t.equal(await verdictOf("20"), "appended");
-    t.equal(await verdictOf("A"), "appended");
-    t.equal(await verdictOf("a"), "appended");
-    t.equal(await verdictOf("é"), "appended");
-    t.equal(await verdictOf("z"), "out_of_order");
-  });
+  t.test(
+    "an append whose order is not higher than the last one by its bytes is refused",
+    async (t) => {
+      const fixture = await driver.open(t);
+      await created(fixture.store.createLog(NAME, draftOf()));
+      const verdictOf = async (order: string | undefined) => {
+        const { verdict } = await fixture.store.appendLog(NAME, appendOf(["x"], { order }));
+        return verdict;
+      };
+      t.equal(await verdictOf("2"), "appended");
+      t.equal(await verdictOf("10"), "out_of_order");
+      t.equal(await verdictOf("2"), "out_of_order");
+      t.equal(await verdictOf(undefined), "appended");
+      await fixture.reopen();
+      t.equal(await verdictOf("2"), "out_of_order", "the order is stored");
+      t.equal(await verdictOf("20"), "appended");
+      t.equal(await verdictOf("A"), "appended");
+      t.equal(await verdictOf("a"), "appended");
+      t.equal(await verdictOf("é"), "appended");
+      t.equal(await verdictOf("z"), "out_of_order");
+    },
+  );
 }
 
 function offsets(t: Test, driver: LogDriver): void {
@@ -349,7 +359,7 @@ function producing(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(fixture.store, NAME), [["0"], ["1"], ["2"], ["3"]]);
   });
 
-  t.test("a retry is recognised before its order and its closed log", async (t) => {
+  t.test("a retry is recognised even if its order is old or the log is closed", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const append = appendOf(["a"], { ...producerOf(0), order: "5" });
@@ -436,7 +446,7 @@ function limits(t: Test, driver: LogDriver): void {
     t.match(await send("c", 0), { verdict: "repeated" });
   });
 
-  t.test("more logs exist than heads are held", async (t) => {
+  t.test("more logs can exist than heads are kept in memory", async (t) => {
     const fixture = await driver.open(t, { maxOpen: 2 });
     const names = Array.from({ length: 8 }, (_, i) => free(`n${i}`));
     for (const name of names) await created(fixture.store.createLog(name, draftOf()));
@@ -474,7 +484,7 @@ function deleting(t: Test, driver: LogDriver): void {
   });
 
   for (const size of [10, 40_000])
-    t.test(`a deleted log of ${size} bytes leaves nothing`, async (t) => {
+    t.test(`a deleted log of ${size} bytes leaves no data`, async (t) => {
       const fixture = await driver.open(t);
       for (const [i, isSwept] of [true, false].entries()) {
         const name = free(`log/${i}`);
@@ -606,33 +616,40 @@ function forking(t: Test, driver: LogDriver): void {
     });
   });
 
-  t.test("the same fork again exists, another fork conflicts", async (t) => {
-    const { store } = await driver.open(t);
-    for (const path of ["a", "b"])
-      await created(store.createLog(free(path), draftOf({ records: [bytesOf("1")] })));
-    const { tail } = await appended(store.appendLog(free("a"), appendOf(["2"])));
-    const offset = { position: sizeOf(["1"]), check: await checkIn(store, "a", sizeOf(["1"])) };
-    const name = free("fork");
-    const draft = (origin?: ReturnType<typeof forkOf>) => draftOf({ origin });
-    await created(store.createLog(name, draft(forkOf("a", offset, 1))));
-    const verdicts = [];
-    for (const origin of [
-      ...[forkOf("a", offset, 1), forkOf("a", offset, 0), forkOf("a", tail, 1)],
-      ...[forkOf("a", LOG_START, 1), forkOf("b", LOG_START, 1), undefined],
-    ])
-      verdicts.push((await store.createLog(name, draft(origin))).verdict);
-    t.strictSame(verdicts, ["exists", ...Array(5).fill("conflict")]);
-    const other = draftOf({ origin: forkOf("a", offset, 1), ttlS: 60 });
-    t.equal((await store.createLog(name, other)).verdict, "conflict", "another time to live");
-    await created(store.createLog(free("own"), other));
-    t.equal((await store.createLog(free("own"), other)).verdict, "exists");
-    const inherited = draft(forkOf("a", offset, 1));
-    t.equal((await store.createLog(free("own"), inherited)).verdict, "conflict");
-    const atTail = draft(forkOf("a"));
-    await created(store.createLog(free("tail"), atTail));
-    await appended(store.appendLog(free("a"), appendOf(["3"])));
-    t.equal((await store.createLog(free("tail"), atTail)).verdict, "exists", "the tail has moved");
-  });
+  t.test(
+    "creating the same fork again returns exists, and a different fork conflicts",
+    async (t) => {
+      const { store } = await driver.open(t);
+      for (const path of ["a", "b"])
+        await created(store.createLog(free(path), draftOf({ records: [bytesOf("1")] })));
+      const { tail } = await appended(store.appendLog(free("a"), appendOf(["2"])));
+      const offset = { position: sizeOf(["1"]), check: await checkIn(store, "a", sizeOf(["1"])) };
+      const name = free("fork");
+      const draft = (origin?: ReturnType<typeof forkOf>) => draftOf({ origin });
+      await created(store.createLog(name, draft(forkOf("a", offset, 1))));
+      const verdicts = [];
+      for (const origin of [
+        ...[forkOf("a", offset, 1), forkOf("a", offset, 0), forkOf("a", tail, 1)],
+        ...[forkOf("a", LOG_START, 1), forkOf("b", LOG_START, 1), undefined],
+      ])
+        verdicts.push((await store.createLog(name, draft(origin))).verdict);
+      t.strictSame(verdicts, ["exists", ...Array(5).fill("conflict")]);
+      const other = draftOf({ origin: forkOf("a", offset, 1), ttlS: 60 });
+      t.equal((await store.createLog(name, other)).verdict, "conflict", "another time to live");
+      await created(store.createLog(free("own"), other));
+      t.equal((await store.createLog(free("own"), other)).verdict, "exists");
+      const inherited = draft(forkOf("a", offset, 1));
+      t.equal((await store.createLog(free("own"), inherited)).verdict, "conflict");
+      const atTail = draft(forkOf("a"));
+      await created(store.createLog(free("tail"), atTail));
+      await appended(store.appendLog(free("a"), appendOf(["3"])));
+      t.equal(
+        (await store.createLog(free("tail"), atTail)).verdict,
+        "exists",
+        "the tail has moved",
+      );
+    },
+  );
 
   t.test("a fork of a fork reads through both", async (t) => {
     const fixture = await driver.open(t);
@@ -709,7 +726,7 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await fixture.leftovers(), []);
   });
 
-  t.test("the deletion of all forks leaves a living source", async (t) => {
+  t.test("a source remains after all of its forks are deleted", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(free("a"), draftOf({ records: [bytesOf("1")] })));
@@ -784,7 +801,7 @@ function expiring(t: Test, driver: LogDriver): void {
     t.equal(await fixture.store.logHead(NAME), "missing");
   });
 
-  t.test("expired logs leave nothing", async (t) => {
+  t.test("expired logs leave no data", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     for (let i = 0; i < 5; i++) {

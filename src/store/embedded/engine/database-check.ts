@@ -141,7 +141,7 @@ interface MetaPages {
    * one transaction allocates and frees are never written.
    */
   readonly isComplete: boolean;
-  /** False if no transaction can have left so many pages unwritten. */
+  /** False if more pages are unwritten than any transaction can have left. */
   readonly isPlausible: boolean;
 }
 

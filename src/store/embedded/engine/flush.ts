@@ -66,7 +66,7 @@ export function startFlush({
   };
 }
 
-/** Drops what was written from memory. Must be called after the commit. */
+/** Drops the written data from memory. Must be called after the commit. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams, logs }: Flush,

@@ -90,7 +90,7 @@ interface AssignedChange {
   readonly after: LogState;
   readonly frame: PendingFrame | undefined;
   readonly producers: readonly AssignedProducer[];
-  /** Only of a change that created the log: the log that had the name before. */
+  /** Only for a change that created the log: the log that had the name before. */
   readonly previous: OpenLog | undefined;
 }
 

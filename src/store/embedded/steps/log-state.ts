@@ -1,4 +1,4 @@
-// The state of a log without its frames: what a change makes of it, when it expires, and how it is
+// The state of a log without its frames: how changes affect it, when it expires, and how it is
 // stored. Also the records that logs have in the WAL. Keeps only the terms that logs share.
 //
 // A WAL record of a log. Numbers are little-endian.
@@ -61,7 +61,7 @@ export interface ForkPoint {
   readonly startCheck: number;
 }
 
-/** What a log was created with. Logs that were created with the same share one value. */
+/** Configuration with which a log was created. Logs with equal ones share one value. */
 export interface LogTerms {
   readonly contentType: string;
   readonly ttlS: number | undefined;
@@ -96,9 +96,9 @@ export interface ProducerState {
   readonly seenMs: number;
 }
 
-/** Number of times to live after the stored use at which a log expires. */
+/** A log expires this many times its time to live after its stored use. */
 const EXPIRY_WINDOWS = 1.25;
-/** Part of the time to live after which a use is stored. */
+/** Fraction of the time to live after which a use is stored. */
 const STORED_USE = 0.25;
 
 export function tailOf({ position, check }: LogState): LogOffset {

@@ -290,7 +290,7 @@ export class OpenLogs {
     let owner = log;
     let state = shown;
     let end = Infinity;
-    // Not recursive, because a fork can have any number of sources behind each other.
+    // Not recursive, because the chain of a fork's sources can have any length.
     for (;;) {
       const start = startOf(state);
       const { origin } = state.terms;

@@ -36,7 +36,7 @@ const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
 
-/** Frames that lie together. The bytes are not changed later. */
+/** Contiguous frames. The bytes are not changed later. */
 export interface FrameRun {
   /** Position of the first frame. */
   readonly start: number;
@@ -45,7 +45,7 @@ export interface FrameRun {
   readonly bytes: Buffer;
 }
 
-/** What a checkpoint writes of a log. */
+/** The part of a log that a checkpoint writes. */
 export interface LogFlush {
   readonly number: number;
   /** Name of the log, as `logNameText` returns it. */

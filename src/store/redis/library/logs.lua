@@ -12,9 +12,9 @@
 --                         u  Unix ms of its last use, absent without a time to live; see `readLog`
 --                         s  last order of an append, absent if there is none
 --                         g  1 if it was deleted while forks needed its frames, else absent
---                         b  start of the log's own frames, as the tail; absent if it is no fork
---                         o  origin as it was requested (text of the node), absent if it is no fork
---                         r  reference that it has to its source, absent if it is no fork
+--                         b  start of the log's own frames, like n; absent if it is not a fork
+--                         o  origin as requested (text of the node), absent if it is not a fork
+--                         r  its reference to its source, absent if it is not a fork
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
 --                         (f64 each)
@@ -143,7 +143,7 @@ local function publish_log(log, change, position, check, frame)
 end
 
 -- Writes a frame, which lacks its last two fields, after the tail of the log. The caller then calls
--- `move_tail`. Bytes after the tail may be left of an operation that failed, and are overwritten.
+-- `move_tail`. Bytes after the tail may remain from an operation that failed. They are overwritten.
 local function write_frame(log, frame, crc)
   local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
   local whole = frame .. struct_pack('<I4I4', log.records, check)

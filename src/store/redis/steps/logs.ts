@@ -76,7 +76,7 @@ interface RedisLogs extends LogStore {
   sweepLogs(isStopped: () => boolean): Promise<void>;
 }
 
-/** What a fork inherits. */
+/** The part of its source that a fork inherits. */
 interface Inheritance {
   readonly reference: string;
   readonly start: LogOffset;
