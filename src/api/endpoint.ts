@@ -76,7 +76,7 @@ function wantsJindou({ headers }: HttpRequest): boolean {
   return headers[DIALECT_HEADER] === "jindou";
 }
 
-/** Returns the routes, each of which serves a call with the header by the route in `plain`. */
+/** Returns the routes. Each passes calls that have the header to its counterpart in `plain`. */
 function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
   return routes.map((route) => {
     const other = plain.find(({ method, path }) => method === route.method && path === route.path);

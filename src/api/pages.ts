@@ -1,5 +1,5 @@
 // Serves the web pages that the package contains, the demo and the console: static files that need
-// no credential. Keeps the files that have been read, of which the build made a fixed number.
+// no credential. Caches each file after the first read. The number of built files is fixed.
 
 import { gzip } from "node:zlib";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
@@ -7,7 +7,7 @@ import { edgeReply } from "./errors.ts";
 
 type PageName = "demo" | "console";
 
-/** What the demo must know about the broker. */
+/** Facts about the broker that the demo needs. */
 export interface DemoSite {
   /** URL at which a page on this machine reaches the client listener. */
   clientUrl(): string;

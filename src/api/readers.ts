@@ -1,4 +1,4 @@
-// The call that tells who has read a message, from the read positions of the channel's members.
+// The call that lists who has read a message, from the read positions of the channel's members.
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";

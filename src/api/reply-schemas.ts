@@ -349,7 +349,7 @@ export const readersBody = Type.Object(
 
 export const busiestBody = Type.Object(
   {
-    node_id: text("Node that answers. The list has only what was sent through it"),
+    node_id: text("Node that answers. The list counts only what was sent through it"),
     window_s: count("Time span of the numbers in seconds"),
     channels: Type.Array(
       Type.Object({
@@ -365,7 +365,7 @@ export const busiestBody = Type.Object(
   {
     title: "BusiestChannels",
     description:
-      "Channels to which most was sent. A channel that receives less than a thousandth of the messages may be missing",
+      "Channels that received the most messages and events. A channel that receives less than a thousandth of the messages may be missing",
     examples: [
       {
         node_id: "n1",
@@ -779,9 +779,9 @@ export const signedUrlBody = Type.Object(
   {
     url: Type.String({
       description:
-        "The URL. Its origin is that of the request; another origin under which this cluster is reached is as good",
+        "The URL. Its origin is that of the request. Any other origin under which this cluster can be reached works as well",
     }),
-    expires_at: Type.Integer({ description: "Time at which the URL ends, in Unix seconds" }),
+    expires_at: Type.Integer({ description: "Time at which the URL expires, in Unix seconds" }),
   },
   {
     title: "SignedUrl",

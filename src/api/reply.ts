@@ -8,7 +8,7 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
-/** Lets pages of any origin read the reply. A browser adds none of the credentials by itself. */
+/** Lets pages of any origin read the reply. Browsers do not add the credentials by themselves. */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });

@@ -304,7 +304,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
       path: "/channel/readers",
       operation: "listReaders",
       access: ["messages:write"],
-      summary: "Says which members of a channel have read a message, in pages of 100",
+      summary: "Lists which members of a channel have read a message, in pages of 100",
       query: readersQuery,
       success: { description: "One page", body: replies.readersBody },
       handle: createReaders(ports),
@@ -314,7 +314,8 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
       path: "/channels/busiest",
       operation: "listBusiestChannels",
       access: ["system:read"],
-      summary: "Lists the channels to which most was sent through this node in the last 15 minutes",
+      summary:
+        "Lists the channels that received the most messages and events through this node in the last 15 minutes",
       query: busiestQuery,
       success: { description: "Channels, the busiest first", body: replies.busiestBody },
       errors: [],
@@ -635,9 +636,9 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       access: "public",
       tag: "system",
       summary:
-        "Says what this address is, and where the documentation and the clients' address are",
+        "Describes this address, and returns where the documentation and the clients' address are",
       success: {
-        description: "Where to go",
+        description: "Addresses of the documentation and of the client listener",
         body: replies.indexBody,
         redirect: "To the demo or the console, if the header Accept contains text/html",
       },

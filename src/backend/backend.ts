@@ -45,7 +45,7 @@ const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
 const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set(["createChannel"]);
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
-/** Maximum time to wait if the broker names one. After a longer one, the call fails at once. */
+/** Maximum wait that the broker may request. If it requests more, the call fails at once. */
 const MAX_WAIT_MS = 10_000;
 
 /** Returns the calls of the HTTP interface. Each rejects only with a `JindouApiError`. */
@@ -109,7 +109,7 @@ function mayRepeat(name: keyof Operations, status: number): boolean {
   return UNCHANGED.has(status) || (UNKNOWN.has(status) && !NOT_REPEATABLE.has(name));
 }
 
-/** Adds what makes a repeated call harmless, unless the caller has set it. */
+/** Adds the key by which the broker recognises a repeated call, unless the caller has set it. */
 function withKey(name: keyof Operations, body: object): object {
   if (name === "sendMessage" || name === "sendMessageToUsers")
     return { client_msg_no: randomUUID(), ...body };

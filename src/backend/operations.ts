@@ -242,9 +242,9 @@ export type Readers = {
   readonly cursor: string;
 };
 
-/** Channels to which most was sent. A channel that receives less than a thousandth of the messages may be missing */
+/** Channels that received the most messages and events. A channel that receives less than a thousandth of the messages may be missing */
 export type BusiestChannels = {
-  /** Node that answers. The list has only what was sent through it */
+  /** Node that answers. The list counts only what was sent through it */
   readonly node_id: string;
   /** Time span of the numbers in seconds */
   readonly window_s: number;
@@ -537,9 +537,9 @@ export type SignedUrlRequest = {
 
 /** A URL whose bearer needs no other credential */
 export type SignedUrl = {
-  /** The URL. Its origin is that of the request; another origin under which this cluster is reached is as good */
+  /** The URL. Its origin is that of the request. Any other origin under which this cluster can be reached works as well */
   readonly url: string;
-  /** Time at which the URL ends, in Unix seconds */
+  /** Time at which the URL expires, in Unix seconds */
   readonly expires_at: number;
 };
 
@@ -1207,7 +1207,7 @@ export interface Operations {
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
   }): Promise<Whitelist>;
-  /** Says which members of a channel have read a message, in pages of 100 */
+  /** Lists which members of a channel have read a message, in pages of 100 */
   listReaders(query: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -1220,7 +1220,7 @@ export interface Operations {
     /** Value of cursor in the previous reply; empty or absent for the first page */
     readonly cursor?: string | undefined;
   }): Promise<Readers>;
-  /** Lists the channels to which most was sent through this node in the last 15 minutes */
+  /** Lists the channels that received the most messages and events through this node in the last 15 minutes */
   listBusiestChannels(query?: {
     /** Maximum number of channels to return. Absent means 20 */
     readonly limit?: number | undefined;

@@ -13,7 +13,7 @@ export type WebhookHeaders =
 export interface VerifyOptions {
   /** Maximum difference between the time of the webhook and now, in seconds. Default: 300. */
   readonly toleranceS?: number | undefined;
-  /** Present time in Unix milliseconds. Default: the clock. */
+  /** Current time in Unix milliseconds. Default: the system clock. */
   readonly nowMs?: number | undefined;
 }
 

@@ -114,7 +114,7 @@ export const logsOptions = Type.Object(
       maximum: 1000,
       unit: "producers",
       description:
-        "Maximum number of producers that a log remembers to recognise retries. A further producer replaces the one that has been silent for longest, if that is longer than `store.dedupeWindowS`. Otherwise it is rejected.",
+        "Maximum number of producers that a log remembers to recognise retries. A further producer replaces the one that has been silent for longest, if it has been silent for longer than `store.dedupeWindowS`. Otherwise the new producer is rejected.",
     }),
     maxOpen: Type.Integer({
       default: 100_000,

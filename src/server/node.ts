@@ -71,7 +71,7 @@ export interface Node extends ServerDeps {
   readonly tokens: TokenGate;
   /** Work budgets of users, for their frames and their requests to `/stream`. */
   readonly rates: UserRates;
-  /** What was sent to channels through this node. */
+  /** Numbers of messages and events that were sent to channels through this node. */
   readonly activity: ChannelActivity;
   readonly messages: Messages;
   readonly clientEvents: ClientEvents;

@@ -72,7 +72,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
         );
     },
     onDifferences: (differences) =>
-      clusterLog.warn({ differences }, "Other nodes have other settings"),
+      clusterLog.warn({ differences }, "Other nodes have different settings"),
   });
   const { retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({

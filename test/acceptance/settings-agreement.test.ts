@@ -96,11 +96,11 @@ t.test("other settings that differ give one warning, which shows no secret", asy
   await spawnBroker(t, settingsOf(redis.url, "first", { JINDOU_ADMIN_PASSWORD: "hunter3" }));
   const second = await launchBroker(t, settingsOf(redis.url, "second", own));
   await second.ready();
-  const line = await logged(second, "Other nodes have other settings");
+  const line = await logged(second, "Other nodes have different settings");
   t.same(JSON.parse(line).differences, [
     { key: "messages.maxPayloadBytes", here: 5000, there: 65_536, node: "first" },
   ]);
-  t.equal(second.output().split("Other nodes have other settings").length, 2);
+  t.equal(second.output().split("Other nodes have different settings").length, 2);
   t.notMatch(second.output(), /hunter/);
   t.notMatch(await redis.client().hvals("jd:{all}:settings"), /hunter/);
 });

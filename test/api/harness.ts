@@ -61,7 +61,7 @@ export interface StubState {
   /** Connections of this node. */
   connections: Iterable<LocalConnection>;
   closedConnections: Iterable<ClosedConnection>;
-  /** What was sent to channels. */
+  /** Numbers of messages and events that were sent to channels. */
   busy: readonly BusyChannel[];
   sendResult: SendResult;
   page: HistoryPage;

@@ -293,7 +293,7 @@ t.test("the OpenAPI document contains the configured limits", async (t) => {
   t.same(body("/user/token").required, ["uid", "token", "device_flag"]);
 });
 
-t.test("the calls of the package jindou-server are those of the document", async (t) => {
+t.test("the package jindou-server has the same calls as the OpenAPI document", async (t) => {
   const file = new URL("../../src/backend/operations.ts", import.meta.url);
   t.equal(readFileSync(file, "utf8"), operationsFile(), "npm run config:docs");
 });

@@ -130,7 +130,7 @@ t.test("if calls need a credential, the console is served and the demo is not", 
 });
 
 t.test(
-  "GET / leads a browser to the demo, or to the console if calls need a credential",
+  "GET / redirects a browser to the demo, or to the console if calls need a credential",
   async (t) => {
     const accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     for (const [settings, page] of [

@@ -9,7 +9,7 @@ import type { Guard, PageRule } from "../guard.ts";
 import { presentsToken } from "../stream-request.ts";
 import { parseStreamPath, type StreamTarget } from "./path.ts";
 
-/** What a call does with its stream. */
+/** Action of a call on its stream. */
 export type StreamUse = "read" | "write" | "delete";
 
 /**

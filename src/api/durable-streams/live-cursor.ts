@@ -1,13 +1,13 @@
-// Stream-Cursor: lets a CDN serve all readers who wait at the same time from one reply, and makes
-// the next wait another URL [PROTOCOL.md 8.1].
+// Stream-Cursor: lets a CDN serve all readers who wait at the same time from one reply, and gives
+// the next wait a different URL [PROTOCOL.md 8.1].
 
 const EPOCH_MS = Date.UTC(2024, 9, 9);
 const INTERVAL_MS = 20_000;
 const MAX_JITTER_INTERVALS = 180;
 
 /**
- * Returns the number of the current interval, or a random number above
- * `previousCursor` if that cursor of the client is not lower.
+ * Returns the number of the current interval. If the client's `previousCursor` is not lower than
+ * that, returns a random number above `previousCursor`.
  */
 export function liveCursor(nowMs: number, previousCursor: string | undefined): string {
   const current = Math.floor((nowMs - EPOCH_MS) / INTERVAL_MS);

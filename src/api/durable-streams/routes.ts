@@ -213,7 +213,7 @@ export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): r
       access: ["streams:write"],
       tag: "streams",
       summary: `Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most ${DAY_S} seconds`,
-      success: { description: "The new key signs", body: replies.rotatedBody },
+      success: { description: "The new key signs URLs from now on", body: replies.rotatedBody },
       errors: ["unavailable"],
       async handle() {
         const { createdAtMs } = await signedUrls.rotate();

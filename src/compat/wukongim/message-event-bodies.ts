@@ -50,7 +50,7 @@ export const messageEventBody = Type.Object(
     payload: Type.Optional(
       Type.Unknown({
         description:
-          'Of a delta {"kind":"text","delta":<text>}, of a snapshot {"kind":"text","text":<text>}. Of an end any value, of which `end_reason` and `error` are shown with the message',
+          '{"kind":"text","delta":<text>} for a delta, {"kind":"text","text":<text>} for a snapshot. Any value for an end; its `end_reason` and `error` are shown with the message',
       }),
     ),
   },

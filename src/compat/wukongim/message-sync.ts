@@ -294,7 +294,7 @@ export function syncedJsonWith(isWukongim: boolean): SyncedJson {
 }
 
 interface StreamView {
-  /** True in the dialect: the data of an end says why the stream failed, and labels are ids. */
+  /** True in the dialect: an end contains the stream's error, and labels are shown as ids. */
   readonly isWukongim: boolean;
   readonly hasText: boolean;
 }
@@ -325,8 +325,8 @@ function withLabel({ source_id: label, ...json }: MessageJson): MessageJson {
 const QUOTED_ID = /"message_id":"(\d{1,20})"/g;
 
 /**
- * Returns JSON with the ids of all messages as numbers. Within a string, the quotes of the pattern
- * would be escaped.
+ * Returns JSON with the ids of all messages as numbers. The pattern cannot match inside a string,
+ * where quotes are escaped.
  */
 export function withNumericIds(json: string): string {
   return json.replace(QUOTED_ID, '"message_id":$1');

@@ -20,7 +20,7 @@ const WORKERS = 4;
 const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
-/** Number of messages after which both sides are compared, at most what the node compares at once. */
+/** Number of messages after which both sides are compared. At most the limit of one call. */
 const MAX_COMPARED = 9000;
 const EXAMPLES = 5;
 const PROGRESS_MS = 5000;
@@ -35,9 +35,9 @@ interface CopyOptions {
   readonly isLast: boolean;
   /** True to close the import even if both sides differ. */
   readonly acceptsDifferences: boolean;
-  /** Further lines of `/admin/import`, for what the server does not return. */
+  /** Further lines of `/admin/import`, for data that the server does not return. */
   readonly lines: readonly string[];
-  /** Reports the progress to the person at the shell. */
+  /** Reports the progress to the user of the command. */
   note(line: string): void;
 }
 
@@ -50,7 +50,7 @@ interface CopyReport {
     Record<string, { readonly count: number; readonly examples: string[] }>
   >;
   readonly messages: number;
-  /** What both sides have and differs. */
+  /** Descriptions of the data that differs between both sides. */
   readonly differences: readonly string[];
   readonly isClosed: boolean;
 }
@@ -470,7 +470,7 @@ async function inParallel<Item>(
   await Promise.all(workers);
 }
 
-/** Lines on their way to the node, and what became of all lines so far. */
+/** Lines that wait to be sent to the node, and the results of all lines so far. */
 class Lines {
   readonly #target: Target;
   readonly #refused: Record<string, { count: number; examples: string[] }> = {};
@@ -478,7 +478,7 @@ class Lines {
   #bytes = 0;
   #stored = 0;
   #unchanged = 0;
-  /** Bodies are sent one after the other, because a line may need an earlier one. */
+  /** Bodies are sent one at a time, because a line may depend on an earlier one. */
   #sending: Promise<unknown> = Promise.resolve();
 
   constructor(target: Target) {

@@ -63,7 +63,7 @@ export interface Survey {
 }
 
 interface SurveyOptions extends SourceOptions {
-  /** Reports the progress to the person at the shell. */
+  /** Reports the progress to the user of the command. */
   note(line: string): void;
 }
 

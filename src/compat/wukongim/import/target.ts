@@ -30,7 +30,7 @@ interface LineCounts {
   readonly refused: readonly RefusedLine[];
 }
 
-/** What the node has of a channel. */
+/** Summary of a channel's messages in the node. */
 interface TargetRange {
   readonly headSeq: number;
   /** Time of the newest message in Unix seconds, 0 if it is unknown. */
