@@ -1,10 +1,10 @@
 // Counts what is sent to each channel through this node in the last minutes, for the list of the
-// busiest channels. State: at most `MAX_CHANNELS` counters, whatever is sent.
+// busiest channels. State: at most `MAX_CHANNELS` counters, regardless of the traffic.
 //
-// If all counters are in use, a hand goes round and takes one credit from one counter for each
-// message to another channel. A counter without credit is replaced. So a channel that receives more
-// than one of `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982], and a counter that has
-// once been replaced starts again at 0.
+// If all counters are in use, each message to a further channel takes one credit from one counter,
+// in turn. A counter without credit is replaced. So a channel that receives more than one in
+// `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982]. A channel whose counter was
+// replaced is counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 

@@ -80,7 +80,7 @@ type ImportOutcome =
   | { readonly kind: "done" | "closed" }
   | { readonly kind: "refused"; readonly what: string };
 
-/** What the store has of a channel, for the comparison with its source. */
+/** Summary of a channel's messages in the store, for the comparison with its source. */
 interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;

@@ -180,7 +180,7 @@ class Cursor implements LogCursor {
   #held: LogEvent[] = [];
   /** True if an event was not held, so that the store must be read again. */
   #missed = false;
-  /** True if the reader was told that it has all frames. */
+  /** True if the reader was notified that it has all frames. */
   #isUpToDate = false;
   /** Number of the last read. The result of an earlier read is ignored. */
   #turn = 0;

@@ -198,8 +198,8 @@ export interface LogFrame {
 }
 
 /**
- * Yields the whole frames in `piece`, which begins with a frame. An incomplete frame at the end is
- * left out. `frameSize` returns how many bytes it has.
+ * Yields the whole frames in `piece`, which must begin at the start of a frame. An incomplete frame
+ * at the end is left out; `frameSize` returns its full size.
  */
 export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
   const buffer = asBuffer(piece);

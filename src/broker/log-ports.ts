@@ -63,7 +63,7 @@ export interface LogOrigin {
 export interface LogDraft {
   /** Content type as it is stored and returned. `undefined` only for a fork: that of the source. */
   readonly contentType: string | undefined;
-  /** At most one of `ttlS` and `expiresAtMs` is set. A fork without both has that of its source. */
+  /** At most one of `ttlS` and `expiresAtMs` is set. A fork with neither has that of its source. */
   readonly ttlS: number | undefined;
   readonly expiresAtMs: number | undefined;
   readonly closed: LogEnding | undefined;

@@ -1,4 +1,4 @@
-// Uses of logs that need no rights of their own. The caller has checked the rights.
+// Operations on logs for callers that have checked the rights of the user.
 
 import { deferred } from "../lib/deferred.ts";
 import { BrokerError, isTransient } from "./errors.ts";
@@ -29,7 +29,7 @@ interface LogPorts {
 const GAP_WAIT_MS = 500;
 /** Maximum bytes of the records that wait for earlier ones of their producers. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
-/** Bytes for which an append without records counts. */
+/** Number of bytes that an append without records counts as. */
 const APPEND_OVERHEAD_BYTES = 1024;
 
 export function createLogs({ store, cursors, onGap }: LogPorts): Logs {

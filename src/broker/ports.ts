@@ -864,8 +864,8 @@ export interface ImportStore {
   /** Adds to the numbers of stored lines. */
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
-   * Returns what the store has: the name of a kind of data of users, channels or messages.
-   * Returns `undefined` if there is none. Sessions and accounts of managers do not count.
+   * Returns the name of a kind of data that the store has: of users, channels or messages.
+   * Returns `undefined` if the store is empty. Sessions and accounts of managers do not count.
    */
   storedData(): Promise<string | undefined>;
   /**

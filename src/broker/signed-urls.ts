@@ -107,7 +107,7 @@ export function createSignedUrls({ store, clock }: SignedUrlPorts): SignedUrls {
       const valid = validKeys();
       if (valid.length >= MAX_KEYS)
         throw new BrokerError("rate_limited", {
-          message: `The signing key was rotated ${MAX_KEYS} times within a day; wait until an old key ends`,
+          message: `The signing key was rotated ${MAX_KEYS} times within a day; wait until an old key expires`,
         });
       const key = await createKey((keys.at(-1)?.number ?? 0) + 1);
       for (const { number } of keys)

@@ -149,7 +149,7 @@ export interface Arguments {
   readonly flags: ReadonlyMap<string, string>;
 }
 
-/** Throws a CommandError if an argument is unknown, lacks its value or is one too many. */
+/** Throws a CommandError if an argument is unknown or unexpected, or if it lacks its value. */
 export function parseArguments(command: ClientCommand, argv: readonly string[]): Arguments {
   const flags = flagsOf(command);
   const options = Object.fromEntries(

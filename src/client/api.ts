@@ -162,7 +162,7 @@ export interface ReceivedEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** Stream of a tool-call event, as it is known after the event. */
+  /** Stream of a tool-call event, in its state after the event. */
   readonly stream: Stream | undefined;
 }
 

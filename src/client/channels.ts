@@ -143,7 +143,10 @@ export class Channels {
     return sequencer;
   }
 
-  /** Raises `#sinceId`, so that the removed channel's messages do not count as missed later. */
+  /**
+   * Removes the oldest channel if there are too many. Raises `#sinceId`, so that the messages of
+   * that channel do not count as missed later.
+   */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
     const [oldest] = this.#sequencers;

@@ -348,7 +348,7 @@ function refusal(reply: Reply): JindouError {
   return new JindouError(code, { message, retryAfterMs });
 }
 
-/** Returns true if only a newer server sends such a frame, which is then ignored. */
+/** Returns true if the frame is of a kind that only newer servers send. Such frames are ignored. */
 function isUnknownFrame(error: unknown): boolean {
   return error instanceof Error && "fatal" in error && error.fatal === false;
 }

@@ -1,5 +1,5 @@
 // Who is typing. Owns the time of the last `typing` event in each channel of this user, and a time
-// limit for each user who is typing: an event that says that a user stopped may get lost.
+// limit for each user who is typing, because the event that a user stopped may get lost.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import type { ReceivedEvent, TypingChange } from "./api.ts";
@@ -19,7 +19,7 @@ const REPEAT_MS = 3000;
 /** Time without an event after which a user is no longer typing. */
 const TIMEOUT_MS = 6000;
 const MAX_CHANNELS = 1000;
-/** Maximum number of users who are typing. Others are ignored meanwhile. */
+/** Maximum number of users who are typing at the same time. Further users are ignored. */
 const MAX_USERS = 1000;
 
 export class Typing {

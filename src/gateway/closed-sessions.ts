@@ -31,7 +31,7 @@ interface ClosedSession {
   readonly origin?: string;
 }
 
-/** Reasons that no client is sent, and what they mean for the operator. */
+/** Reasons that are never sent to a client, and their meaning for the operator. */
 const OTHER_REASONS = {
   lost: "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS",
   left: "The client closed the connection without ending its session",
@@ -77,7 +77,7 @@ const SWEEP_MS = 60_000;
 /** Close code that stands for a connection without a close frame [RFC 6455 7.1.5]. */
 const NO_CLOSE_FRAME = 1006;
 
-/** Returns the reason for the operator. `ended` is `undefined` if the server ended nothing. */
+/** Returns the reason for the operator. `ended` is set if the server ended the connection. */
 export function endReason(ended: CloseReason | undefined, code: number): EndReason {
   if (code === CLOSE_REASONS.slow_reader.code) return "slow_reader";
   return ended ?? (code === NO_CLOSE_FRAME ? "lost" : "left");

@@ -75,7 +75,10 @@ export interface OpeningContext extends LivePorts {
   nextSessionId(): string;
 }
 
-/** Maximum age of a message that may arrive twice, relative to the client's newest one. */
+/**
+ * Personal messages this much older than the client's newest one may still be pushed again. Their
+ * read positions are remembered, so that they are not pushed twice.
+ */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
 

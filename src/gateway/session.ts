@@ -120,7 +120,7 @@ export class Session {
   hasConnack = false;
   /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
   expiresAtMs: number | undefined;
-  /** What the CONNACK said, for those that follow a refresh. `undefined` without a JWT. */
+  /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;

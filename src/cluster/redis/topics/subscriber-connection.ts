@@ -74,7 +74,7 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /** Connects. Rejects if the first attempt fails. Reconnects after later losses. */
+  /** Connects. Rejects if the first attempt fails. Reconnects if the connection is lost later. */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(
