@@ -84,7 +84,7 @@ t.test("a key that is too short or of another kind is refused", async (t) => {
     t.throws(() => mintToken({ uid: "ann" }, { algorithm, key }), TypeError, algorithm);
 });
 
-t.test("a client logs in with a token of mintToken", async (t) => {
+t.test("a client can log in with a token from mintToken", async (t) => {
   const world = await startWorld(t, {
     JINDOU_AUTH_CLIENTS: "jwt",
     JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),

@@ -63,7 +63,7 @@ t.test(
 );
 
 t.test(
-  "a backend is served at once beside a guesser in its own network, and access tokens are not slowed down",
+  "a backend is served at once while another host in its network guesses tokens, and access tokens are not slowed down",
   async (t) => {
     await statuses(1, SHARED, inHeader("wrong"));
     t.same(await statuses(1, SHARED, inHeader(TOKEN)), [200]);

@@ -1,5 +1,5 @@
 // A client_msg_no that is used again: with the same payload it is a retry, with another payload it is
-// refused, at every door of Jindou's own interfaces. WuKongIM's interfaces store another payload as a
+// refused, over each of Jindou's own interfaces. WuKongIM's interfaces store another payload as a
 // new message, as its servers do.
 
 import type { Test } from "tap";
@@ -91,7 +91,7 @@ async function objectDoor(t: Test, uid: string): Promise<Door> {
   };
 }
 
-/** Returns the doors of one user at which another payload is refused. */
+/** Returns the interfaces of one user that refuse another payload. */
 async function doorsOf(t: Test, uid: string): Promise<ReadonlyMap<string, Door>> {
   await world.register(uid);
   const native = await world.connect(t, uid, { wire: nativeWire(uid), deviceId: "native" });
@@ -113,7 +113,7 @@ const KINDS = [
 
 for (const [kind, flags] of KINDS)
   t.test(
-    `a ${kind} message is repeated with the same payload and refused with another one, at every door [decisions: Same client_msg_no, another payload]`,
+    `a ${kind} message is repeated with the same payload and refused with another one, over every interface [decisions: Same client_msg_no, another payload]`,
     async (t) => {
       const [alice, bob] = [world.name("alice"), world.name("bob")];
       const doors = await doorsOf(t, alice);

@@ -1,5 +1,5 @@
 // Tests of the counters behind `GET /channels/busiest`: their number, their window and what is
-// replaced. No door lets a test set the time or send to thousands of channels quickly.
+// replaced. No interface lets a test set the time or send to thousands of channels quickly.
 
 import { ChannelActivity } from "../../src/broker/channel-activity.ts";
 import { t } from "../support/suite.ts";

@@ -1,4 +1,4 @@
-// The bytes of logs. They are tested here and not at a door, because both stores must produce
+// The bytes of logs. They are tested here and not over HTTP, because both stores must produce
 // exactly these bytes, and readers in other processes depend on them.
 
 import t from "tap";

@@ -105,18 +105,21 @@ t.test("`close` resolves after three seconds if CONNECT is never answered", asyn
   t.ok((await server.socket()).isDropped);
 });
 
-t.test("a message that nobody waits for and `close` cause no unhandled rejection", async (t) => {
-  const unhandled: unknown[] = [];
-  const note = (error: unknown) => unhandled.push(error);
-  process.on("unhandledRejection", note);
-  t.teardown(() => process.off("unhandledRejection", note));
-  const server = new ScriptedServer();
-  const client = connectTo(t, server);
-  void client.send(TEAM, "fire and forget");
-  await client.ready();
-  const awaited = client.send(TEAM, "awaited").catch((error: JindouError) => error.code);
-  await client.close();
-  t.equal(await awaited, "closed");
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  t.same(unhandled, []);
-});
+t.test(
+  "`close` causes no unhandled rejection, even if a sent message is not awaited",
+  async (t) => {
+    const unhandled: unknown[] = [];
+    const note = (error: unknown) => unhandled.push(error);
+    process.on("unhandledRejection", note);
+    t.teardown(() => process.off("unhandledRejection", note));
+    const server = new ScriptedServer();
+    const client = connectTo(t, server);
+    void client.send(TEAM, "fire and forget");
+    await client.ready();
+    const awaited = client.send(TEAM, "awaited").catch((error: JindouError) => error.code);
+    await client.close();
+    t.equal(await awaited, "closed");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    t.same(unhandled, []);
+  },
+);

@@ -194,7 +194,7 @@ t.test("a fork needs the right to read its source", async (t) => {
   t.equal((await call("/v1/stream/fork/d", { headers: TOKEN })).text, "[1]");
 });
 
-t.test("a token of a client does not open a stream without a channel", async (t) => {
+t.test("a client's token does not grant access to a stream without a channel", async (t) => {
   const call = at(closed.clientPort);
   t.equal((await call("/v1/stream/free", put(TOKEN))).status, 201);
   isRefused(t, await call("/v1/stream/free?uid=alice&token=secret"), 403, "forbidden");
@@ -247,7 +247,7 @@ t.test("an empty client.allowedOrigins lists no page", async (t) => {
   isRefused(t, await call("/v1/stream/page", put({ origin: LISTED })), 403, "forbidden");
 });
 
-t.test("preflight requests of pages are answered below /v1/", async (t) => {
+t.test("preflight requests from web pages to paths below /v1/ are answered", async (t) => {
   for (const port of [open.apiPort, open.clientPort]) {
     const origin = "https://any.example";
     const reply = await callAt(port, "/v1/stream/a/b", { method: "OPTIONS", headers: { origin } });

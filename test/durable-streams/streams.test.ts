@@ -146,7 +146,7 @@ t.test("an offset of a stream that was created anew is answered 410", async (t) 
   t.equal((await call(`${path}?offset=-1`)).text, "[2]");
 });
 
-t.test("a waiting reader is told when its stream is deleted", async (t) => {
+t.test("a waiting reader is notified when its stream is deleted", async (t) => {
   const path = "/v1/stream/deleted";
   t.equal((await put(path, "[1]")).status, 201);
   const poll = call(`${path}?offset=now&live=long-poll`);
@@ -156,7 +156,7 @@ t.test("a waiting reader is told when its stream is deleted", async (t) => {
 });
 
 t.test(
-  "a reader that leaves gives its place back, and readers over the limit get 503",
+  "a reader that disconnects frees its place, and readers over the limit are answered 503",
   async (t) => {
     const path = "/v1/stream/readers";
     t.equal((await put(path)).status, 201);
