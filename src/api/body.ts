@@ -4,7 +4,7 @@
 import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import type { ErrorDetail } from "../broker/errors.ts";
-import { withLongIntegersAsStrings } from "../lib/long-numbers.ts";
+import { parseWithLongIntegers } from "../lib/long-numbers.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
 import {
@@ -33,7 +33,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 export function jsonReader<S extends TSchema>(
   schema: S,
   precheck?: BodyCheck,
-  hasLongIntegers = false,
+  longIntegers?: string,
 ): Reader<Static<S>> {
   const validator = validatorOf(schema);
   const fields = fieldsOf(schema);
@@ -49,7 +49,8 @@ export function jsonReader<S extends TSchema>(
     if (text === undefined) return refuse("The body is not valid UTF-8");
     let value: unknown;
     try {
-      value = JSON.parse(hasLongIntegers ? withLongIntegersAsStrings(text) : text);
+      value =
+        longIntegers === undefined ? JSON.parse(text) : parseWithLongIntegers(text, longIntegers);
     } catch (error) {
       return refuse(text.trim() === "" ? emptyBody : notJson(error));
     }

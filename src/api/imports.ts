@@ -5,7 +5,7 @@ import { type Static, type TSchema, Type } from "typebox";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";
 import { channelKey, PERSON_CHANNEL } from "../broker/model.ts";
 import { LINE_KINDS, type LineKind } from "../broker/ports.ts";
-import { withLongIntegersAsStrings } from "../lib/long-numbers.ts";
+import { parseWithLongIntegers } from "../lib/long-numbers.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { textOf, valueReader } from "./body.ts";
 import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
@@ -187,7 +187,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
   function lineOf(text: string): ImportLine | Refusal {
     let parsed: unknown;
     try {
-      parsed = JSON.parse(withLongIntegersAsStrings(text));
+      parsed = parseWithLongIntegers(text, "message_id");
     } catch {
       return refusal("The line is not valid JSON");
     }

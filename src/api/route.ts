@@ -72,13 +72,13 @@ export interface ApiRoute extends RowDocs {
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
     readonly body: S;
-    /** True if integers of 16 digits or more are read as strings, which keep all digits. */
-    readonly hasLongIntegers?: boolean;
+    /** Field in which integers of 16 digits or more are read as strings, which keep all digits. */
+    readonly longIntegers?: string;
     handle(body: Static<S>, request: HttpRequest): Outcome;
   },
 ): ApiRoute {
-  const { handle, hasLongIntegers = false, ...docs } = row;
-  const run = runWith(jsonReader(row.body, undefined, hasLongIntegers), handle);
+  const { handle, longIntegers, ...docs } = row;
+  const run = runWith(jsonReader(row.body, undefined, longIntegers), handle);
   return { ...docs, method: "POST", query: undefined, run };
 }
 

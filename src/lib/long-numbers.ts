@@ -9,6 +9,18 @@ export function withLongIntegersAsStrings(json: string): string {
   return LONG.test(json) ? json.replaceAll(STRING_OR_LONG_INTEGER, quoted) : json;
 }
 
+/**
+ * Parses JSON. In the field `field` of the object, integers of 16 digits or more become strings, and
+ * in all other fields they become numbers as usual. Throws like `JSON.parse`.
+ */
+export function parseWithLongIntegers(json: string, field: string): unknown {
+  const value: unknown = JSON.parse(json);
+  if (!LONG.test(json) || typeof value !== "object" || value === null) return value;
+  if (!Object.hasOwn(value, field)) return value;
+  const digits = JSON.parse(withLongIntegersAsStrings(json)) as Record<string, unknown>; // as `value`
+  return { ...value, [field]: digits[field] };
+}
+
 function quoted(token: string): string {
   return token.startsWith('"') ? token : `"${token}"`;
 }

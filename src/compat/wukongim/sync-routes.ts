@@ -82,7 +82,7 @@ function singleMessageRoutes(
       operation: "getMessage",
       summary: "Returns the message with an id or a client_msg_no",
       body: singleMessageBody,
-      hasLongIntegers: true,
+      longIntegers: "message_id",
       handle: single.find,
     }),
     queryRoute({
@@ -123,7 +123,7 @@ function messageRoutes(
       operation: "findMessages",
       summary: "Returns single messages of a channel",
       body: syncBodies.find,
-      hasLongIntegers: true,
+      longIntegers: "message_ids",
       success: page,
       handle: sync.find,
     }),

@@ -34,10 +34,11 @@ const SCAN_COUNT = 1000;
 const ATTEMPTS = 5;
 
 const DATA_KEYS =
-  /^[^:]*:(?:\{c\d+\}:(head|log|permanent|temporary|denylist|allowlist|positions):|\{u:.*\}:(devices|groups|peers|inboxSeq)$|\{all\}:(systemUids)$)/s;
+  /^[^:]*:(?:\{c\d+\}:(head|log|logHead|permanent|temporary|denylist|allowlist|positions):|\{u:.*\}:(devices|groups|peers|inboxSeq)$|\{all\}:(systemUids)$)/s;
 const DATA_NAMES: Readonly<Record<string, string>> = {
   head: "channels or messages",
   log: "messages",
+  logHead: "streams",
   permanent: "channel members",
   temporary: "channel members",
   denylist: "channel lists",
