@@ -123,7 +123,7 @@ export type EdgeCode = keyof typeof EDGE_ERRORS;
 /** Matches a content coding that is safe to repeat in a reply. */
 const CODING = /^[\w.-]{1,32}$/;
 
-/** Rejects a compressed body. The header tells clients to send it without compression. */
+/** Rejects a compressed body. The header asks clients to send it without compression. */
 export function unsupportedEncoding(coding: string): HttpReply {
   const named = CODING.test(coding) ? ` (${coding})` : "";
   return edgeReply(

@@ -56,7 +56,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     throw failure ?? keys.missing(typeof header.kid === "string" ? header.kid : "");
   }
 
-  /** Verifies the signature, again if the keys have changed meanwhile. */
+  /** Verifies the signature, again if the keys have changed in the meantime. */
   async function verifySignature(token: string, digest: string): Promise<Payload> {
     for (;;) {
       const set = keys.current();

@@ -247,7 +247,7 @@ export class Imports {
     return { count, throughSeq: next - 1, headSeq, headTimestampMs, checksum };
   }
 
-  /** Another call may have changed the phase meanwhile. */
+  /** Another call may have changed the phase in the meantime. */
   #outcome(phase: ImportPhase): ImportOutcome {
     return { kind: this.#phase === phase ? "done" : "closed" };
   }

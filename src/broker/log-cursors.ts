@@ -1,5 +1,5 @@
 // Lets readers follow logs. A cursor is a position in a log: it reads frames from the store, holds
-// the frames that are published meanwhile, and is then live. A cursor whose reader is slow is
+// the frames that are published in the meantime, and is then live. A cursor whose reader is slow is
 // paused, and reads the store again when the reader continues. So each reader gets every frame once
 // and in order, and costs a bounded amount of memory. State: the open cursors of this node.
 

@@ -125,7 +125,7 @@ export interface ChannelStore {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<boolean>;
   /**
-   * Atomically removes one kind of membership from all of `uids`, or from none of them. A uid that
+   * Atomically removes one kind of membership from all of `uids`, or from none. A uid that
    * also has the other kind stays a member. For a group, the step publishes the uids that are no
    * longer members as a `removal` event, ordered with the group's messages. A node that may have
    * missed the event calls its `GroupJudge`. A repeated call changes and publishes nothing.
@@ -488,7 +488,7 @@ export interface StreamEnd {
   readonly messageSeq: number;
   /**
    * Unix milliseconds of the end by the store's clock, not before the time in the stream's message
-   * id. It may be later than the end if the store was interrupted meanwhile.
+   * id. It may be later than the end if the store was interrupted in the meantime.
    */
   readonly endedMs: number;
 }
@@ -1079,7 +1079,7 @@ export interface ResyncHandler {
 
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /** True if every event reaches this node, whatever it listens to. */
+  /** True if every event reaches this node, even on topics to which it does not listen. */
   readonly deliversAll: boolean;
   /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;

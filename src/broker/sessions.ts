@@ -43,7 +43,7 @@ export type OpenResult =
       readonly expiresAtMs?: number | undefined;
     }
   | {
-      /** The session cannot be continued, and the client must not reconnect by itself. */
+      /** The session cannot be continued, and the client must not reconnect automatically. */
       readonly kind: "ended";
       readonly reason: CloseReason;
     };

@@ -299,7 +299,7 @@ export interface ClientEvents {
 }
 
 /**
- * A client for one user on one device. It reconnects and resumes by itself. All its promises reject
+ * A client for one user on one device. It reconnects and resumes automatically. All its promises reject
  * only with a `JindouError`.
  */
 export interface Client {

@@ -153,7 +153,7 @@ export class Outbox {
     }
     if (connection !== this.#connection) return;
     if (this.#suspects.has(queued)) await this.#transmit(queued, connection);
-    else this.#release(queued.key, connection); // it was rejected meanwhile
+    else this.#release(queued.key, connection); // it was rejected in the meantime
   }
 
   async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {

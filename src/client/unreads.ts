@@ -1,7 +1,7 @@
 // Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
 // counts live messages itself, so that the server does no work per member for a message. It reads a
 // conversation that it does not know when a message arrives, and after a reconnect those that
-// changed meanwhile. Does nothing while no handler wants the counts.
+// changed in the meantime. Does nothing while no handler wants the counts.
 
 import {
   type ChannelKey,

@@ -397,7 +397,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the remaining streams. Keeps all events meanwhile, so that none is missing. */
+  /** Pushes the remaining streams. Keeps all events in the meantime, so that none is missing. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];

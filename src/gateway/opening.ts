@@ -256,7 +256,7 @@ function startAtResumePoints(
     if (!isGroup) {
       if (headSeq > lastSeq) personal.set(key, channel);
     } else if (backlog !== undefined) backlog.resume(headSeq);
-    // The user was removed from the group meanwhile, and may become a member again.
+    // The user was removed from the group in the meantime, and may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];

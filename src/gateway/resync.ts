@@ -106,7 +106,7 @@ export class SessionResync {
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
       const groups = await this.#groupsOf(session.uid);
-      // If a membership changed meanwhile, the result may be outdated and is read again.
+      // If a membership changed in the meantime, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
     // Must run in the same turn as the last check above, so that no change is missed in between.
@@ -119,7 +119,7 @@ export class SessionResync {
     );
   }
 
-  /** Makes the session join and leave groups. Stops if a membership changes meanwhile. */
+  /** Makes the session join and leave groups. Stops if a membership changes in the meantime. */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

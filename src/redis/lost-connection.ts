@@ -18,7 +18,7 @@ interface Connection {
 export class Connections {
   #present: Connection | undefined;
 
-  /** Watches a client that reconnects by itself. Must be called before the client connects. */
+  /** Watches a client that reconnects automatically. Must be called before it connects. */
   watch(client: Redis): void {
     client.on("ready", () => {
       const lost = this.#present;

@@ -21,7 +21,7 @@ async function post(
   if (status !== 200) t.fail(`${type} is answered ${status}`);
 }
 
-/** Runs `work` and returns the numbers of calls of functions and of scripts meanwhile. */
+/** Runs `work` and returns how many functions and scripts were called while it ran. */
 async function callsDuring(work: () => Promise<unknown>) {
   await client.config("RESETSTAT");
   await work();

@@ -312,7 +312,7 @@ const cutOnce: Interruption = async (world, meanwhile) => {
   await meanwhile();
 };
 
-/** Keeps cutting the subscriptions for `LONG_CUT_MS` and revokes the rights meanwhile. */
+/** Keeps cutting the subscriptions for `LONG_CUT_MS` and revokes the rights in the meantime. */
 const cutForLong: Interruption = async (world, meanwhile) => {
   const until = Date.now() + LONG_CUT_MS;
   let isOver = false;

@@ -67,7 +67,7 @@ t.test(
       t.ok(
         STEPS.indexOf(result.step) >= STEPS.indexOf(step),
         `the reported step is ${result.step}`,
-      ); // the move continues meanwhile
+      ); // the move continues in the meantime
       const { rows } = await progress();
       t.comment(
         `the node was killed in step ${step} at row ${rows}, ${seconds(startMs)} s after its start`,

@@ -148,7 +148,7 @@ t.test(
   },
 );
 
-t.test(`of more than ${MAX_ENDS} ends a client gets the newest`, async (t) => {
+t.test(`a client that missed more than ${MAX_ENDS} ends gets the newest of them`, async (t) => {
   const nodes = await embedded(t);
   const world = worldOf(nodes, "bob");
   await world.create();

@@ -1,6 +1,6 @@
 // A producer that stops sending leaves an interrupted stream. Viewers are notified within the idle
 // time-out plus one second, the text is kept, and a new stream can start. The same holds if the
-// broker was killed meanwhile.
+// broker was killed in the meantime.
 
 import t, { type Test } from "tap";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";

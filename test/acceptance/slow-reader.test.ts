@@ -262,7 +262,7 @@ async function assertResumes(
 
 /**
  * Requests `requests` pages of history without reading a response, until the connection ends.
- * Returns the largest memory of the server meanwhile, in MiB.
+ * Returns the largest memory of the server in the meantime, in MiB.
  */
 async function pipelineHistory(t: Test, requests: number): Promise<number> {
   const head = await headSeq();

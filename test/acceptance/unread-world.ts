@@ -136,7 +136,7 @@ export class UnreadWorld {
 
   /**
    * Changes a conversation on a device. Returns the response and the push to the user's other
-   * device, `undefined` if the result depends on a message that expired meanwhile.
+   * device, `undefined` if the result depends on a message that expired in the meantime.
    */
   async changeOnDevice(): Promise<{ readonly own: object; readonly pushed: object } | undefined> {
     const [uid, channel] = this.#pair();
@@ -217,7 +217,7 @@ export class UnreadWorld {
     return differences;
   }
 
-  /** Repeats a call if a message expired meanwhile. The call must be repeatable. */
+  /** Repeats a call if a message expired in the meantime. The call must be repeatable. */
   async #untilCertain<T>(call: () => Promise<T>): Promise<TimedResult<T>> {
     for (let tries = 0; ; tries++) {
       const fromMs = Date.now();

@@ -170,7 +170,7 @@ async function startOther(t: Test, status: number, text: string): Promise<string
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-t.test("a failed command prints one sentence that says what to do", async (t) => {
+t.test("a failed command prints one sentence that explains what to do", async (t) => {
   const broker = await spawnBroker(t, { JINDOU_API_TOKEN: SECRET });
   const waitingApi = `127.0.0.1:${await freePort()}`;
   const waiting = await launchBroker(t, {

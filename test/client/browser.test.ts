@@ -54,7 +54,7 @@ for (const name of NAMES)
 const ENTRY = fileURLToPath(new URL("../../src/client/index.ts", import.meta.url));
 const TAB = fileURLToPath(new URL("../../src/client/tab.ts", import.meta.url));
 
-t.test("an address that the page's policy blocks is told at once, with the reason", async (t) => {
+t.test("an address that the page's policy blocks is reported at once, with the reason", async (t) => {
   const page = await openPage(t, await browser, ENTRY);
   const policy = `<meta http-equiv="Content-Security-Policy" content="connect-src 'none'">`;
   await page.evaluate(`document.head.append(...new DOMParser()

@@ -9,7 +9,7 @@ import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 /** Accepts everything that an app in JavaScript may pass. */
 type Untyped = Record<keyof Client, (...args: readonly unknown[]) => Promise<unknown>>;
 
-t.test("every rejection is a JindouError whose message says what to do", async (t) => {
+t.test("every rejection is a JindouError whose message explains what to do", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();

@@ -1,4 +1,4 @@
-// The end of a pause when a page comes back, and tokens that are requested meanwhile.
+// The end of a pause when a page comes back, and tokens that are requested in the meantime.
 
 import type { Test } from "tap";
 import { t } from "../support/suite.ts";

@@ -57,7 +57,7 @@ t.test("an error event without a close event ends an attempt at once", async (t)
   });
 });
 
-t.test("the platform's own WebSocket tells a refused connection at once", async (t) => {
+t.test("the platform's own WebSocket reports a refused connection at once", async (t) => {
   const { WebSocket: platformClass } = globalThis as { WebSocket?: SocketConstructor };
   if (platformClass === undefined) {
     t.pass("this Node.js has no WebSocket of its own");

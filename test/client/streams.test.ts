@@ -424,7 +424,7 @@ t.test("readers of a quiet stream that stop are done at once", async (t) => {
   await t.rejects(pipe, { name: "AbortError" });
 });
 
-t.test("a stream has a stable snapshot and tells its subscribers each change", async (t) => {
+t.test("a stream has a stable snapshot and notifies its subscribers of each change", async (t) => {
   const fixture = await start(t);
   const { socket, server, client } = fixture;
   socket.push(snapshot(2));

@@ -38,7 +38,7 @@ import { group as groupInfo, PERMANENT } from "./store-fixture.ts";
 
 /**
  * Maximum time, on an idle machine, until a node notices that its subscriber connection is silent
- * and has read the events published meanwhile.
+ * and has read the events published in the meantime.
  */
 const MAX_NOTICE_MS = 5000;
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);

@@ -1,5 +1,5 @@
 // A process that waits for the migration by another one: its status, an abandoned migration, and
-// the access tokens that are valid meanwhile.
+// the access tokens that are valid in the meantime.
 
 import t, { type Test } from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";

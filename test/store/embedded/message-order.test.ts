@@ -49,6 +49,6 @@ t.test("the id of a message that is not stored is not used again after a crash",
       last = messageId;
     }
     path = await crashedCopy(t, path);
-    nowMs -= 3_600_000; // the clock of the system was set back meanwhile
+    nowMs -= 3_600_000; // the clock of the system was set back in the meantime
   }
 });

@@ -1,5 +1,5 @@
 // Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
-// order. The sequencer buffers new publications meanwhile.
+// order. The sequencer buffers new publications in the meantime.
 
 import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";

@@ -56,7 +56,7 @@ export class Incoming {
 
   accept(name: string, frame: Buffer): void {
     const topic = this.#ports.topic(name);
-    if (topic === undefined) return; // unsubscribed meanwhile
+    if (topic === undefined) return; // unsubscribed in the meantime
     if (isMessages(frame)) this.#acceptMessages(topic, frame);
     else if (isUnorderedBatch(frame)) this.#acceptBatch(topic, frame);
     else this.#acceptFrame(topic, frame);

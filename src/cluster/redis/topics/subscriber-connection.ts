@@ -1,4 +1,4 @@
-// Connection to one Redis server for sharded subscriptions. It reconnects by itself, and its
+// Connection to one Redis server for sharded subscriptions. It reconnects automatically, and its
 // subscriptions end with each disconnect. Every second it publishes a mark to itself; if the mark
 // does not arrive, the connection is replaced.
 

@@ -185,7 +185,7 @@ export class DiskSpace {
     return this.#growing;
   }
 
-  /** Appends zeros in a write transaction, so that LMDB cannot extend the file meanwhile. */
+  /** Appends zeros in a write transaction, so that LMDB cannot extend the file in the meantime. */
   async #append(): Promise<void> {
     if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;
     try {

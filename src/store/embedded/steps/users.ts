@@ -148,7 +148,7 @@ export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<voi
     await transact(
       tables,
       () => {
-        // The user may have logged in meanwhile.
+        // The user may meanwhile have logged in.
         for (const { key } of expired)
           if (isExpired(logins.get(key), nowMs)) void logins.remove(key);
       },

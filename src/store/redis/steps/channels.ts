@@ -252,7 +252,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/** Returns the uids in the sets `keys`, maybe without those that change meanwhile. */
+/** Returns the uids in the sets `keys`, maybe without those that change in the meantime. */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],
