@@ -38,7 +38,7 @@ export interface ReadersPorts {
 }
 
 export function createReaders({ channels, conversations }: ReadersPorts) {
-  /** Returns the read position of a user, `undefined` if the user has left the group meanwhile. */
+  /** Returns the read position of a user, `undefined` if the user has just left the group. */
   async function readSeqOf(uid: string, channel: ChannelRef): Promise<number | undefined> {
     try {
       return (await conversations.read(uid, channel)).readSeq;

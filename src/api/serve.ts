@@ -101,7 +101,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Names the ignored parameters of the query string in a header of the reply, also of an error. */
+/** Names the ignored parameters of the query string in a header of the reply, even of an error. */
 function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<RouteReply> {
   const inPath = path.split("/");
   const names = new Set(

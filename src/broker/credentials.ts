@@ -53,7 +53,7 @@ export type Proof =
 export interface Credentials {
   /**
    * Returns what the token proves for this uid and device flag. Rejects with the errors of
-   * `JwtVerifier`, also if the claims name another uid or device flag.
+   * `JwtVerifier`, and also if the claims name another uid or device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;
   /**

@@ -146,7 +146,7 @@ function valueAt(config: unknown, path: readonly string[]): unknown {
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Returns all secrets, including the password in redis.url, also in URL-encoded form. */
+/** Returns all secrets, including the password in redis.url, plain and URL-encoded. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);

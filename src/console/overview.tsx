@@ -42,7 +42,7 @@ interface Metrics {
 }
 
 /**
- * Reads the metrics while the console is open, also on its other pages. Behind a balancer the call
+ * Reads the metrics while the console is open, even on its other pages. Behind a balancer the call
  * is repeated until the node answers; the metrics of the others are kept as well.
  */
 export function useMetrics(): Metrics {

@@ -157,7 +157,7 @@ export function FigureHead({ label, help }: { readonly label: string; readonly h
   );
 }
 
-/** A part of the page that scrolls sideways, also by keyboard. */
+/** A part of the page that can be scrolled sideways, even by keyboard. */
 export function Scroll({
   label,
   children,

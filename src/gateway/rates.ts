@@ -138,7 +138,7 @@ class UserRate {
     return this.#events;
   }
 
-  /** Budget for missed messages, separate so that a user who catches up can send meanwhile. */
+  /** Budget for missed messages. It is separate so that a user can send while catching up. */
   pages(limits: WorkLimits, nowMs: number): TokenBucket {
     this.#pages ??= new TokenBucket(limits.user, nowMs);
     return this.#pages;

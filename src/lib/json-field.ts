@@ -13,7 +13,7 @@ const SPACE = 0x20;
 
 interface FieldText {
   readonly text: string;
-  /** Depth of nested objects and arrays, also in duplicate keys. 0 for any other value. */
+  /** Depth of nested objects and arrays, even in duplicate keys. 0 for any other value. */
   readonly depth: number;
 }
 

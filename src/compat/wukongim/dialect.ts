@@ -417,7 +417,7 @@ interface SendPorts extends Pick<WukongimPorts, "messages"> {
   readonly events: MessageEventCalls;
 }
 
-/** Sends as WuKongIM does: it refuses no repeated client_msg_no and does not report a retry. */
+/** Sends as WuKongIM does: does not refuse a repeated client_msg_no or report a retry. */
 function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
   return {
     async send(input) {

@@ -56,7 +56,7 @@ const syncedMessage = Type.Object(
     end_reason: Type.Optional(
       Type.Integer({
         description:
-          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. Of a stream that was begun with is_stream, the end_reason of its last event",
+          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. For a stream that was begun with is_stream, the end_reason of its last event",
       }),
     ),
     error: Type.Optional(Type.String({ description: "Reason for the end, as text" })),

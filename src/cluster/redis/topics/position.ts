@@ -13,7 +13,7 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/** Maximum number of stream cursors, also of ended streams whose last events may still come. */
+/** Maximum number of stream cursors, including ended streams whose last events may still come. */
 const MAX_STREAMS = 32;
 /** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
@@ -23,7 +23,7 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** Newest delivered messages by id. Only the last of several consecutive unstored ones is kept. */
+  /** Newest delivered messages by id. Of consecutive unstored messages, only the last is kept. */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;

@@ -67,7 +67,7 @@ interface SourceConversation {
   readonly readSeq: number;
 }
 
-/** Yields devices, also those that were logged out. */
+/** Yields devices, including those that were logged out. */
 export async function* devices(source: Source): AsyncGenerator<SourceDevice> {
   for await (const row of rowsByCreation(source, "/cluster/devices"))
     yield {

@@ -51,7 +51,7 @@ interface Flush {
 }
 
 /**
- * Returns the committed records, events and changes of logs to write, also those of a failed
+ * Returns the committed records, events and changes of logs to write, including those of a failed
  * checkpoint.
  */
 export function startFlush({

@@ -95,7 +95,7 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /** Returns true within the dedupe window, also if the clock was set back. */
+  /** Returns true within the dedupe window, even if the clock was set back. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }

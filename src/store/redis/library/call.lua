@@ -1,6 +1,6 @@
 -- State of a call, and functions that all operations use. The first file of the library.
 --
--- Redis compiles the library once and keeps its locals, also after an error, so each call sets them
+-- Redis compiles the library once and keeps its locals, even after an error, so each call sets them
 -- at its beginning. While Redis loads a library, its code sees no globals but `redis`. So the first
 -- call takes the globals into locals, which are also faster.
 local register_function = redis.register_function

@@ -177,7 +177,7 @@ export function createRedisImports(
   }
 
   /**
-   * Lists a personal channel for both users, also after a call that was interrupted before it did.
+   * Lists a personal channel for both users, even after a call was interrupted before that.
    */
   async function addPeers(key: ChannelKey, newestId: number): Promise<void> {
     const users = usersOf(key);

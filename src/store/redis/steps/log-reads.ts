@@ -33,7 +33,7 @@ interface LogFrames {
 }
 
 export interface LogReads {
-  /** Returns the log. `isKept`: also a deleted or expired one, whose frames a fork needs. */
+  /** Returns the log. With `isKept`, even one that is deleted or expired but has forks. */
   stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
   /**
    * Returns the log and the whole frames from an offset on, at most `maxBytes` or one frame. Frames
