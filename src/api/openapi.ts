@@ -132,7 +132,7 @@ function isEnumeration(schema: object): schema is Enumeration {
 function withOwnDescription({ description, ...schema }: Enumeration) {
   const names = schema["x-enum-varnames"];
   const meanings = schema.enum.map((value, at) =>
-    names === undefined ? value : `${value} ${names[at]?.toLowerCase()}`,
+    names === undefined ? value : `${value} (${names[at]?.toLowerCase()})`,
   );
   return { description, content: { description: `One of ${meanings.join(", ")}`, ...schema } };
 }

@@ -12,10 +12,10 @@ export type UserTokenRequest = {
   readonly device_level?: DeviceLevel | undefined;
 };
 
-/** One of 0 app, 1 web, 2 desktop */
+/** One of 0 (app), 1 (web), 2 (desktop) */
 export type DeviceFlag = 0 | 1 | 2;
 
-/** One of 0 secondary, 1 main */
+/** One of 0 (secondary), 1 (main) */
 export type DeviceLevel = 0 | 1;
 
 /** Reply to a call that succeeded */
@@ -32,7 +32,7 @@ export type DeviceQuitRequest = {
   readonly device_flag: DevicesToQuit;
 };
 
-/** One of -1 all, 0 app, 1 web, 2 desktop */
+/** One of -1 (all), 0 (app), 1 (web), 2 (desktop) */
 export type DevicesToQuit = -1 | 0 | 1 | 2;
 
 /** Users to look up */
@@ -48,7 +48,7 @@ export type OnlineStatusList = readonly {
   readonly device_flag: DeviceFlag;
 }[];
 
-/** One of 0 off, 1 on */
+/** One of 0 (off), 1 (on) */
 export type Flag = 0 | 1;
 
 /** Registered device types and live sessions of a user */
@@ -108,7 +108,7 @@ export type ChannelRequest = {
   readonly subscribers?: readonly string[] | undefined;
 };
 
-/** One of 1 personal, 2 group */
+/** One of 1 (personal), 2 (group) */
 export type ChannelType = 1 | 2;
 
 /** Flags to change */
@@ -911,7 +911,7 @@ export type SyncedMessage = {
     | undefined;
   /** 1: the stream has ended */
   readonly end?: 1 | undefined;
-  /** Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. Of a stream that was begun with is_stream, the end_reason of its last event */
+  /** Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. For a stream that was begun with is_stream, the end_reason of its last event */
   readonly end_reason?: number | undefined;
   /** Reason for the end, as text */
   readonly error?: string | undefined;
