@@ -42,7 +42,7 @@ export class CommandDevice {
   }
 
   /**
-   * Receives and acknowledges commands until `stop`, also across restarts of the broker. With
+   * Receives and acknowledges commands until `stop`, even across restarts of the broker. With
    * `cuts` it sometimes closes the connection.
    */
   async run(cuts: boolean): Promise<void> {

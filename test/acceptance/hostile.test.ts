@@ -30,7 +30,7 @@ const TEXT_REFUSED = CLOSE_REASONS.protocol_error.code;
 
 /**
  * Allowed growth of the broker's memory, in MiB, from the warm-up to the end of the test. Measured:
- * 2 to 3, also with three times the frames and connections, most of it compiled code. A leak of 300
+ * 2 to 3, even with three times the frames and connections, most of it compiled code. A leak of 300
  * bytes per connection or 80 per frame exceeds the bound.
  */
 const MEMORY_TOLERANCE_MIB = 6;

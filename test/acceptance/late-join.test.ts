@@ -1,5 +1,5 @@
 // A viewer that joins a stream late, disconnects, lags or requests the stream ends up with exactly
-// the stored and acknowledged text, also if the broker is killed meanwhile. JINDOU_TEST_VIEWERS and
+// the stored and acknowledged text, even if the broker is killed meanwhile. JINDOU_TEST_VIEWERS and
 // JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";

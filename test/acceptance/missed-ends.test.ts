@@ -1,5 +1,5 @@
 // Clients that were away when streams ended: a client that resumes is sent the whole state of each of
-// them once, whatever its wire format, store and node, also after the node was killed.
+// them once, whatever its wire format, store and node, even after the node was killed.
 
 import t, { type Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";

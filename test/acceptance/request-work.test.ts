@@ -106,7 +106,7 @@ t.test("each packet of a WKProto message is asked for its rate", async (t) => {
   );
 });
 
-t.test("a JSON message is charged for the values in it, also if it is refused", async (t) => {
+t.test("a JSON message is charged for the values in it, even if it is refused", async (t) => {
   const values = `[${"[],".repeat(20_000)}0]`;
   for (const [name, message] of Object.entries({
     accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${values}}}`,

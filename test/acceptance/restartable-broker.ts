@@ -91,7 +91,7 @@ export class RestartableBroker {
   }
 
   /**
-   * Repeats a call until it is answered with a status other than 503, also across kills. Rejects if
+   * Repeats a call until it is answered with a status other than 503, even across kills. Rejects if
    * the call fails without a kill.
    */
   async callUntilAnswered(path: string, body?: unknown): Promise<JsonAnswer> {

@@ -128,7 +128,7 @@ export class Spectator {
   }
 
   /**
-   * Connects, also across a restart of the broker. The broker must push what the viewer missed
+   * Connects, even across a restart of the broker. The broker must push what the viewer missed
    * without a request. Only the end of the stream must be requested.
    */
   async #connect(): Promise<void> {

@@ -310,7 +310,7 @@ async function connectMember(t: Test) {
 }
 
 t.test(
-  "an object payload counts with all its bytes and all its levels, also those of duplicate keys",
+  "an object payload counts with all its bytes and all its levels, including those of duplicate keys",
   async (t) => {
     const { channel, client } = await connectMember(t);
     const fields = `"channelId":"${channel.id}","channelType":2`;

@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "each node checks at most 5 of 200 parallel guesses from one address, and another address can log in meanwhile [decisions: Login throttling]",
+  "each node checks at most 5 of 200 parallel guesses from one address, while another address can log in [decisions: Login throttling]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { username: "nobody", password: "wrong" };

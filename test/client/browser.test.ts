@@ -54,20 +54,25 @@ for (const name of NAMES)
 const ENTRY = fileURLToPath(new URL("../../src/client/index.ts", import.meta.url));
 const TAB = fileURLToPath(new URL("../../src/client/tab.ts", import.meta.url));
 
-t.test("an address that the page's policy blocks is reported at once, with the reason", async (t) => {
-  const page = await openPage(t, await browser, ENTRY);
-  const policy = `<meta http-equiv="Content-Security-Policy" content="connect-src 'none'">`;
-  await page.evaluate(`document.head.append(...new DOMParser()
+t.test(
+  "an address that the page's policy blocks is reported at once, with the reason",
+  async (t) => {
+    const page = await openPage(t, await browser, ENTRY);
+    const policy = `<meta http-equiv="Content-Security-Policy" content="connect-src 'none'">`;
+    await page.evaluate(`document.head.append(...new DOMParser()
     .parseFromString(${JSON.stringify(policy)}, "text/html").head.children)`);
-  const message = await page.evaluate((url) => {
-    const { bundled } = globalThis as unknown as {
-      bundled: typeof import("../../src/client/index.ts");
-    };
-    const client = bundled.connect({ url, uid: "amy", timeouts: { connectMs: 600_000 } });
-    return new Promise<string>((resolve) => client.on("error", ({ message }) => resolve(message)));
-  }, world.url);
-  t.match(message, /Content-Security-Policy \(connect-src\)/);
-});
+    const message = await page.evaluate((url) => {
+      const { bundled } = globalThis as unknown as {
+        bundled: typeof import("../../src/client/index.ts");
+      };
+      const client = bundled.connect({ url, uid: "amy", timeouts: { connectMs: 600_000 } });
+      return new Promise<string>((resolve) =>
+        client.on("error", ({ message }) => resolve(message)),
+      );
+    }, world.url);
+    t.match(message, /Content-Security-Policy \(connect-src\)/);
+  },
+);
 
 t.test("the device id of a tab is kept over a reload and not copied to another tab", async (t) => {
   const page = await openPage(t, await browser, TAB);

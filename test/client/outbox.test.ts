@@ -375,7 +375,7 @@ t.test("a message that the app gave up still delays the next one of its channel"
   t.equal(counts.most, 1, "the next message waits for the answer to the first");
 });
 
-t.test("a channel has at most one message in flight, also after a refusal", async (t) => {
+t.test("a channel has at most one message in flight, even after a refusal", async (t) => {
   const { server, counts, answer } = countInFlight();
   const client = connectTo(t, server);
   // Each message is sent from the handler of the acknowledgement before it.

@@ -99,7 +99,7 @@ t.test(
 );
 
 t.test(
-  "watches continue after a reconnect and report the changes that occurred meanwhile",
+  "watches continue after a reconnect and report the changes that occurred in the meantime",
   async (t) => {
     const { server, client, online, watched } = await start(t);
     const watch = recorder();

@@ -170,7 +170,7 @@ t.test(
 );
 
 t.test(
-  "open streams are resynced after a reconnect, and a stream that ended meanwhile ends for its readers",
+  "open streams are resynced after a reconnect, and a stream that ended in the meantime ends for its readers",
   async (t) => {
     let nextIndex = 3;
     const fixture = await start(t, () => SAMPLE.snapshot(nextIndex));

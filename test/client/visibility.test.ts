@@ -1,4 +1,4 @@
-// `background` and `foreground` of the SDK: what the client reports, also after a reconnect.
+// `background` and `foreground` of the SDK: what the client reports, even after a reconnect.
 
 import { t } from "../support/suite.ts";
 import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";

@@ -203,7 +203,7 @@ t.test("a client's token does not grant access to a stream without a channel", a
 });
 
 t.test(
-  "in protected mode, a caller on this machine needs no credential on the API's listener only",
+  "in protected mode, a caller on this machine needs a credential on the client listener, but not on the API listener",
   async (t) => {
     const api = at(open.apiPort);
     const path = "/v1/stream/anonymous";

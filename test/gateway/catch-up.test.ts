@@ -88,7 +88,7 @@ t.test(
 );
 
 t.test(
-  "an unstored event reaches a session that is joining the group, unless its user is removed meanwhile",
+  "an unstored event reaches a session that is joining the group, unless its user is removed in the meantime",
   async (t) => {
     let came = 0;
     for (let seed = 0; seed < ROUNDS; seed++) {

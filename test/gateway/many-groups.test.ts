@@ -34,7 +34,7 @@ t.test("a user with thousands of groups can connect", async (t) => {
     for (const share of shares) t.ok(share < 0.5, "no stall lasts half of the time of joining");
   });
 
-  await t.test("the user receives each message sent meanwhile exactly once", async (t) => {
+  await t.test("the user receives each message sent in the meantime exactly once", async (t) => {
     let hasConnack = false;
     let isOver = false;
     const seen = new Map<string, number>();

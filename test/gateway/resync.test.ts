@@ -21,7 +21,7 @@ function inboxSeqs({ connection }: Joiner): readonly number[] {
 const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
-  "sessions have the same memberships as the store after missed changes, even if a membership changes meanwhile",
+  "sessions have the same memberships as the store after missed changes, even if a membership changes in the meantime",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -304,7 +304,7 @@ t.test(
 );
 
 t.test(
-  "missed membership changes are applied a few groups at a time, even if a membership changes meanwhile",
+  "missed membership changes are applied a few groups at a time, even if a membership changes in the meantime",
   async (t) => {
     const world = new World(seeded(3));
     const ids = (name: string) => Array.from({ length: 24 }, (_, at) => `${name}${at}`);

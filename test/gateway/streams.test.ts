@@ -198,7 +198,7 @@ function publishSometimes(world: World, random: Random, published: string[]): vo
 }
 
 t.test(
-  "a lagging session gets missed stream content merged and every other event once, even if it reads streams meanwhile",
+  "a lagging session gets missed stream content merged and every other event once, even if it reads streams in the meantime",
   async (t) => {
     let merged = 0;
     for (let seed = 1; seed <= ROUNDS; seed++) {

@@ -138,7 +138,7 @@ export class HistoryChecker {
     this.#unacknowledged.add(entry);
   }
 
-  /** Records an acknowledgement. Must be called for every one, also those of retries. */
+  /** Records an acknowledgement. Must be called for every one, including those of retries. */
   recordAcknowledgement(message: SentMessage, ack: Acknowledgement, nowMs: number): void {
     const entry = this.#entries.get(nameOf(message));
     if (entry === undefined)

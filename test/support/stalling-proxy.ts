@@ -1,5 +1,5 @@
 // A network that stalls: a TCP proxy that can hold back everything a client sends and deliver it
-// later, also if the client has closed its connection in the meantime. State: the connections.
+// later, even if the client has closed its connection in the meantime. State: the connections.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";

@@ -90,7 +90,7 @@ export class WkprotoClient {
     return this.#keys;
   }
 
-  /** Sends CONNECT and resolves with the CONNACK, also if it refuses the login. */
+  /** Sends CONNECT and resolves with the CONNACK, even if it refuses the login. */
   async connect(): Promise<Fields> {
     const { token = `token-${this.uid}` } = this.#options;
     this.write("CONNECT", {

@@ -68,7 +68,7 @@ t.test(
 );
 
 t.test(
-  "an inbox that overflows several times in one batch keeps its newest copies, even if copies are acknowledged meanwhile",
+  "an inbox that overflows several times in one batch keeps its newest copies, even if copies are acknowledged in the meantime",
   async (t) => {
     const { store } = await setUp(t, { maxInbox: 3 });
     for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());

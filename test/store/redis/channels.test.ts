@@ -145,28 +145,31 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     },
   );
 
-  t.test("a read of the group index keeps an entry that was added again meanwhile", async (t) => {
-    const { store, link, keys } = await startControl(t, url);
-    const index = keys.user("groups", "a");
-    await store.createChannel(group("g"), []);
-    await link.call("hset", index, "g", 1);
-    const run = link.run.bind(link);
-    let removals = 0;
-    link.run = async (script, keyNames, args) => {
-      if (keyNames[0] === index && args.length > 1) {
-        removals += 1;
-        link.run = run;
-        await store.addSubscribers(group("g"), ["a"], PERMANENT);
-        await store.removeSubscribers(group("g"), ["a"], "permanent");
-        // An old time, as for a reader that was frozen in the meantime.
-        await link.call("hset", index, "g", 2);
-      }
-      return run(script, keyNames, args);
-    };
-    t.same(await store.groupsOf("a"), []);
-    t.equal(removals, 1);
-    t.equal(String(await link.call("hget", index, "g")), "2");
-  });
+  t.test(
+    "a read of the group index keeps an entry that was added again in the meantime",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, url);
+      const index = keys.user("groups", "a");
+      await store.createChannel(group("g"), []);
+      await link.call("hset", index, "g", 1);
+      const run = link.run.bind(link);
+      let removals = 0;
+      link.run = async (script, keyNames, args) => {
+        if (keyNames[0] === index && args.length > 1) {
+          removals += 1;
+          link.run = run;
+          await store.addSubscribers(group("g"), ["a"], PERMANENT);
+          await store.removeSubscribers(group("g"), ["a"], "permanent");
+          // An old time, as for a reader that was frozen in the meantime.
+          await link.call("hset", index, "g", 2);
+        }
+        return run(script, keyNames, args);
+      };
+      t.same(await store.groupsOf("a"), []);
+      t.equal(removals, 1);
+      t.equal(String(await link.call("hget", index, "g")), "2");
+    },
+  );
 
   t.test("the group index entry is added before the user becomes a member", async (t) => {
     const { store, link, keys } = await startControl(t, url);
@@ -327,7 +330,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
       t.same(
         await store.joinSeqs("g", ["a", "b", "c", "d"]),
         [7, undefined, 0, undefined],
-        "a member that was removed meanwhile gets a new join seq",
+        "a member that was removed in the meantime gets a new join seq",
       );
       const joins = await link.call("hkeys", key("joinSeqs"));
       t.same(String(joins).split(",").sort(), ["a", "c"]);

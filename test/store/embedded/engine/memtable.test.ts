@@ -131,7 +131,7 @@ t.test(
     t.same(
       new Set(next),
       new Set(late),
-      "the next flush contains the records that were committed meanwhile",
+      "the next flush contains the records that were committed in the meantime",
     );
     for (const record of uncommitted.slice(100)) memtable.rollBack(record);
     const channels = flush.map(({ channel }) => channel);
