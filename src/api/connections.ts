@@ -104,7 +104,7 @@ export const connzQuery = Type.Object({
     Type.Enum([...SORTS], {
       type: "string",
       description:
-        "Sort key, with the suffix Desc for descending order: uptime; for open sessions id, which is the default; for closed ones end, of which the default is endDesc",
+        "Sort key: uptime, id (only open sessions) or end (only closed sessions). The suffix Desc means descending order. Default: id for open sessions, endDesc for closed sessions",
     }),
   ),
   offset: Type.Optional(

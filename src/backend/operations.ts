@@ -1317,7 +1317,7 @@ export interface Operations {
     readonly client?: string | undefined;
     /** Text that the close reason. Only for closed sessions must contain */
     readonly reason?: string | undefined;
-    /** Sort key, with the suffix Desc for descending order: uptime; for open sessions id, which is the default; for closed ones end, of which the default is endDesc */
+    /** Sort key: uptime, id (only open sessions) or end (only closed sessions). The suffix Desc means descending order. Default: id for open sessions, endDesc for closed sessions */
     readonly sort?: "id" | "idDesc" | "uptime" | "uptimeDesc" | "end" | "endDesc" | undefined;
     /** Number of sessions to skip. Absent means 0 */
     readonly offset?: number | undefined;
