@@ -325,10 +325,11 @@ export interface InboxStore {
    * retry of a command too.
    *
    * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
-   * `origin` have one sender, the backends, whose copies are not removed for a user's. A user has
-   * at most a tenth of another user's inbox. If the only recipient's inbox has no room for a user's
-   * command, it throws `overloaded`. If one of several recipients' has none, the user's oldest copy
-   * there is removed, or, if only copies of backends could be removed, that recipient gets no copy.
+   * `origin` count as one sender, the backends. Their copies are never removed to make room for a
+   * user's command. A user has at most a tenth of another user's inbox. If the inbox of the only
+   * recipient has no room for a user's command, it throws `overloaded`. If the inbox of one of
+   * several recipients has no room, the user's oldest copy there is removed, or, if only copies of
+   * backends could be removed, that recipient gets no copy.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
