@@ -426,25 +426,28 @@ function limits(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(store, NAME), [["1", "2"], ["3"]]);
   });
 
-  t.test("a new producer replaces only one that is silent for the dedupe window", async (t) => {
-    const fixture = await driver.open(t, { maxProducers: 2 });
-    await created(fixture.store.createLog(NAME, draftOf()));
-    const send = (id: string, number: number) =>
-      fixture.store.appendLog(NAME, appendOf([id], producerOf(number, 0, id)));
-    await appended(send("a", 0));
-    fixture.advance(1000);
-    await appended(send("b", 0));
-    t.equal(await fullLimit(send("c", 0)), "producers");
-    fixture.advance(86_400_000);
-    await appended(send("b", 1));
-    await appended(send("c", 0));
-    t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 }, "a was forgotten");
-    t.equal(await fullLimit(send("a", 0)), "producers");
-    await fixture.reopen();
-    t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 });
-    t.match(await send("b", 1), { verdict: "repeated" });
-    t.match(await send("c", 0), { verdict: "repeated" });
-  });
+  t.test(
+    "a new producer replaces only one that has been silent for the dedupe window",
+    async (t) => {
+      const fixture = await driver.open(t, { maxProducers: 2 });
+      await created(fixture.store.createLog(NAME, draftOf()));
+      const send = (id: string, number: number) =>
+        fixture.store.appendLog(NAME, appendOf([id], producerOf(number, 0, id)));
+      await appended(send("a", 0));
+      fixture.advance(1000);
+      await appended(send("b", 0));
+      t.equal(await fullLimit(send("c", 0)), "producers");
+      fixture.advance(86_400_000);
+      await appended(send("b", 1));
+      await appended(send("c", 0));
+      t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 }, "a was forgotten");
+      t.equal(await fullLimit(send("a", 0)), "producers");
+      await fixture.reopen();
+      t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 });
+      t.match(await send("b", 1), { verdict: "repeated" });
+      t.match(await send("c", 0), { verdict: "repeated" });
+    },
+  );
 
   t.test("more logs can exist than heads are kept in memory", async (t) => {
     const fixture = await driver.open(t, { maxOpen: 2 });

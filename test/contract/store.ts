@@ -260,7 +260,7 @@ async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<v
 }
 
 async function signingKeys(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("of several signing keys with the same number, only the first is stored", async (t) => {
+  t.test("only the first of several signing keys with the same number is stored", async (t) => {
     const fixture = await createFixture(t);
     const keyOf = (number: number, byte: number) => ({
       ...{ number, secret: new Uint8Array(32).fill(byte), createdAtMs: 1000 + byte },

@@ -139,7 +139,7 @@ t.test("a new WATCH replaces the users watched before", async (t) => {
   t.notOk(world.server.subscriptions.has("p:u2"));
 });
 
-t.test("a user pays for the pushes to the sessions that watch the user", async (t) => {
+t.test("pushes to the sessions that watch a user are charged to that user", async (t) => {
   const world = new World(seeded(1));
   const uids = Array.from({ length: 50 }, (_, i) => `watcher-${i}`);
   const watchers = await Promise.all(uids.map((uid) => world.live({ uid })));

@@ -273,7 +273,7 @@ t.test("connections over the limits of sockets are closed", async (t) => {
 });
 
 t.test(
-  "the address of a client behind a trusted proxy is that in the PROXY header, version 1 or 2",
+  "the address of a client behind a trusted proxy is taken from the PROXY header of version 1 or 2",
   { skip },
   async (t) => {
     const { seen, port } = await serve(

@@ -19,7 +19,7 @@ const SNAPSHOT: StreamSnapshot = {
 };
 
 t.test(
-  "content has the stream's clientMsgNo as its id, and so have a start and an end without an id of the producer",
+  "a content event has the stream's clientMsgNo as its id, and so does a start or an end event without an id from the producer",
   async (t) => {
     const event: ChannelEvent = {
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
