@@ -1,6 +1,6 @@
-// The connections to one server, for calls that fail when a connection is lost. What was sent on a
-// lost connection may still lie in buffers of the network, and the server would run it when it
-// arrives. So the failure of such a call is reported only when the server has closed the lost
+// The connections to one server, for calls that fail when a connection is lost. A call that
+// was sent on a lost connection may still be in a buffer of the network, and the server would run the
+// call when it arrives. So the failure of such a call is reported only when the server has closed the lost
 // connection, or when the server would reject the call as too late. State: the present connection.
 
 import type { Redis } from "ioredis";

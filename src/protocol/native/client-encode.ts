@@ -98,9 +98,7 @@ function changeOf(change: ConversationChange | undefined): readonly Field[] {
   }
 }
 
-/**
- * Returns true for a list. Bytes of another realm, as of a test runner, are not `instanceof` ours.
- */
+/** Returns true for a list. Bytes of another realm, such as a test runner's, fail `instanceof`. */
 function isList(field: Uint8Array | readonly Field[]): field is readonly Field[] {
   return Array.isArray(field);
 }

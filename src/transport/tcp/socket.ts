@@ -1,5 +1,5 @@
-// One client socket that sends and receives frames over TCP, without WebSocket. What one turn of the
-// event loop sends to it is written together. Must never call its connection after `closed`.
+// One client socket that sends and receives frames over TCP, without WebSocket. Frames sent in one
+// turn of the event loop are written together. Must never call its connection after `closed`.
 
 import type { Socket } from "node:net";
 import type { SocketConnection, SocketData } from "../connection.ts";

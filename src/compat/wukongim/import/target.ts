@@ -1,5 +1,5 @@
-// The node of Jindou into which the data is imported. Repeats a call that fails for a while, because
-// every line may be stored twice without effect.
+// The node of Jindou into which the data is imported. Repeats failed calls for a while, because a
+// line that is stored twice has no further effect.
 
 import { isRecord } from "../stream-lane.ts";
 import { SourceError, sleep } from "./source.ts";
