@@ -39,6 +39,7 @@ const broker = await spawnBroker(t, {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
   JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000", // random frames contain wrong tokens
+  JINDOU_CLIENT_KEEP_CLOSED: "0", // the list of closed sessions grows up to its limit
   ...MEASURED_SETTINGS,
 });
 const { clientPort: port } = broker;

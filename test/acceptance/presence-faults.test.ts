@@ -6,6 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { Keys } from "../../src/redis/keys.ts";
+import { encodeDevice } from "../../src/store/redis/steps/users.ts";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
@@ -157,7 +158,8 @@ t.test(
     ];
     for (const uid of uids) await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
     t.notOk(await isOnline(here, "forgotten"), "the session has no entry");
-    await raw.hset(keys.user("devices", "revoked"), "0", Buffer.from([1, 1])); // a logout that was not published
+    const loggedOut = encodeDevice({ level: 1, tokenHash: new Uint8Array() });
+    await raw.hset(keys.user("devices", "revoked"), "0", loggedOut); // a logout that was not published
     await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
     await until("the user to be online", () => isOnline(here, "forgotten"));
     t.equal((await stays.ping()).kind, "pong", "the session was never ended");
