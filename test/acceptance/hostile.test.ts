@@ -30,10 +30,10 @@ const TEXT_REFUSED = CLOSE_REASONS.protocol_error.code;
 
 /**
  * Allowed growth of the broker's memory, in MiB, from the warm-up to the end of the test. Measured:
- * 2 to 3, even with three times the frames and connections, most of it compiled code. A leak of 300
- * bytes per connection or 80 per frame exceeds the bound.
+ * 3 to 6, also with five times the frames and connections, most of it compiled code. A leak of 1000
+ * bytes per connection or 100 per frame exceeds the bound with JINDOU_TEST_VOLUME=full.
  */
-const MEMORY_TOLERANCE_MIB = 6;
+const MEMORY_TOLERANCE_MIB = 8;
 
 const broker = await spawnBroker(t, {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",

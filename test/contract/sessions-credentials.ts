@@ -219,7 +219,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       const logIn = async (at: number) => {
         for (let turn = 0; turn < at; turn++) await Promise.resolve();
         const node = at % 2 === 0 ? first : second;
-        const session = sessionOf(node.cluster, uid);
+        const session = sessionOf(node.cluster, uid, { level: SECONDARY_DEVICE });
         const { kind } = await node.directory.login(session, { issuedS: 1 });
         if (kind === "entered") entered.push(session.sessionId);
       };
