@@ -79,7 +79,7 @@ for (const dialect of ["jindou", "wukongim"]) {
   );
 
   t.test(
-    `the package that openapi-python-client makes without flags has no warnings in the dialect ${dialect}${dialect === "jindou" ? ", and a story with it runs" : ""}`,
+    `the package that openapi-python-client makes without flags warns only of the lines of an import in the dialect ${dialect}${dialect === "jindou" ? ", and a story with it runs" : ""}`,
     { skip: skipWithout(PYTHON) },
     async (t) => {
       const folder = await tempFolder(t);
@@ -95,7 +95,9 @@ for (const dialect of ["jindou", "wukongim"]) {
       };
       const generate = ["-m", "openapi_python_client", "generate", "--url", `${api}/openapi.json`];
       const printed = await run("python3", generate, { cwd: folder, env });
-      t.notMatch(printed, /warning/i);
+      // The generator knows no content type for NDJSON.
+      const warnings = printed.match(/^WARNING parsing .*$/gm) ?? [];
+      t.same(warnings, ["WARNING parsing POST /admin/import within system. Endpoint will not be"]);
       const [name = ""] = await readdir(folder);
       if (dialect !== "jindou") return;
       const path = `${PYTHON}:${join(folder, name)}`;
