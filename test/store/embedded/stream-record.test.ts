@@ -54,7 +54,7 @@ t.test("a record of a newer build is refused", async (t) => {
   const stream = { key: "2:g", messageSeq: 1 };
   const { body, end } = encodeStreamRecord(target, 0, { stream, event });
   for (const [at, value] of [
-    [0, 4],
+    [0, 5],
     [body, 99],
     [body, 0],
     [body + 1, 99],
