@@ -121,12 +121,12 @@ t.test(
       const expiresAtMs = Date.now() + 60_000;
       fail.flush = true;
       const changes = {
-        "a put": store.putAccessToken(Buffer.from("hash"), "admin", expiresAtMs),
-        "a removal": store.removeAccessToken(Buffer.from("hash")),
-        "a step that reads": store.putPasswordOnce("admin", { passwordHash: "hash" }),
+        "a put": codeOf(store.putAccessToken(Buffer.from("hash"), "admin", expiresAtMs)),
+        "a removal": codeOf(store.removeAccessToken(Buffer.from("hash"))),
+        "a step that reads": codeOf(store.putPasswordOnce("admin", { passwordHash: "hash" })),
       };
-      for (const [what, change] of Object.entries(changes))
-        t.equal(await codeOf(change), expected, `${what} with durability ${durability}`);
+      for (const [what, code] of Object.entries(changes))
+        t.equal(await code, expected, `${what} with durability ${durability}`);
       fail.flush = false;
     }
   },
