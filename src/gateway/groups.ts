@@ -310,11 +310,11 @@ export class Group implements Scope {
       }
     this.#sendPrivate(length, isLive, (member) => member.push(push));
     const isOriginLive = origin?.follows(this.channelId) === true && !backlogs?.has(origin);
-    const liveCount = (): number => this.members - (isOriginLive ? 1 : 0);
-    if (backlogs === undefined) return liveCount();
     // `receiveEvent` may end sessions, which then leave the group. So the members are counted last.
-    for (const [session, backlog] of backlogs) if (session !== origin) backlog.receiveEvent(event);
-    return liveCount() - backlogs.size;
+    if (backlogs !== undefined)
+      for (const [session, backlog] of backlogs)
+        if (session !== origin) backlog.receiveEvent(event);
+    return this.members - (backlogs?.size ?? 0) - (isOriginLive ? 1 : 0);
   }
 
   backlogOf(session: Session): Backlog | undefined {

@@ -163,8 +163,8 @@ export class Hub {
     this.#deliveries += deliverMessage(message, receivers, this.sessionsOf);
   }
 
-  #deliverEvent({ event, ...sender }: EventOf<"event">): number {
-    const origin = this.#findSession(event.fromUid, sender.origin);
+  #deliverEvent({ event, origin: sessionId }: EventOf<"event">): number {
+    const origin = this.#findSession(event.fromUid, sessionId);
     if (event.channel.type !== GROUP_CHANNEL) return deliverEvent(event, origin, this.sessionsOf);
     const group = this.#ports.groups.get(event.channel.id);
     return group?.deliverEvent(event, origin, this.#ports.publisher) ?? 0;
