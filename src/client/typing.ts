@@ -2,6 +2,7 @@
 // limit for each user who is typing, because the event that a user stopped may get lost.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import type { ReceivedEvent, TypingChange } from "./api.ts";
 import { now, timeLimit } from "./waiting.ts";
 
@@ -24,7 +25,7 @@ const MAX_USERS = 1000;
 
 export class Typing {
   readonly #ports: TypingPorts;
-  readonly #sentAt = new Map<ChannelKey, number>();
+  #sentAt = new BoundedMap<ChannelKey, number>(MAX_CHANNELS);
   /** Function that stops the time limit, by channel and user. */
   readonly #limits = new Map<string, () => void>();
 
@@ -36,10 +37,8 @@ export class Typing {
     const key = channelKey(channel, this.#ports.uid);
     const sentAt = this.#sentAt.get(key);
     if (isTyping ? now() - (sentAt ?? -REPEAT_MS) < REPEAT_MS : sentAt === undefined) return;
-    this.#sentAt.delete(key);
-    if (isTyping) this.#sentAt.set(key, now());
-    for (const oldest of this.#sentAt.keys())
-      if (this.#sentAt.size > MAX_CHANNELS) this.#sentAt.delete(oldest);
+    if (isTyping) this.#sentAt.renew(key, now());
+    else this.#sentAt.delete(key);
     this.#ports.emit(channel, TYPE, isTyping ? "" : STOP).catch(() => undefined);
   }
 
@@ -49,7 +48,7 @@ export class Typing {
   }
 
   opened(): void {
-    this.#sentAt.clear();
+    this.#sentAt = new BoundedMap(MAX_CHANNELS);
   }
 
   received({ channel, fromUid, type, data }: ReceivedEvent): void {
