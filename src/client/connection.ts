@@ -281,9 +281,7 @@ export class Connection {
 }
 
 /** Kinds of replies that differ from their requests. */
-const REPLY_KINDS: Partial<ReplyKinds> = {
-  ...{ send: "sendack", refresh: "connack", ping: "pong" },
-};
+const REPLY_KINDS: Partial<ReplyKinds> = { send: "sendack", refresh: "connack", ping: "pong" };
 
 class OpenRequests {
   readonly #open = new Map<number, OpenRequest>();
