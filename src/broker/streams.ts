@@ -135,15 +135,11 @@ export function createStreams(ports: StreamPorts): Streams {
       if (turn !== undefined) await turn;
       const result = await store.streamEvent(draft);
       if (result.refused !== undefined) throw new BrokerError(result.refused);
-      if (kind === "stream") {
-        const reply = outcome(result);
-        ports.activity?.event(draft.key);
-        return reply;
-      }
-      ports.activity?.event(draft.key);
+      const reply = kind === "stream" ? outcome(result) : { state: result.state };
       // A tool-call event without a stream, or after the end of its stream, is only pushed.
-      if (result.verdict === "missing") publish(draft);
-      return { state: result.state };
+      if (kind === "tool_call" && result.verdict === "missing") publish(draft);
+      ports.activity?.event(draft.key);
+      return reply;
     },
 
     async cancel(uid, channel, clientMsgNo) {
