@@ -1,6 +1,7 @@
 // Schema of the configuration section `auth.jwt`.
 
 import { Type } from "typebox";
+import type { ClientAuth } from "../broker/credentials.ts";
 
 /** Signature algorithms that can be allowed [RFC 7518, RFC 8037, RFC 9864]. */
 export const ALGORITHMS = [
@@ -19,6 +20,11 @@ export const ALGORITHMS = [
   "EdDSA",
   "Ed25519",
 ] as const;
+
+/** Returns true if clients may authenticate with JWTs, so that `auth.jwt` has an effect. */
+export function acceptsJwts(clients: ClientAuth): boolean {
+  return clients === "jwt" || clients === "token+jwt";
+}
 
 const CLOSED = { additionalProperties: false };
 

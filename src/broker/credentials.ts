@@ -7,7 +7,7 @@ import { type Device, type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./mo
 import { hashToken } from "./tokens.ts";
 
 /** How clients authenticate [config: auth.clients]. */
-type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
+export type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
 
 /** Claims of a valid JWT. */
 export interface Claims {

@@ -3,6 +3,7 @@
 
 import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
+import { acceptsJwts } from "../auth/options.ts";
 import {
   type Address,
   isLoopback,
@@ -145,7 +146,7 @@ const KEY_SOURCES = ["secretFile", "publicKeyFile", "jwksFile", "jwksUrl"] as co
 function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
   const { algorithms, previousSecretFile, secretFile } = settings;
   const sources = KEY_SOURCES.filter((name) => settings[name] !== "");
-  if (clients === "token" || clients === "none")
+  if (!acceptsJwts(clients))
     return sources.map(
       (name) => `auth.jwt.${name} has no effect unless auth.clients is jwt or token+jwt.`,
     );

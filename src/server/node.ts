@@ -5,6 +5,7 @@ import { randomBytes } from "node:crypto";
 import { totalmem } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
 import type { Jwt } from "../auth/jwt.ts";
+import { acceptsJwts } from "../auth/options.ts";
 import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
@@ -258,7 +259,7 @@ async function createNodeJwt(
   { auth }: Config,
   { logger, metrics, store }: Pick<Node, "logger" | "metrics" | "store">,
 ): Promise<Jwt | undefined> {
-  if (auth.clients === "token" || auth.clients === "none") return undefined;
+  if (!acceptsJwts(auth.clients)) return undefined;
   const log = roomLogger(logger, "auth");
   const { createJwt } = await import("../auth/jwt.ts");
   const jwt = await createJwt(auth.jwt, {

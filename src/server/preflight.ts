@@ -3,6 +3,7 @@
 
 import { constants } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
+import { acceptsJwts } from "../auth/options.ts";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
 import { assertUsable, existingFolder } from "../store/embedded/engine/data-folder.ts";
@@ -18,7 +19,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
     tlsProblem("api.tls (JINDOU_API_TLS_…)", config.api.tls),
     tlsProblem("client.tls (JINDOU_CLIENT_TLS_…)", config.client.tls),
     tlsProblem("protocol.wkproto.tls (JINDOU_PROTOCOL_WKPROTO_TLS_…)", protocol.wkproto.tls),
-    auth.clients === "token" || auth.clients === "none" ? undefined : keyProblem(auth.jwt),
+    acceptsJwts(auth.clients) ? keyProblem(auth.jwt) : undefined,
     redis.caFile === ""
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
