@@ -7,7 +7,7 @@ import { openFeed } from "./feed.ts";
 import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
-import { codeOf, endingOf, group, person, startWorld, wire } from "./world.ts";
+import { codeOf, endingOf, person, startWorld, wire } from "./world.ts";
 
 const AUTH_FAILED = 2;
 const MAX_TOKEN_LENGTH = 4096;
@@ -148,15 +148,19 @@ t.test("a client learns that its token has expired only if the signature is vali
   );
 });
 
-t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
-  const uid = world.name("alice");
-  const channel = group(world.name("group"));
-  await world.ok("/channel", { ...wire(channel), subscribers: [uid] });
+/** Starts a stream in a new group of the user. Returns its address for viewers, without a token. */
+async function newStream(uid: string): Promise<string> {
+  const channel = await world.newGroup([uid]);
   await world.ok("/event", {
     ...{ client_msg_no: "s1", ...wire(channel), from_uid: uid },
     event: { type: "___TextMessageStart" },
   });
-  const url = `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}`;
+  return `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}`;
+}
+
+t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
+  const uid = world.name("alice");
+  const url = await newStream(uid);
   const read = async (token: string, rest = "") => {
     const response = await fetch(`${url}&token=${token}${rest}`);
     const { code = "ok" } = (await response.json()) as { code?: string };
@@ -177,19 +181,10 @@ t.test(
   "/user/device_quit revokes earlier JWTs of the device flag and ends what they opened [issue: device_quit]",
   async (t) => {
     const uid = world.name("alice");
-    const channel = group(world.name("group"));
-    await world.ok("/channel", { ...wire(channel), subscribers: [uid] });
-    await world.ok("/event", {
-      ...{ client_msg_no: "s1", ...wire(channel), from_uid: uid },
-      event: { type: "___TextMessageStart" },
-    });
+    const url = await newStream(uid);
     const old = await tokenOf(uid, {}, { ageS: 5 });
     const timeless = await tokenOf(uid, {}, { ageS: undefined });
-    const feedOf = (token: string) =>
-      openFeed(
-        t,
-        `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}&token=${token}`,
-      );
+    const feedOf = (token: string) => openFeed(t, `${url}&token=${token}`);
     const web = await world.connect(t, uid, { token: old, flag: 1 });
     const app = await world.connect(t, uid, { token: old, flag: 0 });
     const feed = await feedOf(old);
