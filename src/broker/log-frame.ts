@@ -126,8 +126,10 @@ const KIND_AT = 4;
 const BODY_AT = 5;
 const COUNT_BYTES = 4;
 const END_BYTES = 4;
-const TRAILER_BYTES = 8;
-const CHECK_BYTES = 4;
+/** Number of bytes of the last two fields, which the CRC of a frame does not cover. */
+export const TRAILER_BYTES = 8;
+/** Number of bytes of the check, the last field of a frame. */
+export const CHECK_BYTES = 4;
 
 /** Number of bytes of the frame of one record, besides the record. */
 export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
@@ -197,6 +199,21 @@ export interface LogFrame {
   readonly check: number;
 }
 
+/** Returns the frame that these bytes are. */
+export function frameOf(frame: Uint8Array): LogFrame {
+  const bytes = asBuffer(frame);
+  return {
+    bytes,
+    first: bytes.readUInt32LE(bytes.length - TRAILER_BYTES),
+    check: lastCheck(bytes),
+  };
+}
+
+/** Returns the check of the frame that ends with these bytes. */
+export function lastCheck(frames: Buffer): number {
+  return frames.readUInt32LE(frames.length - CHECK_BYTES);
+}
+
 /**
  * Yields the whole frames in `piece`, which must begin at the start of a frame. An incomplete frame
  * at the end is left out; `frameSize` returns its full size.
@@ -209,11 +226,7 @@ export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
     if (size === undefined || at + size > buffer.length) return;
     const bytes = buffer.subarray(at, at + size);
     at += size;
-    yield {
-      bytes,
-      first: bytes.readUInt32LE(size - TRAILER_BYTES),
-      check: bytes.readUInt32LE(size - CHECK_BYTES),
-    };
+    yield frameOf(bytes);
   }
 }
 

@@ -3,7 +3,13 @@
 // rolls them back.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { type LogName, logNameText, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
+import {
+  frameOf,
+  type LogName,
+  logNameText,
+  type OpenFrame,
+  sealFrame,
+} from "../../../broker/log-frame.ts";
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
@@ -21,7 +27,7 @@ import {
   writeAppendRecord,
   writeStateRecord,
 } from "./log-state.ts";
-import { frameOf, OpenLog, type OpenLogs, type PendingFrame, producerState } from "./open-logs.ts";
+import { OpenLog, type OpenLogs, type PendingFrame, producerState } from "./open-logs.ts";
 import type { StoredLogs } from "./stored-logs.ts";
 
 export interface LogCallPorts {

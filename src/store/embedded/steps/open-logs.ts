@@ -2,11 +2,14 @@
 // change before the database has it.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { LogFrame, LogName, LogOffset } from "../../../broker/log-frame.ts";
+import type { LogName, LogOffset } from "../../../broker/log-frame.ts";
 import {
+  CHECK_BYTES,
+  frameOf,
   frameSize,
   isSameOffset,
   LOG_START,
+  lastCheck,
   logNameOf,
   logNameText,
 } from "../../../broker/log-frame.ts";
@@ -21,7 +24,7 @@ import {
   stateAfter,
   tailOf,
 } from "./log-state.ts";
-import { type FrameRun, type LogFlush, lastCheck, type StoredLogs } from "./stored-logs.ts";
+import type { FrameRun, LogFlush, StoredLogs } from "./stored-logs.ts";
 
 /** Number of heads that are examined to find one that can be dropped. */
 const MAX_EXAMINED = 100;
@@ -408,13 +411,6 @@ export function producerState({ epoch, number, seenMs }: LogProducerChange): Pro
   return { epoch, number, seenMs };
 }
 
-/** Returns the frame that these bytes are. */
-export function frameOf(frame: Uint8Array): LogFrame {
-  const bytes = Buffer.from(frame.buffer, frame.byteOffset, frame.length);
-  const end = bytes.length;
-  return { bytes, first: bytes.readUInt32LE(end - 8), check: bytes.readUInt32LE(end - 4) };
-}
-
 function missingChange(number: number, version: number): BrokerError {
   return new BrokerError("internal", {
     message: `The WAL skips changes of the log with the number ${number} before change ${version}. Restore the data folder from a copy.`,
@@ -437,7 +433,7 @@ function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {
     if (size === undefined) return undefined;
     at += size;
     if (at > run.bytes.length) return undefined;
-    checkBefore = run.bytes.readUInt32LE(at - 4);
+    checkBefore = run.bytes.readUInt32LE(at - CHECK_BYTES);
   }
   const check = offset.position === 0 ? LOG_START.check : checkBefore;
   if (at !== end || check !== offset.check) return undefined;

@@ -12,7 +12,7 @@
 // its head.
 
 import { createHash } from "node:crypto";
-import type { LogName } from "../../../broker/log-frame.ts";
+import { type LogName, lastCheck } from "../../../broker/log-frame.ts";
 import { expiryKey, logKey, logKeyIn } from "../engine/channel-rows.ts";
 import { fieldsOf } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -243,11 +243,6 @@ function* runsOf(
     run = [];
     size = 0;
   }
-}
-
-/** Returns the check of the frame that ends with these bytes. */
-export function lastCheck(frames: Buffer): number {
-  return frames.readUInt32LE(frames.length - 4);
 }
 
 function rowOf({ checkBefore, bytes }: FrameRun): Buffer {

@@ -1,12 +1,15 @@
 // Reads logs. The frames that a fork inherits are read from its source. No state.
 
 import {
+  CHECK_BYTES,
   frameSize,
   framesIn,
   LOG_START,
   type LogName,
   type LogOffset,
+  lastCheck,
   nextCheck,
+  TRAILER_BYTES,
   wholeFrames,
 } from "../../../broker/log-frame.ts";
 import { crc32 } from "../../../lib/crc32.ts";
@@ -18,9 +21,6 @@ import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.t
 const MAX_READ_BYTES = 65_536;
 /** Minimum bytes of one read: more than the size of the next frame, less than two frames. */
 const MIN_READ_BYTES = 16;
-const CHECK_BYTES = 4;
-/** Bytes at the end of a frame that its CRC does not cover. */
-const TRAILER_BYTES = 8;
 const NOTHING = Buffer.alloc(0);
 const ABSENCES = new Map([
   [1, "missing"],
@@ -145,7 +145,7 @@ function after(from: LogOffset, bytes: Buffer): LogOffset {
   const position = from.position + bytes.length;
   if (position === 0) return LOG_START;
   if (bytes.length === 0) return from;
-  return { position, check: bytes.readUInt32LE(bytes.length - CHECK_BYTES) };
+  return { position, check: lastCheck(bytes) };
 }
 
 /** Returns the first frame in `bytes`, and the offset after it. */

@@ -15,6 +15,7 @@ import {
   type OpenFrame,
   openFrame,
   recordCount,
+  TRAILER_BYTES,
 } from "../../../broker/log-frame.ts";
 import type {
   LogAppend,
@@ -63,7 +64,6 @@ const APPEND_VERDICTS = [
 const POSITION_AT = 2;
 const CHECK_AT = 10;
 const NUMBER_AT = 22;
-const TRAILER_BYTES = 8;
 const CREATE_BYTES = 38;
 const APPEND_BYTES = 26;
 const COUNT_BYTES = 8;
