@@ -97,14 +97,16 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
     },
 
     async readLog(name, { from, maxBytes }) {
-      const state = shownOf(logs.find(name), clock());
+      let log = logs.find(name);
+      let state = shownOf(log, clock());
+      if (typeof state !== "string" && mustStoreUse(state, clock())) {
+        await call((changes) => rules.use(name, changes), 0);
+        log = logs.find(name);
+        state = shownOf(log, clock());
+      }
       if (typeof state === "string") return { verdict: state };
-      if (mustStoreUse(state, clock())) await call((changes) => rules.use(name, changes), 0);
-      const log = logs.find(name);
-      const current = shownOf(log, clock());
-      if (log === undefined || typeof current === "string")
-        return { verdict: typeof current === "string" ? current : "missing" };
-      const head = headOf(current);
+      if (log === undefined) return { verdict: "missing" };
+      const head = headOf(state);
       const start = from ?? head.tail;
       const frames = logs.read(log, start, maxBytes);
       return frames === undefined
