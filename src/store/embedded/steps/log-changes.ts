@@ -1,8 +1,7 @@
-// The queued step of a call that changes logs. It assigns changes in memory and in the frame of the
-// batch. Once they are durable, it makes them visible and publishes them. If the write fails, it
-// rolls them back.
+// The changes of a call that changes logs. They are assigned in memory and in the frame of the batch.
+// Once they are durable, they become visible and are published. If the write fails, they are rolled
+// back.
 
-import { BrokerError } from "../../../broker/errors.ts";
 import {
   frameOf,
   type LogName,
@@ -13,7 +12,6 @@ import {
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
-import type { QueuedStep } from "./append.ts";
 import {
   type AppendRecord,
   encodeState,
@@ -34,51 +32,6 @@ export interface LogCallPorts {
   readonly logs: OpenLogs;
   readonly storedLogs: StoredLogs;
   readonly frame: Frame;
-}
-
-/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
-export type LogDecision<Result> = (changes: LogChanges) => Result;
-
-export class LogCall<Result> implements QueuedStep {
-  readonly #ports: LogCallPorts;
-  readonly #decide: LogDecision<Result>;
-  readonly #resolve: (result: Result) => void;
-  readonly reject: (error: BrokerError) => void;
-  #changes: LogChanges | undefined;
-  #result: { readonly value: Result } | undefined;
-
-  constructor(
-    ports: LogCallPorts,
-    decide: LogDecision<Result>,
-    callbacks: {
-      readonly resolve: (result: Result) => void;
-      readonly reject: (error: BrokerError) => void;
-    },
-  ) {
-    this.#ports = ports;
-    this.#decide = decide;
-    this.#resolve = callbacks.resolve;
-    this.reject = callbacks.reject;
-  }
-
-  assign(nowMs: number): void {
-    this.#changes = new LogChanges(this.#ports, nowMs);
-    try {
-      this.#result = { value: this.#decide(this.#changes) };
-    } catch (error) {
-      if (!(error instanceof BrokerError)) throw error;
-      this.reject(error);
-    }
-  }
-
-  commit(publish: (event: ClusterEvent) => void): void {
-    this.#changes?.commit(publish);
-    if (this.#result !== undefined) this.#resolve(this.#result.value);
-  }
-
-  rollBack(): void {
-    this.#changes?.rollBack();
-  }
 }
 
 const NO_FRAME = new Uint8Array(0);

@@ -29,7 +29,7 @@ import type {
 } from "../../../broker/log-ports.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { Appends } from "./append.ts";
-import { LogCall, type LogCallPorts, type LogChanges, type LogDecision } from "./log-changes.ts";
+import { type LogCallPorts, LogChanges } from "./log-changes.ts";
 import {
   type ForkPoint,
   headOf,
@@ -42,6 +42,7 @@ import {
   tailOf,
 } from "./log-state.ts";
 import type { OpenLog } from "./open-logs.ts";
+import { createCalls } from "./queued-call.ts";
 
 const SWEEP_PAGE = 200;
 
@@ -61,12 +62,7 @@ export interface EmbeddedLogs extends LogStore {
 export function createLogs(ports: LogPorts): EmbeddedLogs {
   const { appends, logs, storedLogs, clock } = ports;
   const rules = new LogRules(ports);
-
-  function call<Result>(decide: LogDecision<Result>, bytes: number): Promise<Result> {
-    return new Promise((resolve, reject) => {
-      appends.enqueue(new LogCall(ports, decide, { resolve, reject }), bytes);
-    });
-  }
+  const call = createCalls(appends, (nowMs) => new LogChanges(ports, nowMs));
 
   function assertRoom(bytes: number): void {
     if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;

@@ -1,12 +1,9 @@
-// The queued step of a call that changes streams. It assigns events in memory and in the frame.
-// Once the events are durable, it makes them visible and publishes them. If the write fails, it
-// rolls them back.
+// The changes of a call that changes streams. They are assigned in memory and in the frame. Once
+// they are durable, they become visible and are published. If the write fails, they are rolled back.
 
-import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
 import type { Memtable } from "../engine/memtable.ts";
-import type { QueuedStep } from "./append.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
@@ -25,51 +22,6 @@ export interface StreamCallPorts {
   readonly assigner: Assigner;
   readonly frame: Frame;
   readonly streamEnds: StreamEnds;
-}
-
-/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
-export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
-
-export class StreamCall<Answer> implements QueuedStep {
-  readonly #ports: StreamCallPorts;
-  readonly #decide: Decision<Answer>;
-  readonly #resolve: (answer: Answer) => void;
-  readonly reject: (error: BrokerError) => void;
-  #assigned: StreamAssignments | undefined;
-  #answer: { readonly value: Answer } | undefined;
-
-  constructor(
-    ports: StreamCallPorts,
-    decide: Decision<Answer>,
-    callbacks: {
-      readonly resolve: (answer: Answer) => void;
-      readonly reject: (error: BrokerError) => void;
-    },
-  ) {
-    this.#ports = ports;
-    this.#decide = decide;
-    this.#resolve = callbacks.resolve;
-    this.reject = callbacks.reject;
-  }
-
-  assign(nowMs: number): void {
-    this.#assigned = new StreamAssignments(this.#ports, nowMs);
-    try {
-      this.#answer = { value: this.#decide(this.#assigned) };
-    } catch (error) {
-      if (!(error instanceof BrokerError)) throw error;
-      this.reject(error);
-    }
-  }
-
-  commit(publish: (event: ClusterEvent) => void): void {
-    this.#assigned?.commit(publish);
-    if (this.#answer !== undefined) this.#resolve(this.#answer.value);
-  }
-
-  rollBack(): void {
-    this.#assigned?.rollBack();
-  }
 }
 
 type NewEvent = Omit<StreamEvent, "index" | "timestampMs" | "isTimed"> & {

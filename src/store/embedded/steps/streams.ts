@@ -16,15 +16,11 @@ import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { PermissionCheck } from "./permissions.ts";
+import { createCalls } from "./queued-call.ts";
 import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";
 import { type Ending, isStreamName, isStreamType, stateAfter } from "./stream-record.ts";
 import type { EndedStream } from "./stream-rows.ts";
-import {
-  type Decision,
-  type StreamAssignments,
-  StreamCall,
-  type StreamCallPorts,
-} from "./stream-steps.ts";
+import { StreamAssignments, type StreamCallPorts } from "./stream-steps.ts";
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
@@ -35,13 +31,7 @@ interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
 export function createStreams(ports: StreamPorts): StreamStore {
   const { appends, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
-
-  function call<Answer>(decide: Decision<Answer>, bytes: number): Promise<Answer> {
-    return new Promise((resolve, reject) => {
-      const step = new StreamCall(ports, decide, { resolve, reject });
-      appends.enqueue(step, bytes);
-    });
-  }
+  const call = createCalls(appends, (nowMs) => new StreamAssignments(ports, nowMs));
 
   return {
     ...createStreamReads(ports),

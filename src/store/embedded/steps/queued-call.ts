@@ -1,0 +1,69 @@
+// The queued step of a call that changes streams or logs. Its rules decide the call when it reaches
+// the front of the queue, and assign its changes. The call returns once they are durable.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import type { Appends, QueuedStep } from "./append.ts";
+
+/** Changes that one call assigned in memory and in the frame. */
+interface CallChanges {
+  /** Makes the changes visible and publishes them. */
+  commit(publish: (event: ClusterEvent) => void): void;
+  rollBack(): void;
+}
+
+/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
+type Decision<Changes, Result> = (changes: Changes) => Result;
+
+/** Returns a function that queues a call of this size among the messages. */
+export function createCalls<Changes extends CallChanges>(
+  appends: Pick<Appends, "enqueue">,
+  begin: (nowMs: number) => Changes,
+): <Result>(decide: Decision<Changes, Result>, bytes: number) => Promise<Result> {
+  return (decide, bytes) =>
+    new Promise((resolve, reject) => {
+      appends.enqueue(new QueuedCall(begin, decide, { resolve, reject }), bytes);
+    });
+}
+
+class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
+  readonly #begin: (nowMs: number) => Changes;
+  readonly #decide: Decision<Changes, Result>;
+  readonly #resolve: (result: Result) => void;
+  readonly reject: (error: BrokerError) => void;
+  #changes: Changes | undefined;
+  #result: { readonly value: Result } | undefined;
+
+  constructor(
+    begin: (nowMs: number) => Changes,
+    decide: Decision<Changes, Result>,
+    callbacks: {
+      readonly resolve: (result: Result) => void;
+      readonly reject: (error: BrokerError) => void;
+    },
+  ) {
+    this.#begin = begin;
+    this.#decide = decide;
+    this.#resolve = callbacks.resolve;
+    this.reject = callbacks.reject;
+  }
+
+  assign(nowMs: number): void {
+    this.#changes = this.#begin(nowMs);
+    try {
+      this.#result = { value: this.#decide(this.#changes) };
+    } catch (error) {
+      if (!(error instanceof BrokerError)) throw error;
+      this.reject(error);
+    }
+  }
+
+  commit(publish: (event: ClusterEvent) => void): void {
+    this.#changes?.commit(publish);
+    if (this.#result !== undefined) this.#resolve(this.#result.value);
+  }
+
+  rollBack(): void {
+    this.#changes?.rollBack();
+  }
+}
