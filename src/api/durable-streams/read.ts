@@ -13,12 +13,12 @@ import type { LogHead } from "../../broker/log-ports.ts";
 import type { Logs } from "../../broker/logs.ts";
 import { Deadlines } from "../../lib/deadlines.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
-import { errorReply } from "../errors.ts";
+import { edgeReply, errorReply } from "../errors.ts";
 import type { RouteReply } from "../route.ts";
 import type { Admission, StreamCaller } from "./admission.ts";
 import { liveCursor } from "./live-cursor.ts";
 import { bodyOf } from "./records.ts";
-import { CURSOR, offsetHeaders, refusal, streamReply, UP_TO_DATE } from "./replies.ts";
+import { CURSOR, offsetHeaders, streamReply, UP_TO_DATE } from "./replies.ts";
 import type { StreamFeeds } from "./stream-feeds.ts";
 
 interface ReadPorts {
@@ -250,7 +250,7 @@ function matches(ifNoneMatch: string | undefined, etag: string): boolean {
 
 function missingReply(why: "missing" | "deleted" | "lost"): HttpReply {
   if (why === "missing") return errorReply("stream_unknown");
-  return refusal(why === "deleted" ? "stream_deleted" : "offset_lost");
+  return edgeReply(why === "deleted" ? "stream_deleted" : "offset_lost");
 }
 
 function endReply(why: CursorEnd): HttpReply {

@@ -2,7 +2,7 @@
 
 import { formatOffset, type LogOffset } from "../../broker/log-frame.ts";
 import type { HttpReply } from "../../transport/types.ts";
-import { type EdgeCode, edgeReply, errorReply } from "../errors.ts";
+import { errorReply } from "../errors.ts";
 
 const NEXT_OFFSET = "stream-next-offset";
 export const UP_TO_DATE = "stream-up-to-date";
@@ -58,11 +58,6 @@ type Headers = Readonly<Record<string, string>>;
 /** Returns a reply that must not be cached. */
 export function streamReply(status: number, headers: Headers): HttpReply {
   return { status, headers: { "cache-control": "no-store", ...headers }, body: "" };
-}
-
-/** Returns an error with the headers of the protocol that belong to it. */
-export function refusal(edge: EdgeCode, headers: Headers = {}, message?: string): HttpReply {
-  return edgeReply(edge, headers, message);
 }
 
 export function badHeader(name: string, problem: string): HttpReply {

@@ -11,11 +11,11 @@ import type {
 } from "../../broker/log-ports.ts";
 import type { Logs } from "../../broker/logs.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
-import { errorReply } from "../errors.ts";
+import { edgeReply, errorReply } from "../errors.ts";
 import type { Admission } from "./admission.ts";
 import { encodeStreamPath, parseStreamPath, type StreamTarget } from "./path.ts";
 import { recordsOf } from "./records.ts";
-import { badHeader, CLOSED, offsetHeaders, refusal, streamReply } from "./replies.ts";
+import { badHeader, CLOSED, offsetHeaders, streamReply } from "./replies.ts";
 
 interface WritePorts {
   readonly logs: Logs;
@@ -142,10 +142,10 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
   ): Promise<{ readonly refusal: HttpReply } | undefined> {
     const head = await logs.logHead(name);
     if (head === "missing") return { refusal: errorReply("stream_unknown") };
-    if (head === "deleted") return { refusal: refusal("stream_deleted") };
+    if (head === "deleted") return { refusal: edgeReply("stream_deleted") };
     if (head.closed !== undefined) return { refusal: endedReply(head.tail) };
     if (contentType !== undefined && !isJsonLog(head.contentType))
-      return { refusal: refusal("stream_type") };
+      return { refusal: edgeReply("stream_type") };
     return undefined;
   }
 
@@ -157,7 +157,7 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
       case "missing":
         return errorReply("stream_unknown");
       case "deleted":
-        return refusal("stream_deleted");
+        return edgeReply("stream_deleted");
     }
   }
 
@@ -176,9 +176,9 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
       });
     }
     case "conflict":
-      return refusal("stream_exists");
+      return edgeReply("stream_exists");
     case "deleted":
-      return refusal(
+      return edgeReply(
         "stream_exists",
         {},
         "A deleted stream has this path. Forks of it still exist",
@@ -186,9 +186,9 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
     case "source_missing":
       return errorReply("stream_unknown", { message: "The source of the fork does not exist" });
     case "source_deleted":
-      return refusal("stream_exists", {}, "The source of the fork was deleted or has expired");
+      return edgeReply("stream_exists", {}, "The source of the fork was deleted or has expired");
     case "source_type":
-      return refusal("stream_type", {}, "The Content-Type is not that of the fork's source");
+      return edgeReply("stream_type", {}, "The Content-Type is not that of the fork's source");
     case "bad_offset":
       return badHeader("Stream-Fork-Offset", "is not an offset of the source");
     case "bad_sub_offset":
@@ -215,30 +215,30 @@ function appendReply(result: LogAppendResult, append: LogAppend): HttpReply {
     case "missing":
       return errorReply("stream_unknown");
     case "deleted":
-      return refusal("stream_deleted");
+      return edgeReply("stream_deleted");
     case "closed":
       return endedReply(result.tail);
     case "other_type":
-      return refusal("stream_type");
+      return edgeReply("stream_type");
     case "stale_epoch":
-      return refusal("producer_fenced", { "producer-epoch": String(result.epoch) });
+      return edgeReply("producer_fenced", { "producer-epoch": String(result.epoch) });
     case "bad_start":
       return badHeader("Producer-Seq", "must be 0 in the first request of an epoch");
     case "gap":
       return gapReply(result.expected, append.producer?.number ?? 0);
     case "out_of_order":
-      return refusal("stream_seq_conflict");
+      return edgeReply("stream_seq_conflict");
     case "full":
       return fullReply(result.limit);
   }
 }
 
 function endedReply(tail: LogOffset): HttpReply {
-  return refusal("stream_ended", offsetHeaders(tail, true));
+  return edgeReply("stream_ended", offsetHeaders(tail, true));
 }
 
 function gapReply(expected: number, received: number): HttpReply {
-  return refusal(
+  return edgeReply(
     "producer_gap",
     { "producer-expected-seq": String(expected), "producer-received-seq": String(received) },
     `The next Producer-Seq is ${expected}, but the request has ${received}. Requests of the producer were lost on the way, or Redis has lost acknowledged writes (see appendfsync)`,
@@ -251,7 +251,7 @@ function fullReply(limit: "bytes" | "records" | "producers"): HttpReply {
     records: "The stream would exceed logs.maxRecords",
     producers: "logs.maxProducers producers write to the stream",
   };
-  return refusal("log_full", {}, what[limit]);
+  return edgeReply("log_full", {}, what[limit]);
 }
 
 function readExpiry(
