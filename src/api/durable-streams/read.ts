@@ -40,7 +40,7 @@ interface ReadPlace {
   readonly cursor: string | undefined;
 }
 
-type OpenHead = Pick<LogHead, "contentType" | "closed" | "incarnation">;
+type TypedHead = Pick<LogHead, "contentType">;
 
 const START = "-1";
 const NOW = "now";
@@ -95,7 +95,7 @@ export function createReadCalls(ports: ReadPorts) {
   async function longPoll(
     request: HttpRequest,
     { from, cursor }: ReadPlace,
-    { head, caller }: { readonly head: OpenHead; readonly caller: StreamCaller },
+    { head, caller }: { readonly head: TypedHead; readonly caller: StreamCaller },
   ): Promise<HttpReply> {
     const { name } = admission.targetOf(request);
     const poll = new LongPoll();
@@ -198,7 +198,7 @@ function headReply(head: LogHead | "missing" | "deleted"): HttpReply {
 
 function cacheableReply(
   batch: LogBatch,
-  { contentType }: OpenHead,
+  { contentType }: TypedHead,
   {
     request,
     caller,
