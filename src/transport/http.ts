@@ -27,6 +27,7 @@ import {
   writeReplyAlone,
   writeReplyAndClose,
 } from "./http-reply.ts";
+import { isVariable, paramsOf } from "./path-pattern.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute, ListenerSpec } from "./types.ts";
@@ -272,9 +273,7 @@ function callOpener(
     driver,
     isTls,
   };
-  if (path.endsWith("/*"))
-    return (res, req) => new HttpCall(res, { ...target, path: req.getUrl() });
-  if (paramCount === 0) return (res) => new HttpCall(res, target);
+  if (!isVariable(path)) return (res) => new HttpCall(res, target);
   return (res, req) => {
     const params = readParams(req, paramCount);
     if (params === undefined) return undefined;
@@ -284,7 +283,7 @@ function callOpener(
 
 /** A path without variable segments is known, so the library is not asked for it. */
 function pathReader(pattern: string): (req: DriverRequest) => string {
-  return /[:*]/.test(pattern) ? (req) => req.getUrl() : () => pattern;
+  return isVariable(pattern) ? (req) => req.getUrl() : () => pattern;
 }
 
 function readParams(req: DriverRequest, count: number): readonly string[] | undefined {
@@ -361,21 +360,10 @@ function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
   return (path) => {
     const segments = path.split("/");
     const methods = patterns
-      .filter((pattern) => isMatch(pattern.segments, segments))
+      .filter((pattern) => paramsOf(pattern.segments, segments) !== undefined)
       .flatMap(({ method }) => (method === "GET" ? [method, "HEAD"] : [method]));
     return [...new Set(methods)].sort().join(", ");
   };
-}
-
-function isMatch(pattern: readonly string[], segments: readonly string[]) {
-  const isPrefix = pattern.at(-1) === "*";
-  if (isPrefix ? segments.length < pattern.length : segments.length !== pattern.length)
-    return false;
-  return pattern.every(
-    (expected, i) =>
-      expected === "*" ||
-      (expected.startsWith(":") ? segments[i] !== "" : expected === segments[i]),
-  );
 }
 
 function countParams(path: string): number {

@@ -1,8 +1,8 @@
-// The routes of a server: finds the handler of a method and path. A segment `:name` of a pattern
-// matches any segment that is not empty. A last segment `*` matches one or more segments, which may
-// be empty. The pattern `/*` matches what no other pattern matches.
+// The routes of a server: finds the handler of a method and path. The pattern `/*` matches what no
+// other pattern matches.
 
 import type { DriverHandler } from "../driver.ts";
+import { isVariable, paramsOf } from "../path-pattern.ts";
 
 interface Pattern {
   readonly segments: readonly string[];
@@ -22,7 +22,7 @@ export class Routes {
   #fallback: Match | undefined;
 
   add(method: string, pattern: string, handler: DriverHandler): void {
-    if (!/[:*]/.test(pattern)) {
+    if (!isVariable(pattern)) {
       this.#fixed.set(`${method} ${pattern}`, { handler, params: NO_PARAMS });
       return;
     }
@@ -49,23 +49,4 @@ export class Routes {
     }
     return this.#fallback;
   }
-}
-
-function paramsOf(
-  pattern: readonly string[],
-  segments: readonly string[],
-): readonly string[] | undefined {
-  const isPrefix = pattern.at(-1) === "*";
-  if (isPrefix ? segments.length < pattern.length : segments.length !== pattern.length)
-    return undefined;
-  const params: string[] = [];
-  for (const [at, expected] of pattern.entries()) {
-    const segment = segments[at] ?? "";
-    if (expected === "*") continue;
-    if (!expected.startsWith(":")) {
-      if (segment !== expected) return undefined;
-    } else if (segment === "") return undefined;
-    else params.push(segment);
-  }
-  return params;
 }
