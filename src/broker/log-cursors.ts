@@ -16,6 +16,7 @@ import {
 import type { LogEnding, LogEvent, LogStore } from "./log-ports.ts";
 import { groupTopic, type Topic, userTopic } from "./model.ts";
 import type { ClusterEvent } from "./ports.ts";
+import { ReaderTable } from "./reader-table.ts";
 
 /** Frames that follow each other in a log. */
 export interface LogBatch {
@@ -98,22 +99,11 @@ const MAX_HELD = 16;
 type Status = "opening" | "reading" | "live" | "paused" | "ended";
 
 export function createLogCursors(ports: CursorPorts): LogCursors {
-  const table = new CursorTable(ports.interest);
-
-  function assertRoom(viewer: LogViewer | undefined): void {
-    if (table.size >= ports.maxCursors)
-      throw new BrokerError("overloaded", {
-        message: "Too many readers follow streams on this node; try again later",
-      });
-    if (viewer === undefined || ports.maxCursorsPerUser === 0) return;
-    if (table.of(table.byViewer, viewer.uid).size >= ports.maxCursorsPerUser)
-      throw new BrokerError("overloaded", {
-        message: "The user follows too many streams on this node; stop following one of them",
-      });
-  }
+  const { interest, maxCursors: maxReaders, maxCursorsPerUser: maxReadersPerUser } = ports;
+  const table = new ReaderTable<Cursor>({ interest, maxReaders, maxReadersPerUser });
 
   function recheckGroup(groupId: string): void {
-    for (const cursor of table.of(table.byTopic, groupTopic(groupId))) cursor.recheck();
+    for (const cursor of table.onTopic(groupTopic(groupId))) cursor.recheck();
   }
 
   return {
@@ -122,7 +112,7 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
     },
 
     async open(target, sink) {
-      assertRoom(target.viewer);
+      table.assertRoom(target.viewer);
       const cursor = new Cursor(target, sink, {
         ...ports,
         onEnd: () => table.leave(cursor),
@@ -141,17 +131,16 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
     onEvent(event) {
       switch (event.kind) {
         case "log":
-          for (const cursor of table.of(table.byName, logNameText(event.name)))
-            cursor.published(event);
+          for (const cursor of table.ofSource(logNameText(event.name))) cursor.published(event);
           break;
         case "credential":
-          for (const cursor of table.of(table.byViewer, event.uid)) cursor.recheck();
+          for (const cursor of table.ofViewer(event.uid)) cursor.recheck();
           break;
         case "removal":
           recheckGroup(event.channelId);
           break;
         case "missed":
-          for (const cursor of table.of(table.byTopic, event.topic)) cursor.reread();
+          for (const cursor of table.onTopic(event.topic)) cursor.reread();
           break;
         default:
       }
@@ -166,7 +155,7 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
 }
 
 class Cursor implements LogCursor {
-  readonly name: string;
+  readonly source: string;
   readonly topics: ReadonlySet<Topic>;
   readonly viewer: LogViewer | undefined;
   readonly #log: LogName;
@@ -194,7 +183,7 @@ class Cursor implements LogCursor {
     this.#position = from;
     this.#sink = sink;
     this.#ports = ports;
-    this.name = logNameText(name);
+    this.source = logNameText(name);
     this.viewer = viewer;
     this.topics = topicsOf(name, viewer);
   }
@@ -335,60 +324,4 @@ function topicsOf(name: LogName, viewer: LogViewer | undefined): ReadonlySet<Top
   topics.add(userTopic(viewer.uid));
   if (viewer.groupId !== undefined) topics.add(groupTopic(viewer.groupId));
   return topics;
-}
-
-/** Cursors by log, viewer and topic. Listens to every topic that has a cursor. */
-class CursorTable {
-  readonly byName = new Map<string, Set<Cursor>>();
-  readonly byViewer = new Map<string, Set<Cursor>>();
-  readonly byTopic = new Map<Topic, Set<Cursor>>();
-  readonly #interest: Pick<Interest, "listen" | "unlisten">;
-  readonly #all = new Set<Cursor>();
-
-  constructor(interest: Pick<Interest, "listen" | "unlisten">) {
-    this.#interest = interest;
-  }
-
-  get size(): number {
-    return this.#all.size;
-  }
-
-  all(): readonly Cursor[] {
-    return [...this.#all];
-  }
-
-  of(index: ReadonlyMap<string, ReadonlySet<Cursor>>, key: string): ReadonlySet<Cursor> {
-    return index.get(key) ?? NO_CURSORS;
-  }
-
-  /** Resolves when the node listens to the topics. If it rejects, the cursor is still added. */
-  async enter(cursor: Cursor): Promise<void> {
-    this.#all.add(cursor);
-    add(this.byName, cursor.name, cursor);
-    if (cursor.viewer !== undefined) add(this.byViewer, cursor.viewer.uid, cursor);
-    for (const topic of cursor.topics) add(this.byTopic, topic, cursor);
-    await this.#interest.listen(...cursor.topics);
-  }
-
-  leave(cursor: Cursor): void {
-    if (!this.#all.delete(cursor)) return;
-    remove(this.byName, cursor.name, cursor);
-    if (cursor.viewer !== undefined) remove(this.byViewer, cursor.viewer.uid, cursor);
-    for (const topic of cursor.topics)
-      if (remove(this.byTopic, topic, cursor)) this.#interest.unlisten(topic);
-  }
-}
-
-const NO_CURSORS: ReadonlySet<Cursor> = new Set();
-
-function add(index: Map<string, Set<Cursor>>, key: string, cursor: Cursor): void {
-  const cursors = index.get(key) ?? new Set();
-  index.set(key, cursors.add(cursor));
-}
-
-/** Returns true if the index has no cursor under `key` any more. */
-function remove(index: Map<string, Set<Cursor>>, key: string, cursor: Cursor): boolean {
-  const cursors = index.get(key);
-  cursors?.delete(cursor);
-  return cursors?.size === 0 && index.delete(key);
 }

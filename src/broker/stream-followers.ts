@@ -17,6 +17,7 @@ import {
   userTopic,
 } from "./model.ts";
 import type { ClusterEvent, StreamStore } from "./ports.ts";
+import { ReaderTable } from "./reader-table.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 
 export interface StreamSink {
@@ -66,7 +67,8 @@ interface FollowerPorts {
 }
 
 interface Follower {
-  readonly key: ChannelKey;
+  /** Channel of the stream. */
+  readonly source: ChannelKey;
   readonly topics: ReadonlySet<Topic>;
   readonly clientMsgNo: string;
   readonly sink: StreamSink;
@@ -80,8 +82,12 @@ interface Follower {
 }
 
 export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
-  const { store, maxFollowers, maxFollowersPerUser } = ports;
-  const table = new FollowerTable(ports.interest);
+  const { store, interest } = ports;
+  const table = new ReaderTable<Follower>({
+    interest,
+    maxReaders: ports.maxFollowers,
+    maxReadersPerUser: ports.maxFollowersPerUser,
+  });
 
   function leave(follower: Follower): void {
     follower.status = "left";
@@ -111,7 +117,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     const { turn } = follower;
     do {
       follower.mustReadAgain = false;
-      const snapshot = await store.stream(follower.key, follower.clientMsgNo);
+      const snapshot = await store.stream(follower.source, follower.clientMsgNo);
       const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
       if (!mayStay || snapshot === undefined) return finish(follower);
@@ -146,27 +152,15 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
 
   function recheckGroup(channelId: string): void {
     const channel = { id: channelId, type: GROUP_CHANNEL } as const;
-    recheck([...table.inChannel(channelKey(channel, ""))]);
-  }
-
-  function assertRoom(viewer: FollowViewer | undefined): void {
-    if (table.size >= maxFollowers)
-      throw new BrokerError("overloaded", {
-        message: "Too many readers follow streams on this node; try again later",
-      });
-    if (viewer === undefined || maxFollowersPerUser === 0) return;
-    if (table.ofViewer(viewer.uid).size >= maxFollowersPerUser)
-      throw new BrokerError("overloaded", {
-        message: "The user follows too many streams on this node; stop following one of them",
-      });
+    recheck([...table.ofSource(channelKey(channel, ""))]);
   }
 
   async function begin(follower: Follower, fromIndex: number): Promise<void> {
     await table.enter(follower);
-    const { key, clientMsgNo } = follower;
-    const snapshot = await store.stream(key, clientMsgNo);
+    const { source, clientMsgNo } = follower;
+    const snapshot = await store.stream(source, clientMsgNo);
     if (snapshot === undefined) throw new BrokerError("stream_unknown");
-    const textOffset = await store.streamTextOffset(key, clientMsgNo, fromIndex);
+    const textOffset = await store.streamTextOffset(source, clientMsgNo, fromIndex);
     if (textOffset === undefined) throw beyond(snapshot);
     if (hasLeft(follower)) throw new BrokerError("unavailable"); // all followers were closed
     follower.cursor = { index: fromIndex, textOffset };
@@ -175,7 +169,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   function deliver(event: ChannelEvent): void {
     const { key, clientMsgNo, stream } = event;
     if (stream === undefined) return;
-    for (const follower of table.inChannel(key)) {
+    for (const follower of table.ofSource(key)) {
       if (follower.clientMsgNo !== clientMsgNo) continue;
       if (follower.status === "reading") follower.mustReadAgain = true;
       if (follower.status !== "live") continue;
@@ -187,10 +181,10 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
 
   return {
     async follow({ view, clientMsgNo, fromIndex, viewer }, sink) {
-      const key = viewedKey(view);
-      assertRoom(viewer);
+      const source = viewedKey(view);
+      table.assertRoom(viewer);
       const follower: Follower = {
-        key,
+        source,
         topics: topicsOf(view, viewer),
         clientMsgNo,
         sink,
@@ -247,64 +241,4 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
     message: `from must be at most ${nextIndex}, the next index of the stream`,
     details: [{ path: "from", message: "is higher than the next index of the stream" }],
   });
-}
-
-/** Followers by channel, viewer and topic. Listens to every topic that has a follower. */
-class FollowerTable {
-  readonly #interest: Pick<Interest, "listen" | "unlisten">;
-  readonly #all = new Set<Follower>();
-  readonly #byKey = new Map<ChannelKey, Set<Follower>>();
-  readonly #byViewer = new Map<string, Set<Follower>>();
-  readonly #byTopic = new Map<Topic, Set<Follower>>();
-
-  constructor(interest: Pick<Interest, "listen" | "unlisten">) {
-    this.#interest = interest;
-  }
-
-  get size(): number {
-    return this.#all.size;
-  }
-
-  all(): readonly Follower[] {
-    return [...this.#all];
-  }
-
-  /** Returns the followers in a channel. Followers may leave during the iteration. */
-  inChannel(key: ChannelKey): Iterable<Follower> {
-    return this.#byKey.get(key) ?? [];
-  }
-
-  ofViewer(uid: string): ReadonlySet<Follower> {
-    return this.#byViewer.get(uid) ?? new Set();
-  }
-
-  /** Resolves when the node listens to the topics. If it rejects, the follower is still added. */
-  async enter(follower: Follower): Promise<void> {
-    const { key, topics, viewer } = follower;
-    this.#all.add(follower);
-    add(this.#byKey, key, follower);
-    if (viewer !== undefined) add(this.#byViewer, viewer.uid, follower);
-    for (const topic of topics) add(this.#byTopic, topic, follower);
-    await this.#interest.listen(...topics);
-  }
-
-  leave(follower: Follower): void {
-    const { key, topics, viewer } = follower;
-    if (!this.#all.delete(follower)) return;
-    remove(this.#byKey, key, follower);
-    if (viewer !== undefined) remove(this.#byViewer, viewer.uid, follower);
-    for (const topic of topics)
-      if (remove(this.#byTopic, topic, follower)) this.#interest.unlisten(topic);
-  }
-}
-
-function add(map: Map<string, Set<Follower>>, name: string, follower: Follower): void {
-  const followers = map.get(name) ?? new Set();
-  map.set(name, followers.add(follower));
-}
-
-function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
-  const followers = map.get(name);
-  followers?.delete(follower);
-  return followers?.size === 0 && map.delete(name);
 }

@@ -1,0 +1,104 @@
+// Readers of streams or logs on this node, by source, viewer and topic. Limits their number, and
+// listens to every topic that has a reader. State: the open readers.
+
+import { BrokerError } from "./errors.ts";
+import type { Interest } from "./interest.ts";
+import type { Topic } from "./model.ts";
+
+interface Reader {
+  /** Identifies what is read. */
+  readonly source: string;
+  readonly topics: ReadonlySet<Topic>;
+  /** User as whom the reader reads, `undefined` for none. */
+  readonly viewer: Viewer | undefined;
+}
+
+interface Viewer {
+  readonly uid: string;
+}
+
+interface ReaderTablePorts {
+  readonly interest: Pick<Interest, "listen" | "unlisten">;
+  /** Maximum number of readers of this node. */
+  readonly maxReaders: number;
+  /** Maximum number of readers of one viewer. 0 means no limit. */
+  readonly maxReadersPerUser: number;
+}
+
+export class ReaderTable<R extends Reader> {
+  readonly #ports: ReaderTablePorts;
+  readonly #all = new Set<R>();
+  readonly #bySource = new Map<string, Set<R>>();
+  readonly #byViewer = new Map<string, Set<R>>();
+  readonly #byTopic = new Map<Topic, Set<R>>();
+
+  constructor(ports: ReaderTablePorts) {
+    this.#ports = ports;
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  all(): readonly R[] {
+    return [...this.#all];
+  }
+
+  /** Returns the readers of a source. Readers may leave during the iteration. */
+  ofSource(source: string): Iterable<R> {
+    return this.#bySource.get(source) ?? [];
+  }
+
+  ofViewer(uid: string): Iterable<R> {
+    return this.#byViewer.get(uid) ?? [];
+  }
+
+  onTopic(topic: Topic): Iterable<R> {
+    return this.#byTopic.get(topic) ?? [];
+  }
+
+  /** Throws `overloaded` if the node or the viewer has too many readers. */
+  assertRoom(viewer: Viewer | undefined): void {
+    const { maxReaders, maxReadersPerUser } = this.#ports;
+    if (this.#all.size >= maxReaders)
+      throw new BrokerError("overloaded", {
+        message: "Too many readers follow streams on this node; try again later",
+      });
+    if (viewer === undefined || maxReadersPerUser === 0) return;
+    if ((this.#byViewer.get(viewer.uid)?.size ?? 0) >= maxReadersPerUser)
+      throw new BrokerError("overloaded", {
+        message: "The user follows too many streams on this node; stop following one of them",
+      });
+  }
+
+  /** Resolves when the node listens to the topics. If it rejects, the reader is still added. */
+  async enter(reader: R): Promise<void> {
+    const { source, topics, viewer } = reader;
+    this.#all.add(reader);
+    add(this.#bySource, source, reader);
+    if (viewer !== undefined) add(this.#byViewer, viewer.uid, reader);
+    for (const topic of topics) add(this.#byTopic, topic, reader);
+    await this.#ports.interest.listen(...topics);
+  }
+
+  leave(reader: R): void {
+    const { source, topics, viewer } = reader;
+    if (!this.#all.delete(reader)) return;
+    remove(this.#bySource, source, reader);
+    if (viewer !== undefined) remove(this.#byViewer, viewer.uid, reader);
+    for (const topic of topics)
+      if (remove(this.#byTopic, topic, reader)) this.#ports.interest.unlisten(topic);
+  }
+}
+
+function add<R>(index: Map<string, Set<R>>, key: string, reader: R): void {
+  const readers = index.get(key) ?? new Set();
+  index.set(key, readers.add(reader));
+}
+
+/** Returns true if the index has no reader under `key` any more. */
+function remove<R>(index: Map<string, Set<R>>, key: string, reader: R): boolean {
+  const readers = index.get(key);
+  readers?.delete(reader);
+  return readers?.size === 0 && index.delete(key);
+}
