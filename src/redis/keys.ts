@@ -80,10 +80,6 @@ export class Keys {
     }
   }
 
-  topicsOf(key: ChannelKey): readonly string[] {
-    return topicsOfChannel(key).map((topic) => this.topic(topic));
-  }
-
   #tag(key: ChannelKey): string {
     const cached = this.#tags.get(key);
     if (cached !== undefined) return cached;

@@ -3,7 +3,7 @@
 // script reaches only its own bucket. State: a cache of the names of recently used channels.
 
 import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
-import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
+import { type ChannelKey, groupTopic, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { type Keys, usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
@@ -25,17 +25,11 @@ interface IdCounter {
 export interface ChannelNames {
   readonly bucket: number;
   readonly head: string;
-  readonly log: string;
   readonly ids: IdCounter;
-  readonly due: string;
   /** True if the channel is personal and its users are in other slots. */
   readonly isApart: boolean;
   readonly appendArgs: readonly string[];
   readonly users: number;
-  readonly topics: readonly string[];
-  readonly peerKeys: readonly string[];
-  /** Uid to add to the key at the same index of `peerKeys`. */
-  readonly peers: readonly string[];
 }
 
 export class ChannelNamesOf {
@@ -59,26 +53,20 @@ export class ChannelNamesOf {
     const bucket = bucketOf(key);
     const isApart = areUsersApart(this.#link, key);
     const users = isApart ? [] : usersOf(key);
-    const topics = isApart ? [] : keys.topicsOf(key);
+    const topic = isApart || users.length > 0 ? "" : keys.topic(groupTopic(key.slice(2)));
     return {
       bucket,
       head: keys.channel("head", key),
-      log: keys.channel("log", key),
       ids: idCounterOf(this.#link, bucket),
-      due: keys.bucket("due", bucket),
       isApart,
-      topics,
       appendArgs: [
-        ...[keys.ofChannel(key), key],
-        users.length > 0 ? "" : (topics[0] ?? ""),
+        ...[keys.ofChannel(key), key, topic],
         ...users.flatMap((uid) => [
           ...[uid, keys.ofChannel(`${PERSON_CHANNEL}:${uid}`)],
           keys.ofUser(uid),
         ]),
       ],
       users: users.length,
-      peerKeys: users.map((uid) => keys.user("peers", uid)),
-      peers: users.map((uid) => otherUser(users, uid)),
     };
   }
 }
