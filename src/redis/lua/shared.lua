@@ -1,5 +1,6 @@
--- Functions shared by all scripts. `script.ts` places them in front of each script and removes the
--- functions that the script does not use. `wire.ts` decodes the frames that are built here.
+-- Functions shared by all scripts and libraries. `script.ts` places them in front of each script and
+-- removes the functions that the script does not use. `wire.ts` decodes the frames that are built
+-- here.
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1
@@ -65,8 +66,4 @@ end
 -- Encodes the removal of members from a group. `uids` is false if any member may have been removed.
 local function removal_frame(pub, group, uids)
   return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
-end
-
-local function publish_to_topics(first, frame)
-  for at = first, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
 end
