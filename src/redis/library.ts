@@ -3,17 +3,11 @@
 // that nodes of two versions use one Redis, each with a library of its own.
 
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
-import type { ServerCode } from "./script.ts";
+import { placeIn, type ServerCode, sectionOf } from "./script.ts";
 
 /** A function of a library. Redis gives it the keys and the arguments of a call as two tables. */
 export interface LibraryFunction extends ServerCode {
   readonly name: string;
-}
-
-interface Section {
-  readonly path: string;
-  readonly text: string;
 }
 
 export interface Library {
@@ -28,27 +22,18 @@ const NAME = /@LIBRARY/g;
 const HASH_DIGITS = 8;
 /** Matches the number of a library's line in an error message of Redis. */
 const LINE = /@?\buser_function:(\d+)/g;
-const SOURCES = new URL("..", import.meta.url);
 
 /** Builds a library from files and generated texts, which share their locals. */
 export function loadLibrary(...sources: readonly (URL | string)[]): Library {
   const sections = sources.map(sectionOf);
-  const template = sections.map(({ text }) => text).join("");
+  const template = sections.map(({ text }) => text).join("\n");
   const hash = createHash("sha1").update(template).digest("hex").slice(0, HASH_DIGITS);
   const name = `jindou_${hash}`;
   const text = `#!lua name=${name}\n${template.replace(NAME, name)}`;
   const loading = ["function", "LOAD", text] as const;
-  const lineOf = (libraryLine: number): string | undefined => {
-    let line = libraryLine - 1; // the first line of the library belongs to no file
-    for (const section of sections) {
-      const count = section.text.split("\n").length - 1;
-      if (line >= 1 && line <= count) return `${section.path}:${line}`;
-      line -= count;
-    }
-    return undefined;
-  };
+  // The first line of the library belongs to no file.
   const withFileLines = (message: string) =>
-    message.replaceAll(LINE, (shown, line) => lineOf(Number(line)) ?? shown);
+    message.replaceAll(LINE, (shown, line) => placeIn(sections, Number(line) - 1) ?? shown);
   return {
     name,
     text,
@@ -56,10 +41,4 @@ export function loadLibrary(...sources: readonly (URL | string)[]): Library {
       ...{ name: `${name}_${suffix}`, loading, isWriting, withFileLines },
     }),
   };
-}
-
-function sectionOf(source: URL | string): Section {
-  if (typeof source === "string") return { path: "(generated)", text: `${source}\n` };
-  const path = `src/${source.href.slice(SOURCES.href.length)}`;
-  return { path, text: readFileSync(source, "utf8") };
 }

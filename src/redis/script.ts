@@ -59,12 +59,13 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return inDatabase(0);
 }
 
+/** A file of a script or library, or a generated text in it. The sections are joined with \n. */
 interface Section {
   readonly path: string;
   readonly text: string;
 }
 
-function sectionOf(source: URL | string): Section {
+export function sectionOf(source: URL | string): Section {
   if (typeof source === "string") return { path: "(generated)", text: source };
   const path = `src/${source.href.slice(SOURCES.href.length)}`;
   return { path, text: readFileSync(source, "utf8") };
@@ -80,8 +81,14 @@ function placeOf(
   sections: readonly Section[],
 ): string | undefined {
   let kept = 0;
-  let fileLine = lines.findIndex((line) => line !== "" && ++kept === scriptLine) + 1;
-  if (fileLine === 0) return undefined;
+  const line = lines.findIndex((text) => text !== "" && ++kept === scriptLine) + 1;
+  return placeIn(sections, line);
+}
+
+/** Returns the file and line of a line of the joined sections, which counts from 1. */
+export function placeIn(sections: readonly Section[], line: number): string | undefined {
+  if (line < 1) return undefined;
+  let fileLine = line;
   for (const { path, text } of sections) {
     const count = text.split("\n").length;
     if (fileLine <= count) return `${path}:${fileLine}`;
