@@ -7,7 +7,6 @@ import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { LOG_LIMITS } from "../../support/log-limits.ts";
 import {
   copiesOf,
   freshPrefix,
@@ -175,7 +174,7 @@ export function halfDone(t: Test, start: Start): void {
   t.test(
     "a sweep does not complete a command that has been pending for an hour, but a retry does",
     async (t) => {
-      const limits = { inboxTtlS: 1_000_000, logs: LOG_LIMITS };
+      const limits = { inboxTtlS: 1_000_000 };
       const { prefix, draft, repair } = await sendIncomplete(t, start, limits);
       const over = { prefix, limits: { ...limits, dedupeWindowS: 2 * HOUR_S } };
       const bench = await start(t, over);

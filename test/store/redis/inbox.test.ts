@@ -6,7 +6,6 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import type { CommandDraft } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { commandCallsIn, startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
   copiesOf,
@@ -40,7 +39,7 @@ function bounds(t: Test, start: Start): void {
   });
 
   t.test("expired copies make room for new copies and are not counted as dropped", async (t) => {
-    const bench = await start(t, { limits: { maxInbox: 3, inboxTtlS: 100, logs: LOG_LIMITS } });
+    const bench = await start(t, { limits: { maxInbox: 3, inboxTtlS: 100 } });
     const { inbox, time } = bench;
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 10 }));
@@ -55,7 +54,7 @@ function bounds(t: Test, start: Start): void {
   });
 
   t.test("an acknowledgement of an expired copy is not counted", async (t) => {
-    const { inbox, time, seqs } = await start(t, { limits: { inboxTtlS: 60, logs: LOG_LIMITS } });
+    const { inbox, time, seqs } = await start(t, { limits: { inboxTtlS: 60 } });
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 1 }));
     time.nowMs += 59_999;
@@ -67,7 +66,7 @@ function bounds(t: Test, start: Start): void {
   });
 
   t.test("all keys of an idle inbox expire, except the key of its inboxSeq", async (t) => {
-    const bench = await start(t, { limits: { inboxTtlS: 60, logs: LOG_LIMITS } });
+    const bench = await start(t, { limits: { inboxTtlS: 60 } });
     const { inbox } = bench;
     await inbox.appendCommand(commandOf({ expireS: 10 }));
     t.ok((await ttlsOf(bench, "bob")).copies <= 10_000);
