@@ -14,6 +14,7 @@ import {
   Field,
   FigureHead,
   Missing,
+  PageButtons,
   PageHead,
   Scroll,
   textInput,
@@ -271,26 +272,7 @@ function MembersCard({ target }: { readonly target: Target }) {
           </li>
         ))}
       </ul>
-      {data !== undefined && (data.cursor !== "" || cursor !== "") && (
-        <div class="page-actions">
-          <button
-            type="button"
-            class="small"
-            disabled={cursor === ""}
-            onClick={() => setCursor("")}
-          >
-            First page
-          </button>
-          <button
-            type="button"
-            class="small"
-            disabled={data.cursor === ""}
-            onClick={() => setCursor(data.cursor)}
-          >
-            Next page
-          </button>
-        </div>
-      )}
+      {data !== undefined && <PageButtons cursor={cursor} next={data.cursor} go={setCursor} />}
     </Card>
   );
 }

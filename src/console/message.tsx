@@ -11,6 +11,7 @@ import {
   ErrorNote,
   Field,
   Missing,
+  PageButtons,
   PageHead,
   textInput,
   UserLink,
@@ -221,26 +222,7 @@ function Readers({ question, seq }: { readonly question: Question; readonly seq:
           </li>
         ))}
       </ul>
-      {data !== undefined && (data.cursor !== "" || cursor !== "") && (
-        <div class="page-actions">
-          <button
-            type="button"
-            class="small"
-            disabled={cursor === ""}
-            onClick={() => setCursor("")}
-          >
-            First page
-          </button>
-          <button
-            type="button"
-            class="small"
-            disabled={data.cursor === ""}
-            onClick={() => setCursor(data.cursor)}
-          >
-            Next page
-          </button>
-        </div>
-      )}
+      {data !== undefined && <PageButtons cursor={cursor} next={data.cursor} go={setCursor} />}
     </Card>
   );
 }

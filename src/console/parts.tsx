@@ -177,6 +177,28 @@ export function Empty({ children }: { readonly children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }
 
+/** Buttons of a list that is read in pages. Shows nothing if the list has only one page. */
+export function PageButtons(props: {
+  /** Cursor of the page that is shown, empty for the first page. */
+  readonly cursor: string;
+  /** Cursor of the next page, empty on the last page. */
+  readonly next: string;
+  readonly go: (cursor: string) => void;
+}) {
+  const { cursor, next, go } = props;
+  if (cursor === "" && next === "") return null;
+  return (
+    <div class="page-actions">
+      <button type="button" class="small" disabled={cursor === ""} onClick={() => go("")}>
+        First page
+      </button>
+      <button type="button" class="small" disabled={next === ""} onClick={() => go(next)}>
+        Next page
+      </button>
+    </div>
+  );
+}
+
 export function UserLink({ uid }: { readonly uid: string }) {
   return <a href={linkTo("user", { uid })}>{uid}</a>;
 }
