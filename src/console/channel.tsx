@@ -9,6 +9,7 @@ import {
   ActionButton,
   Card,
   ChannelLink,
+  ChannelTypeSelect,
   Empty,
   ErrorNote,
   Field,
@@ -56,13 +57,10 @@ export function Channel({ route }: { readonly route: Route }) {
         }}
       >
         <Field label="Type">
-          <select
+          <ChannelTypeSelect
             value={text.type}
-            onChange={(event) => setText({ ...text, type: event.currentTarget.value })}
-          >
-            <option value="2">group</option>
-            <option value="1">personal</option>
-          </select>
+            change={(value) => setText({ ...text, type: value })}
+          />
         </Field>
         <Field label={text.type === "1" ? "One user" : "Channel id"}>
           <input

@@ -7,6 +7,7 @@ import { useApi, useLoaded } from "./hooks.ts";
 import {
   Card,
   ChannelLink,
+  ChannelTypeSelect,
   Empty,
   ErrorNote,
   Field,
@@ -51,13 +52,7 @@ export function MessageSearch() {
         }}
       >
         <Field label="Channel type">
-          <select
-            value={draft.type}
-            onChange={(event) => change("type")(event.currentTarget.value)}
-          >
-            <option value="2">group</option>
-            <option value="1">personal</option>
-          </select>
+          <ChannelTypeSelect value={draft.type} change={change("type")} />
         </Field>
         <Field label={draft.type === "1" ? "One user" : "Channel id"}>
           <input required {...textInput(draft.channel, change("channel"))} />

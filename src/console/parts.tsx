@@ -243,6 +243,18 @@ export function textInput(value: string, change: (value: string) => void) {
   } as const;
 }
 
+export function ChannelTypeSelect(props: {
+  readonly value: string;
+  readonly change: (value: string) => void;
+}) {
+  return (
+    <select value={props.value} onChange={(event) => props.change(event.currentTarget.value)}>
+      <option value="2">group</option>
+      <option value="1">personal</option>
+    </select>
+  );
+}
+
 /** A button that asks for confirmation in its place. Shows the error if the action fails. */
 export function ActionButton(props: {
   readonly label: string;
