@@ -4,7 +4,7 @@
 /** Key of the session storage. */
 const STORED = "jindou.console";
 /** Maximum number of calls until a balancer has sent one to the chosen node. */
-const MAX_ATTEMPTS = 12;
+export const MAX_ATTEMPTS = 12;
 
 interface Account {
   readonly username: string;

@@ -2,6 +2,7 @@
 // minutes. Everything is computed from /metrics of one node.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { MAX_ATTEMPTS } from "./api.ts";
 import { Chart } from "./chart.tsx";
 import { clockTime, duration, megabytes, number, percent } from "./format.ts";
 import { type Loaded, linkTo, useApi, useLoaded, whileVisible } from "./hooks.ts";
@@ -24,14 +25,11 @@ import {
   Scroll,
   UserLink,
 } from "./parts.tsx";
-import type { ClosedPage, NodeRow } from "./replies.ts";
+import { type ClosedPage, DEVICE_NAMES, type NodeRow } from "./replies.ts";
 import { type Verdict, verdictOn } from "./verdict.ts";
 
 const POLL_MS = 5000;
 const MINUTE_MS = 60_000;
-
-/** Maximum number of calls until a balancer has sent one to the chosen node. */
-const MAX_ATTEMPTS = 12;
 
 interface Metrics {
   readonly history: MetricsHistory;
@@ -276,12 +274,10 @@ function versionOf(sample: Sample | undefined): string {
 }
 
 function devicesOf(sample: Sample | undefined): string {
-  return ["app", "web", "desktop"]
-    .map(
-      (device) =>
-        `${number(sumOf(sample, "jindou_sessions", { device_flag: device }) ?? 0)} ${device}`,
-    )
-    .join(" · ");
+  return DEVICE_NAMES.map(
+    (device) =>
+      `${number(sumOf(sample, "jindou_sessions", { device_flag: device }) ?? 0)} ${device}`,
+  ).join(" · ");
 }
 
 const perSecond = (value: number) => `${number(value)}/s`;

@@ -2,12 +2,11 @@
 // read. A condition on a window is judged once the page has been open for that long.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
-import type { Comparison, Figure } from "../observe/conditions.ts";
+import { type Comparison, type Figure, RECORDED_MINUTES } from "../observe/conditions.ts";
 import { duration, megabytes, percent } from "./format.ts";
 import { percentile, type Sample, type Series, sampleBefore } from "./metrics.ts";
 
 const MINUTE_MS = 60_000;
-const P99_MINUTES = 5;
 
 interface Reason {
   readonly name: string;
@@ -94,7 +93,7 @@ function evaluate(figure: Figure, samples: readonly Sample[]): Result {
       return { series, missingMs: 0 };
     }
     case "p99": {
-      const { from, missingMs } = windowOf(samples, P99_MINUTES);
+      const { from, missingMs } = windowOf(samples, RECORDED_MINUTES);
       const value = percentile(0.99, figure.histogram, from, last);
       return { series: value === undefined ? [] : [{ labels: {}, value }], missingMs };
     }
