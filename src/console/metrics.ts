@@ -100,25 +100,25 @@ export function sampleBefore(samples: readonly Sample[], spanMs: number): Sample
 }
 
 /** Returns the change per second between consecutive samples. */
-export function ratesOf(
-  samples: readonly Sample[],
-  metric: string,
-  where: Labels = {},
-): readonly (number | null)[] {
+export function ratesOf(samples: readonly Sample[], metric: string): readonly (number | null)[] {
   return samples.map((sample, index) => {
     const previous = samples[index - 1];
     if (previous === undefined) return null;
-    const change = (sumOf(sample, metric, where) ?? 0) - (sumOf(previous, metric, where) ?? 0);
+    const change = (sumOf(sample, metric) ?? 0) - (sumOf(previous, metric) ?? 0);
     return Math.max(0, change) / ((sample.atMs - previous.atMs) / 1000);
   });
 }
 
-/** Returns a percentile of the values that a histogram counted between two samples. */
-export function percentile(
-  fraction: number,
+interface Span {
+  readonly from: Sample | undefined;
+  readonly to: Sample | undefined;
+}
+
+/** Returns the 99th percentile of the values that a histogram counted between two samples. */
+export function p99Of(
   histogram: string,
-  from: Sample | undefined,
-  to: Sample | undefined,
+  { from, to }: Span,
+  where: Labels = {},
 ): number | undefined {
   const counts = new Map<number, number>();
   for (const [sample, sign] of [
@@ -126,13 +126,14 @@ export function percentile(
     [from, -1],
   ] as const)
     for (const { labels, value } of sample?.series.get(`${histogram}_bucket`) ?? []) {
+      if (!matches(labels, where)) continue;
       const bound = labels.le === "+Inf" ? Number.POSITIVE_INFINITY : Number(labels.le);
       counts.set(bound, (counts.get(bound) ?? 0) + sign * value);
     }
   const bounds = [...counts.keys()].sort((a, b) => a - b);
   const total = counts.get(Number.POSITIVE_INFINITY) ?? 0;
   if (total <= 0) return undefined;
-  const rank = fraction * total;
+  const rank = 0.99 * total;
   let [lower, below] = [0, 0];
   for (const bound of bounds) {
     const count = counts.get(bound) ?? 0;

@@ -8,7 +8,7 @@ import { clockTime, duration, megabytes, number, percent } from "./format.ts";
 import { type Loaded, linkTo, useApi, useLoaded, whileVisible } from "./hooks.ts";
 import {
   MetricsHistory,
-  percentile,
+  p99Of,
   ratesOf,
   readMetrics,
   type Sample,
@@ -289,8 +289,8 @@ function Charts({ samples, help }: PartProps) {
   const p99 = (source: string) =>
     samples.map((_, index) => {
       const until = samples.slice(0, index + 1);
-      const from = sampleBefore(until, MINUTE_MS) ?? samples[0];
-      return percentileOf(source, from, until.at(-1));
+      const span = { from: sampleBefore(until, MINUTE_MS) ?? samples[0], to: until.at(-1) };
+      return p99Of("jindou_send_duration_seconds", span, { source }) ?? null;
     });
   return (
     <div class="charts">
@@ -353,16 +353,6 @@ function Charts({ samples, help }: PartProps) {
       />
     </div>
   );
-}
-
-/** Returns the 99th percentile of the durations of sends from one source. */
-function percentileOf(source: string, from: Sample | undefined, to: Sample | undefined) {
-  const only = (sample: Sample | undefined): Sample | undefined => {
-    const name = "jindou_send_duration_seconds_bucket";
-    const series = sample?.series.get(name)?.filter(({ labels }) => labels.source === source);
-    return sample && { ...sample, series: new Map([[name, series ?? []]]) };
-  };
-  return percentile(0.99, "jindou_send_duration_seconds", only(from), only(to)) ?? null;
 }
 
 function Nodes({ nodes }: { readonly nodes: Loaded<readonly NodeRow[]> }) {

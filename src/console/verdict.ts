@@ -4,7 +4,7 @@
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import { type Comparison, type Figure, RECORDED_MINUTES } from "../observe/conditions.ts";
 import { duration, megabytes, percent } from "./format.ts";
-import { percentile, type Sample, type Series, sampleBefore } from "./metrics.ts";
+import { p99Of, type Sample, type Series, sampleBefore } from "./metrics.ts";
 
 const MINUTE_MS = 60_000;
 
@@ -94,7 +94,7 @@ function evaluate(figure: Figure, samples: readonly Sample[]): Result {
     }
     case "p99": {
       const { from, missingMs } = windowOf(samples, RECORDED_MINUTES);
-      const value = percentile(0.99, figure.histogram, from, last);
+      const value = p99Of(figure.histogram, { from, to: last });
       return { series: value === undefined ? [] : [{ labels: {}, value }], missingMs };
     }
     case "rate":
