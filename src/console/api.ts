@@ -25,6 +25,11 @@ export interface Answer {
   readonly json: unknown;
 }
 
+/** Returns the body as indented JSON, or as it was received if it is not JSON. */
+export function bodyText({ json, text }: Answer): string {
+  return json === undefined ? text : JSON.stringify(json, undefined, 2);
+}
+
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;

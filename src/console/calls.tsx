@@ -1,7 +1,7 @@
 // Page of the API: each call of the OpenAPI document as a form, with its reply and a command for it.
 
 import { useState } from "preact/hooks";
-import { type Answer, withQuery } from "./api.ts";
+import { type Answer, bodyText, withQuery } from "./api.ts";
 import { useApi, useLoaded } from "./hooks.ts";
 import { Card, CurlLine, ErrorNote, Field, PageHead, textInput } from "./parts.tsx";
 
@@ -156,7 +156,6 @@ function CallForm({ call, document }: { readonly call: Call; readonly document: 
         <CurlLine
           method={method}
           path={target}
-          hasCredential={api.hasCredential}
           {...(operation.requestBody === undefined ? {} : { body })}
         />
         <div>
@@ -173,9 +172,7 @@ function CallForm({ call, document }: { readonly call: Call; readonly document: 
               {answer.status}
             </span>
           </p>
-          <pre class="json">
-            {answer.json === undefined ? answer.text : JSON.stringify(answer.json, undefined, 2)}
-          </pre>
+          <pre class="json">{bodyText(answer)}</pre>
         </>
       )}
     </Card>

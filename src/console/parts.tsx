@@ -2,7 +2,7 @@
 
 import type { ComponentChildren, TargetedInputEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "./api.ts";
+import { ApiError, bodyText } from "./api.ts";
 import { shellQuoted } from "./format.ts";
 import { linkTo, useApi } from "./hooks.ts";
 
@@ -312,8 +312,7 @@ function JsonLink({ path }: { readonly path: string }) {
   const show = async () => {
     setText("Loading …");
     dialog.current?.showModal();
-    const answer = await api.send("GET", path, undefined);
-    setText(answer.json === undefined ? answer.text : JSON.stringify(answer.json, undefined, 2));
+    setText(bodyText(await api.send("GET", path, undefined)));
   };
   return (
     <>
@@ -339,7 +338,7 @@ function JsonLink({ path }: { readonly path: string }) {
                 Close
               </button>
             </header>
-            <CurlLine method="GET" path={path} hasCredential={api.hasCredential} />
+            <CurlLine method="GET" path={path} />
             <pre class="json">{text}</pre>
           </>
         )}
@@ -348,13 +347,15 @@ function JsonLink({ path }: { readonly path: string }) {
   );
 }
 
-export function CurlLine(props: {
+interface CurlCall {
   readonly method: string;
   readonly path: string;
   readonly body?: string;
-  readonly hasCredential: boolean;
-}) {
-  const line = curlLine(props);
+}
+
+/** Shows the command that makes the call, with a button that copies it. */
+export function CurlLine(call: CurlCall) {
+  const line = curlLine(call, useApi().hasCredential);
   const [isCopied, setCopied] = useState(false);
   return (
     <div class="curl">
@@ -371,13 +372,7 @@ export function CurlLine(props: {
 }
 
 /** Returns the command for a POSIX shell. The credential is a variable, never the token. */
-function curlLine(props: {
-  readonly method: string;
-  readonly path: string;
-  readonly body?: string;
-  readonly hasCredential: boolean;
-}): string {
-  const { method, path, body, hasCredential } = props;
+function curlLine({ method, path, body }: CurlCall, hasCredential: boolean): string {
   return [
     "curl -s",
     ...(method === "GET" ? [] : [`-X ${method}`]),
