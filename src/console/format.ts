@@ -3,7 +3,7 @@
 const KIB = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-export function megabytes(bytes: number): string {
+export function byteSize(bytes: number): string {
   let [value, unit] = [bytes, 0];
   while (value >= KIB && unit < BYTE_UNITS.length - 1) {
     value /= KIB;

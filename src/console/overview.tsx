@@ -4,7 +4,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
 import { Chart } from "./chart.tsx";
-import { clockTime, duration, megabytes, number, percent } from "./format.ts";
+import { byteSize, clockTime, duration, number, percent } from "./format.ts";
 import { type Loaded, linkTo, useApi, useLoaded, whileVisible } from "./hooks.ts";
 import {
   MetricsHistory,
@@ -223,17 +223,17 @@ function Limits({ samples, help }: PartProps) {
       />
       <Figure
         label="Memory"
-        value={text(memory, megabytes)}
+        value={text(memory, byteSize)}
         help={help("process_resident_memory_bytes")}
-        note={memoryMax === undefined ? undefined : `of ${megabytes(memoryMax)}`}
+        note={memoryMax === undefined ? undefined : `of ${byteSize(memoryMax)}`}
         share={shareOf(memory, memoryMax)}
       />
       {free !== undefined && (
         <Figure
           label="Disk, free"
-          value={megabytes(free)}
+          value={byteSize(free)}
           help={help("jindou_store_free_bytes")}
-          note={disk === undefined ? undefined : `of ${megabytes(disk)}`}
+          note={disk === undefined ? undefined : `of ${byteSize(disk)}`}
           share={shareOf(used, disk)}
         />
       )}

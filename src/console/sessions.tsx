@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";
-import { dateTime, duration, megabytes, number } from "./format.ts";
+import { byteSize, dateTime, duration, number } from "./format.ts";
 import { goTo, type Route, useApi, useLoaded } from "./hooks.ts";
 import {
   ActionButton,
@@ -232,7 +232,7 @@ function OpenTable(props: { readonly rows: readonly SessionRow[]; readonly onKic
                 <ClientText row={row} />
               </td>
               <td class="right">{duration(row.uptime)}</td>
-              <td class="right">{megabytes(row.pending_bytes)}</td>
+              <td class="right">{byteSize(row.pending_bytes)}</td>
               {mayKick && (
                 <td class="right">
                   <KickButton row={row} onKicked={props.onKicked} />

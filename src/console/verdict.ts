@@ -3,7 +3,7 @@
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import { type Comparison, type Figure, RECORDED_MINUTES } from "../observe/conditions.ts";
-import { duration, megabytes, percent } from "./format.ts";
+import { byteSize, duration, percent } from "./format.ts";
 import { p99Of, type Sample, type Series, sampleBefore } from "./metrics.ts";
 
 const MINUTE_MS = 60_000;
@@ -157,7 +157,7 @@ function selected(
 }
 
 const FORMATS: Readonly<Record<string, (value: number) => string>> = {
-  humanize1024: (value) => megabytes(value).replace(/B$/, ""),
+  humanize1024: (value) => byteSize(value).replace(/B$/, ""),
   humanizePercentage: percent,
   humanizeDuration: duration,
 };
