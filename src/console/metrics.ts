@@ -4,7 +4,7 @@
 const WINDOW_MS = 15 * 60_000;
 /** Series that the console needs. The others would only use memory. */
 const NEEDED =
-  /^(jindou_(?!http_request_duration|recvack|work_charged)|process_(resident|cpu_seconds|open_fds|max_fds|start)|nodejs_(eventloop_lag_p99|heap_size_used))/;
+  /^(jindou_(?!http_request_duration|recvack|work_charged)|process_(resident|cpu_seconds|open_fds|max_fds|start)|nodejs_eventloop_lag_p99)/;
 
 export interface Series {
   readonly labels: Readonly<Record<string, string>>;
