@@ -6,7 +6,7 @@ import type { ChannelActivity } from "../broker/channel-activity.ts";
 import type { Channels, Page, PageBounds } from "../broker/channels.ts";
 import { type ChannelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import { LISTS } from "./channels.ts";
-import { channelId, channelType, id, OPTIONAL_ID_PATTERN } from "./fields.ts";
+import { channelId, channelType, id, idCursor } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 
 const PAGE_SIZE = 1000;
@@ -22,12 +22,7 @@ export const channelQueries = (maxUids: number) => {
         description: `Maximum number of ids to return. Absent means ${Math.min(PAGE_SIZE, maxUids)}`,
       }),
     ),
-    cursor: Type.Optional(
-      Type.String({
-        pattern: OPTIONAL_ID_PATTERN,
-        description: "Value of cursor in the previous reply; empty or absent for the first page",
-      }),
-    ),
+    cursor: Type.Optional(idCursor),
   };
   return {
     state: Type.Object(channel),
@@ -140,7 +135,8 @@ export function createChannelReads(channels: Channels, maxUids: number) {
   };
 }
 
-function cursorOf({ ids, more }: Page): { readonly cursor: string } {
+/** Returns the cursor of the next page, empty on the last page. */
+export function cursorOf({ ids, more }: Page): { readonly cursor: string } {
   return { cursor: more ? (ids.at(-1) ?? "") : "" };
 }
 

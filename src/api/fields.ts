@@ -62,6 +62,11 @@ export const personUid = Type.String({
   pattern: OPTIONAL_ID_PATTERN,
   description: "User whose conversation with channel_id is read; required for a personal channel",
 });
+/** Cursor of a list that is read in pages, ordered by id: the last id of a page. */
+export const idCursor = Type.String({
+  pattern: OPTIONAL_ID_PATTERN,
+  description: "Value of cursor in the previous reply; empty or absent for the first page",
+});
 export const streamName = Type.String({
   pattern: LABEL_PATTERN,
   description: "Identifies the stream or message. All events of a stream have the same value",

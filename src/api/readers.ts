@@ -5,8 +5,9 @@ import type { Channels } from "../broker/channels.ts";
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
+import { cursorOf } from "./channel-reads.ts";
 import { errorReply } from "./errors.ts";
-import { channelId, channelType, OPTIONAL_ID_PATTERN, personUid } from "./fields.ts";
+import { channelId, channelType, idCursor, personUid } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
@@ -22,12 +23,7 @@ export const readersQuery = Type.Object({
     maximum: Number.MAX_SAFE_INTEGER,
     description: "Sequence number of the message",
   }),
-  cursor: Type.Optional(
-    Type.String({
-      pattern: OPTIONAL_ID_PATTERN,
-      description: "Value of cursor in the previous reply; empty or absent for the first page",
-    }),
-  ),
+  cursor: Type.Optional(idCursor),
 });
 
 type Query = Static<typeof readersQuery>;
@@ -54,7 +50,7 @@ export function createReaders({ channels, conversations }: ReadersPorts) {
       const channel = { id, type };
       const page = await channels.uids(channel, "members", { after: cursor, limit: PAGE_SIZE });
       const members = page.ids.map((member) => ({ member, channel }));
-      return { members, cursor: page.more ? (page.ids.at(-1) ?? "") : "" };
+      return { members, ...cursorOf(page) };
     }
     const pair = uid === id ? [[uid, id]] : [uid, id].map((own) => [own, own === uid ? id : uid]);
     const members = pair.map(([member = "", other = ""]) => ({
