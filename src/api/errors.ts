@@ -145,6 +145,11 @@ export const BODY_MEMORY_FULL = {
   message: "Too many request bodies are being received at once; retry later",
 } as const satisfies ErrorReplyOptions;
 
+/** Rejects a call that lacks the uid, without which a personal channel cannot be identified. */
+export function uidRequired(message = "uid is required for a personal channel"): HttpReply {
+  return errorReply("bad_request", { message, details: [{ path: "uid", message: "is required" }] });
+}
+
 export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): HttpReply {
   const { status = HTTP_STATUS[code], message = ERRORS[code].message, details } = options;
   const body = { error: message, code, status, details };

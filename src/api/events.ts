@@ -5,7 +5,7 @@ import { type Static, Type } from "typebox";
 import { PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";
 import type { EventInput, Streams } from "../broker/streams.ts";
 import type { HttpReply } from "../transport/types.ts";
-import { errorReply } from "./errors.ts";
+import { errorReply, uidRequired } from "./errors.ts";
 import {
   channelId,
   channelType,
@@ -110,11 +110,7 @@ export const cancelBody = Type.Object(
 
 export function createCancel(streams: Pick<Streams, "cancel">) {
   return ({ uid = "", channel_id, channel_type, client_msg_no }: Static<typeof cancelBody>) => {
-    if (channel_type === PERSON_CHANNEL && uid === "")
-      return errorReply("bad_request", {
-        message: "uid is required for a personal channel",
-        details: [{ path: "uid", message: "is required" }],
-      });
+    if (channel_type === PERSON_CHANNEL && uid === "") return uidRequired();
     const channel = { id: channel_id, type: channel_type };
     return streams
       .cancel(uid || SYSTEM_UID, channel, client_msg_no)

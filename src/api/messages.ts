@@ -5,7 +5,7 @@ import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
 import { channelSeenBy, historyRange, type Message, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
-import { errorReply } from "./errors.ts";
+import { errorReply, uidRequired } from "./errors.ts";
 import {
   channelId,
   channelType,
@@ -163,11 +163,7 @@ export function createHistory(messages: Pick<Messages, "history">, pages: Messag
   return async (query: HistoryQuery): Promise<HttpReply> => {
     const uid = query.uid || undefined;
     const channel = { id: query.channel_id, type: query.channel_type };
-    if (channel.type === PERSON_CHANNEL && uid === undefined)
-      return errorReply("bad_request", {
-        message: "uid is required for a personal channel",
-        details: [{ path: "uid", message: "is required" }],
-      });
+    if (channel.type === PERSON_CHANNEL && uid === undefined) return uidRequired();
     const { page, json } = await pages.read(
       () => messages.history({ channel, uid }, toRange(query)),
       (message) => messageJson(message, uid),

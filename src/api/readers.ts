@@ -6,7 +6,7 @@ import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import { cursorOf } from "./channel-reads.ts";
-import { errorReply } from "./errors.ts";
+import { uidRequired } from "./errors.ts";
 import { channelId, channelType, idCursor, personUid } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
@@ -61,11 +61,7 @@ export function createReaders({ channels, conversations }: ReadersPorts) {
   }
 
   return async (query: Query): Promise<Awaited<Outcome>> => {
-    if (query.channel_type === PERSON_CHANNEL && !query.uid)
-      return errorReply("bad_request", {
-        message: "uid is required for a personal channel",
-        details: [{ path: "uid", message: "is required" }],
-      });
+    if (query.channel_type === PERSON_CHANNEL && !query.uid) return uidRequired();
     const { members, cursor } = await membersOf(query);
     const seqs = await Promise.all(
       members.map(({ member, channel }) => readSeqOf(member, channel)),

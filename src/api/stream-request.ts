@@ -10,7 +10,7 @@ import {
 } from "../broker/model.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { queryReader, type Reader, type ReadResult } from "./body.ts";
-import { errorReply } from "./errors.ts";
+import { errorReply, uidRequired } from "./errors.ts";
 import { decodeExtended } from "./extended-value.ts";
 import { channelId, channelType, deviceFlag, personUid, streamName } from "./fields.ts";
 
@@ -133,7 +133,7 @@ function toRequest(
   const isViewer = audience === "viewers" || token !== undefined;
   const channel = { id: query.channel_id, type: query.channel_type };
   if (uid === undefined && (isViewer || channel.type !== GROUP_CHANNEL))
-    return { refusal: uidMissing(isViewer) };
+    return { refusal: isViewer ? uidRequired(VIEWER_WITHOUT_UID) : uidRequired() };
   return {
     value: {
       channel,
@@ -146,14 +146,7 @@ function toRequest(
   };
 }
 
-function uidMissing(isViewer: boolean) {
-  return errorReply("bad_request", {
-    message: isViewer
-      ? "uid is required with a viewer's token"
-      : "uid is required for a personal channel",
-    details: [{ path: "uid", message: "is required" }],
-  });
-}
+const VIEWER_WITHOUT_UID = "uid is required with a viewer's token";
 
 function acceptsEvents(accept: string): boolean {
   return accept.split(",").some((type) => /^\s*text\/event-stream\s*(;|$)/i.test(type));
