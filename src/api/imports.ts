@@ -3,6 +3,7 @@
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";
+import { isSourceId } from "../broker/message-lookup.ts";
 import { channelKey, PERSON_CHANNEL } from "../broker/model.ts";
 import { LINE_KINDS, type LineKind } from "../broker/ports.ts";
 import { parseWithLongIntegers } from "../lib/long-numbers.ts";
@@ -30,8 +31,6 @@ const MAX_TOKEN_LENGTH = 4096;
 const MAX_SEQ = 2 ** 48 - 1;
 const MAX_TIME_S = 8_640_000_000_000;
 const MAX_EXPIRE_S = 0xffff_ffff;
-const SOURCE_ID = /^[1-9][0-9]{0,19}$/;
-const MAX_SOURCE_ID = 2n ** 64n - 1n;
 
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 const reset = Type.Optional(
@@ -373,7 +372,7 @@ function toMessageLine(
   maxPayloadBytes: number,
 ): ImportLine | Refusal {
   const sourceId = String(line.message_id);
-  if (!SOURCE_ID.test(sourceId) || BigInt(sourceId) > MAX_SOURCE_ID)
+  if (!isSourceId(sourceId))
     return refusal("message_id must be an integer from 1 to 18446744073709551615");
   const decoded = decodeBase64(line.payload);
   if (decoded === undefined)

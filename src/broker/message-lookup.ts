@@ -7,7 +7,7 @@ import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface MessageQuery {
   readonly seqs: readonly number[];
-  /** Ids, or labels of imported messages, in digits. */
+  /** Ids, or labels of imported messages, in digits (see `isSourceId`). */
   readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
@@ -19,6 +19,14 @@ export const MAX_SEARCHED_MESSAGES = 5000;
 export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
 const PAGE = 500;
 const PAGE_BYTES = 8 * 1024 * 1024;
+
+const SOURCE_ID = /^[1-9]\d{0,19}$/;
+const MAX_SOURCE_ID = 2n ** 64n - 1n;
+
+/** Returns true if the text is an id that a message can have here or on its old server, in digits. */
+export function isSourceId(text: string): boolean {
+  return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;
+}
 
 type MessageReads = Pick<MessageStore, "headSeq" | "readMessages" | "seqOfSource">;
 

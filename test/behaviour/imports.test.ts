@@ -202,6 +202,7 @@ t.test(
       { message_seq: 9 },
     ]);
     t.same((await find(["1", "18446744073709551615"])).messages, []);
+    t.same((await find(["18446744073709551616", "99999999999999999999"])).messages, []);
     t.match(await world.ok("/message", { ...wire(G), message_id: "9007199254741002" }), {
       message_seq: 9,
     });

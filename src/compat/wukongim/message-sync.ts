@@ -15,7 +15,11 @@ import { messageJson } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Inboxes } from "../../broker/inboxes.ts";
-import { MAX_SEARCHED_BYTES, MAX_SEARCHED_MESSAGES } from "../../broker/message-lookup.ts";
+import {
+  isSourceId,
+  MAX_SEARCHED_BYTES,
+  MAX_SEARCHED_MESSAGES,
+} from "../../broker/message-lookup.ts";
 import type { Messages } from "../../broker/messages.ts";
 import {
   type Message,
@@ -44,9 +48,6 @@ const loginUid = Type.Optional(
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
-/** Matches an id of this server, or the label of an imported message. */
-const SOURCE_ID = /^[1-9]\d{0,19}$/;
-
 /** Impossible numbers are accepted, such as ids of another server. Nothing is found for them. */
 export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
@@ -60,7 +61,7 @@ function possibleNumbers(values: readonly (number | string)[] = []): readonly nu
 
 /** Digits of the ids among `values`. They may have up to 20 digits. */
 export function possibleIds(values: readonly (number | string)[] = []): readonly string[] {
-  return values.map(String).filter((value) => SOURCE_ID.test(value));
+  return values.map(String).filter(isSourceId);
 }
 
 export const syncBodies = {
