@@ -9,13 +9,10 @@ import { addToChecksum } from "../../../broker/imports.ts";
 import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SYSTEM_UID } from "../../../broker/model.ts";
 import { usersOf } from "../stored-id.ts";
 import * as listings from "./listings.ts";
-import { Source, type SourceOptions } from "./source.ts";
+import { inParallel, Source, type SourceOptions } from "./source.ts";
 import { Target, type TargetOptions } from "./target.ts";
 
-const COMMAND_SUFFIX = "____cmd";
-const MAX_DEVICE_FLAG = 2;
 const PAGE_SIZE = 1000;
-const WORKERS = 4;
 /** Maximum size of a body. The default of `api.maxBodyBytes` is twice as much. */
 const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
@@ -139,7 +136,7 @@ class Copy {
       if (uid !== SYSTEM_UID) await this.#lines.add({ kind: "system_uid", uid });
     for await (const { uid, flag, level, token } of listings.devices(this.#source)) {
       this.#users.add(uid);
-      if (flag > MAX_DEVICE_FLAG) continue;
+      if (flag > listings.MAX_DEVICE_FLAG) continue;
       await this.#lines.add({
         ...{ kind: "token", uid, device_flag: flag },
         ...{ device_level: level, token },
@@ -156,7 +153,9 @@ class Copy {
     const logged: CopiedChannel[] = [];
     for (const node of nodes)
       for await (const channel of listings.loggedChannels(this.#source, node)) {
-        const copied = channel.id.endsWith(COMMAND_SUFFIX) ? undefined : this.#toCopied(channel);
+        const copied = channel.id.endsWith(listings.COMMAND_SUFFIX)
+          ? undefined
+          : this.#toCopied(channel);
         if (copied !== undefined && channel.lastSeq > 0) logged.push(copied);
       }
     return this.#byNewestTime(logged);
@@ -455,19 +454,6 @@ function seenBy(uid: string, storedId: string, type: number) {
 
 function wireOf({ id, type }: { readonly id: string; readonly type: number }) {
   return { channel_id: id, channel_type: type };
-}
-
-/** Runs `step` for all items, a few at once, in the order of the items. */
-async function inParallel<Item>(
-  items: readonly Item[],
-  step: (item: Item) => Promise<void>,
-): Promise<void> {
-  const queue = items.values();
-  // All workers take their next item from one iterator.
-  const workers = Array.from({ length: WORKERS }, async () => {
-    for (const item of queue) await step(item);
-  });
-  await Promise.all(workers);
 }
 
 /** Lines that wait to be sent to the node, and the results of all lines so far. */

@@ -146,6 +146,19 @@ function reasonOf(error: unknown): string {
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 
+/** Runs `step` for all items, as many at once as calls may run, in the order of the items. */
+export async function inParallel<Item>(
+  items: ReadonlySet<Item> | readonly Item[],
+  step: (item: Item) => Promise<void>,
+): Promise<void> {
+  const queue = items.values();
+  // All workers take their next item from one iterator.
+  const workers = Array.from({ length: CALLS_AT_ONCE }, async () => {
+    for (const item of queue) await step(item);
+  });
+  await Promise.all(workers);
+}
+
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -1,28 +1,30 @@
 // Counts what a WuKongIM server has, and finds what cannot be moved to Jindou. Changes nothing on that
 // server. Keeps the uids of all users in memory, and a few examples of each finding.
 
-import { GROUP_CHANNEL, isId, PERSON_CHANNEL } from "../../../broker/model.ts";
+import {
+  GROUP_CHANNEL,
+  isId,
+  MAX_TOKEN_LENGTH,
+  PERSON_CHANNEL,
+  SYSTEM_UID,
+} from "../../../broker/model.ts";
 import { usersOf } from "../stored-id.ts";
 import {
+  COMMAND_SUFFIX,
   conversations,
   createdChannels,
   devices,
   loggedChannels,
+  MAX_DEVICE_FLAG,
   membersOf,
   nodeIds,
   type SourceChannel,
   systemUids,
   users,
 } from "./listings.ts";
-import { Source, type SourceOptions } from "./source.ts";
+import { inParallel, Source, type SourceOptions } from "./source.ts";
 
-const SYSTEM_UID = "____system";
-const COMMAND_SUFFIX = "____cmd";
-/** Highest class of devices: 0 app, 1 web, 2 desktop. */
-const MAX_DEVICE_FLAG = 2;
-const MAX_TOKEN_LENGTH = 4096;
 const EXAMPLES = 5;
-const MEMBER_CALLS = 4;
 
 /** Findings in the order of the report. */
 const FINDINGS = {
@@ -165,20 +167,12 @@ class Surveyor {
   }
 
   async #readMembers(): Promise<void> {
-    const groups = this.#groups.values();
-    // All readers take their next group from one iterator.
-    const readers = Array.from({ length: MEMBER_CALLS }, async () => {
-      for (const id of groups) {
-        if (id.includes("/")) {
-          this.#find("unreadable_members", id);
-          continue;
-        }
-        const members = await membersOf(this.#source, { id, type: GROUP_CHANNEL });
-        this.#counts.memberships += members.length;
-        for (const uid of members) this.#addUser(uid);
-      }
+    await inParallel(this.#groups, async (id) => {
+      if (id.includes("/")) return this.#find("unreadable_members", id);
+      const members = await membersOf(this.#source, { id, type: GROUP_CHANNEL });
+      this.#counts.memberships += members.length;
+      for (const uid of members) this.#addUser(uid);
     });
-    await Promise.all(readers);
   }
 
   async #readConversations(): Promise<void> {
