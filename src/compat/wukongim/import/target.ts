@@ -13,8 +13,6 @@ export interface TargetOptions {
   readonly url: URL;
   /** Static API token or access token, "" if the node needs none. */
   readonly token: string;
-  /** Milliseconds before the first repetition of a failed call. Default: 500. */
-  readonly retryMs?: number;
 }
 
 interface RefusedLine {
@@ -35,13 +33,11 @@ interface TargetRange {
   readonly headSeq: number;
   /** Time of the newest message in Unix seconds, 0 if it is unknown. */
   readonly headTimeS: number;
-  readonly throughSeq: number;
   readonly count: number;
   readonly checksum: string;
 }
 
 interface TargetState {
-  readonly state: string;
   /** True if the node removes old messages. */
   readonly hasLimits: boolean;
 }
@@ -54,7 +50,8 @@ export class Target {
   }
 
   async open(): Promise<TargetState> {
-    return stateIn(recordOf(await this.#call("/admin/import/open", "{}")));
+    const state = recordOf(await this.#call("/admin/import/open", "{}"));
+    return { hasLimits: Number(state.retention_s) > 0 || Number(state.max_channel_messages) > 0 };
   }
 
   async close(): Promise<void> {
@@ -89,7 +86,6 @@ export class Target {
     return {
       headSeq: Number(fields.head_seq),
       headTimeS: Number(fields.head_timestamp),
-      throughSeq: Number(fields.through_seq),
       count: Number(fields.count),
       checksum: String(fields.checksum),
     };
@@ -101,7 +97,7 @@ export class Target {
       if (reply.status === 200) return reply.body;
       const mayPass = reply.status === 0 || reply.status === 429 || reply.status >= 500;
       if (!mayPass || attempt === ATTEMPTS) throw this.#problem(path, reply);
-      await sleep((this.#options.retryMs ?? RETRY_MS) * 2 ** (attempt - 1));
+      await sleep(RETRY_MS * 2 ** (attempt - 1));
     }
   }
 
@@ -143,11 +139,4 @@ export class Target {
 
 function recordOf(value: unknown): Readonly<Record<string, unknown>> {
   return isRecord(value) ? value : {};
-}
-
-function stateIn(body: Readonly<Record<string, unknown>>): TargetState {
-  return {
-    state: String(body.state),
-    hasLimits: Number(body.retention_s) > 0 || Number(body.max_channel_messages) > 0,
-  };
 }
