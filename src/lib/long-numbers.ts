@@ -17,6 +17,8 @@ export function parseWithLongIntegers(json: string, field: string): unknown {
   const value: unknown = JSON.parse(json);
   if (!LONG.test(json) || typeof value !== "object" || value === null) return value;
   if (!Object.hasOwn(value, field)) return value;
+  // A string stays as it is. The lines that `jindou import` sends have one, so they are parsed once.
+  if (typeof Reflect.get(value, field) === "string") return value;
   const digits = JSON.parse(withLongIntegersAsStrings(json)) as Record<string, unknown>; // as `value`
   return { ...value, [field]: digits[field] };
 }
