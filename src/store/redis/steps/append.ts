@@ -4,7 +4,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import type { RedisStorePorts } from "../ports.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import { TurnQueue } from "../turn.ts";
 import {
   AppendCall,
@@ -16,7 +16,6 @@ import {
 import type { ChannelNames } from "./channel-names.ts";
 import { permissionTables } from "./permission-tables.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const APPEND = loadScript(
   lua("append"),
   permissionTables(),
