@@ -165,12 +165,18 @@ async function joinedNode(t: Test, client: Redis, announcement = "its record") {
   let at = 1;
   let timer: NodeJS.Timeout | undefined;
   const beat = () => client.zadd("jd:{all}:beats", at++, "one:life");
-  const stopHeartbeats = () => clearInterval(timer);
-  await client.hset("jd:{all}:nodes", "one:life", announcement);
+  let lastBeat: Promise<unknown> = client.hset("jd:{all}:nodes", "one:life", announcement);
+  await lastBeat;
   await beat();
-  t.teardown(stopHeartbeats);
+  const stopHeartbeats = () => clearInterval(timer);
+  t.teardown(async () => {
+    stopHeartbeats();
+    await lastBeat; // the client is closed next, which would reject a heartbeat without a reply
+  });
   const startHeartbeats = () => {
-    timer = setInterval(() => void beat(), 20);
+    timer = setInterval(() => {
+      lastBeat = beat();
+    }, 20);
   };
   return { startHeartbeats, stopHeartbeats };
 }
