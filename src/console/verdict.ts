@@ -2,7 +2,12 @@
 // read. A condition on a window is judged once the page has been open for that long.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
-import { type Comparison, type Figure, RECORDED_MINUTES } from "../observe/conditions.ts";
+import {
+  type Change,
+  type Comparison,
+  type Figure,
+  RECORDED_MINUTES,
+} from "../observe/conditions.ts";
 import { byteSize, duration, percent } from "./format.ts";
 import { p99Of, type Sample, type Series, sampleBefore } from "./metrics.ts";
 
@@ -115,8 +120,6 @@ function windowOf(samples: readonly Sample[], minutes: number) {
 
 /** Minutes of metrics that the page keeps, less the time between two samples. */
 const MAX_MINUTES = 14;
-
-type Change = Extract<Figure, { readonly kind: "rate" | "increase" }>;
 
 function changes(
   figure: Change,

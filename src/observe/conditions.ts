@@ -11,15 +11,18 @@ interface Selector {
   readonly where?: { readonly label: string; readonly values: readonly string[] };
 }
 
+/** Change per second, or in total, over the last minutes. */
+export interface Change extends Selector {
+  readonly kind: "rate" | "increase";
+  readonly minutes: number;
+  /** Labels by which the series are summed. */
+  readonly by?: readonly string[];
+}
+
 /** A number that is computed from the metrics of one node, for each series of the metric. */
 export type Figure =
   | ({ readonly kind: "value" | "absolute" } & Selector)
-  /** Change per second, or in total, over the last minutes. `by` sums the series by these labels. */
-  | ({
-      readonly kind: "rate" | "increase";
-      readonly minutes: number;
-      readonly by?: readonly string[];
-    } & Selector)
+  | Change
   | { readonly kind: "ratio"; readonly of: string; readonly to: string }
   /** 99th percentile of a histogram over 5 minutes, which has a recording rule. */
   | { readonly kind: "p99"; readonly histogram: string };
@@ -37,17 +40,11 @@ export function value(name: string): Figure {
   return { kind: "value", metric: fullName(name) };
 }
 
-export function rate(
-  name: string,
-  options: Omit<Extract<Figure, { readonly kind: "rate" | "increase" }>, "kind" | "metric">,
-): Figure {
+export function rate(name: string, options: Omit<Change, "kind" | "metric">): Figure {
   return { kind: "rate", metric: fullName(name), ...options };
 }
 
-export function increase(
-  name: string,
-  options: Omit<Extract<Figure, { readonly kind: "rate" | "increase" }>, "kind" | "metric">,
-): Figure {
+export function increase(name: string, options: Omit<Change, "kind" | "metric">): Figure {
   return { kind: "increase", metric: fullName(name), ...options };
 }
 
