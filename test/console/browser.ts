@@ -3,35 +3,19 @@
 
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";
+import { openPage, type View } from "../support/pages.ts";
 
-export interface Look {
-  readonly width?: number;
-  readonly scheme?: "light" | "dark";
-}
+/** Matches a refusal of the API, which the page shows. */
+const REFUSAL = /status of 40[134]/;
 
 /** Opens the console of an address and returns its page. */
-export async function openConsole(
+export function openConsole(
   t: Test,
   browser: Browser,
-  { url, width = 1280, scheme = "light" }: Look & { readonly url: string },
+  { url, width = 1280, ...look }: Partial<View> & { readonly url: string },
 ): Promise<Page> {
-  const context = await browser.newContext({
-    viewport: { width, height: 860 },
-    colorScheme: scheme,
-  });
-  t.teardown(() => context.close());
-  const page = await context.newPage();
-  page.on("pageerror", (error) => t.fail(`error in the page: ${error.message}`));
-  page.on("console", (message) => {
-    const isExpected = /status of 40[134]/.test(message.text()); // a refusal that the page shows
-    if (message.type() === "error" && !isExpected) t.fail(`console: ${message.text()}`);
-  });
-  page.on("dialog", (dialog) => {
-    t.fail(`a dialog was opened: ${dialog.message()}`);
-    void dialog.dismiss();
-  });
-  await page.goto(`${url}/console/`);
-  return page;
+  const view = { ...look, width, height: 860, expected: REFUSAL };
+  return openPage(t, browser, `${url}/console/`, view);
 }
 
 /** Opens a page of the console by its address and waits for its heading. */

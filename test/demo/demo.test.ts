@@ -6,7 +6,7 @@ import type { Locator, Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { launchBrowser, servePages } from "../client/browser.ts";
 import { type ChildBroker, type Settings, spawnBroker } from "../support/broker.ts";
-import { checkAccessible, checkPictures, type View, visit } from "../support/pages.ts";
+import { checkAccessible, checkPictures, openPage, type View } from "../support/pages.ts";
 import { freePort } from "../support/redis.ts";
 
 const DESKTOP: View = { width: 1280 };
@@ -62,7 +62,7 @@ function sidesOf(page: Page): readonly [ann: Side, ben: Side] {
 }
 
 async function openDemo(t: Test, broker: ChildBroker, view: View = DESKTOP) {
-  const page = await visit(t, await browser, demoOf(broker), view);
+  const page = await openPage(t, await browser, demoOf(broker), view);
   const [ann, ben] = sidesOf(page);
   for (const side of [ann, ben]) await side.shows("online · device 1");
   const [prefix = ""] =

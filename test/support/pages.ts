@@ -12,6 +12,8 @@ export interface View {
   readonly width: number;
   readonly height?: number;
   readonly scheme?: "light" | "dark";
+  /** Matches lines on the console that do not fail the test. */
+  readonly expected?: RegExp;
 }
 
 /** Maximum size of a picture in the docs. */
@@ -23,11 +25,11 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.mi
  * Opens a page of a node. An error of the page, on its console, or a violation of its
  * Content-Security-Policy, which Chromium writes to the console, fails the test.
  */
-export async function visit(
+export async function openPage(
   t: Test,
   browser: Browser,
   url: string,
-  { width, height = 800, scheme = "light" }: View,
+  { width, height = 800, scheme = "light", expected }: View,
 ): Promise<Page> {
   const page = await browser.newPage({ viewport: { width, height }, colorScheme: scheme });
   t.teardown(() => page.close());
@@ -38,7 +40,8 @@ export async function visit(
     void dialog.dismiss();
   });
   page.on("console", (line) => {
-    if (line.type() === "error" || line.type() === "warning")
+    const isFailure = line.type() === "error" || line.type() === "warning";
+    if (isFailure && expected?.test(line.text()) !== true)
       t.fail(`${line.type()} on the console: ${line.text()}`);
   });
   await page.goto(url);
