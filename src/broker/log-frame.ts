@@ -80,6 +80,10 @@ export function mediaTypeOf(contentType: string): string {
   return (end === -1 ? contentType : contentType.slice(0, end)).trim().toLowerCase();
 }
 
+export function isSameMediaType(a: string, b: string): boolean {
+  return a === b || mediaTypeOf(a) === mediaTypeOf(b);
+}
+
 /** Returns true if the records of a log with this content type are JSON messages. */
 export function isJsonLog(contentType: string): boolean {
   return mediaTypeOf(contentType) === "application/json";

@@ -8,11 +8,11 @@ import {
   cutRecords,
   framesIn,
   isJsonLog,
+  isSameMediaType,
   isSameOffset,
   isWholeCut,
   type LogName,
   type LogOffset,
-  mediaTypeOf,
   type OpenFrame,
   openFrame,
   recordCount,
@@ -175,7 +175,7 @@ class LogRules {
     }
     if (
       append.contentType !== undefined &&
-      !isSameType(append.contentType, state.terms.contentType)
+      !isSameMediaType(append.contentType, state.terms.contentType)
     )
       return { verdict: "other_type" };
     if (isRepeated) return this.#repeated(log, newest, changes);
@@ -277,7 +277,7 @@ class LogRules {
     if (source === undefined || state === "missing") return { verdict: "source_missing" };
     if (state === "deleted") return { verdict: "source_deleted" };
     const contentType = draft.contentType ?? state.terms.contentType;
-    if (!isSameType(contentType, state.terms.contentType)) return { verdict: "source_type" };
+    if (!isSameMediaType(contentType, state.terms.contentType)) return { verdict: "source_type" };
     const point = this.#forkPoint(source, origin.offset, origin.subOffset);
     if ("verdict" in point) return point;
     const { start, records, cut } = point;
@@ -384,7 +384,7 @@ function isSame(state: LogState, draft: LogDraft): boolean {
   const isInherited = terms.origin !== undefined && !terms.origin.hasOwnExpiry;
   const expiry = isInherited ? NO_EXPIRY : terms;
   return (
-    (contentType === undefined || isSameType(contentType, terms.contentType)) &&
+    (contentType === undefined || isSameMediaType(contentType, terms.contentType)) &&
     expiry.ttlS === ttlS &&
     expiry.expiresAtMs === expiresAtMs &&
     (state.closed === undefined) === (closed === undefined) &&
@@ -405,10 +405,6 @@ function isSameOrigin(point: ForkPoint | undefined, origin: LogOrigin | undefine
 function isSameName(a: LogName, b: LogName): boolean {
   if (a.kind === "free") return b.kind === "free" && a.path === b.path;
   return b.kind === "channel" && a.key === b.key && a.clientMsgNo === b.clientMsgNo;
-}
-
-function isSameType(a: string, b: string): boolean {
-  return a === b || mediaTypeOf(a) === mediaTypeOf(b);
 }
 
 function producerRefusal(

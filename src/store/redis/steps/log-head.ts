@@ -4,13 +4,13 @@
 import { randomBytes } from "node:crypto";
 import {
   formatOffset,
+  isSameMediaType,
   LOG_START,
   type LogName,
   type LogOffset,
   logBucket,
   logNameOf,
   logNameText,
-  mediaTypeOf,
 } from "../../../broker/log-frame.ts";
 import type { LogDraft, LogEnding, LogHead } from "../../../broker/log-ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
@@ -127,8 +127,7 @@ export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): 
   const { contentType } = draft;
   if ((head.closed === undefined) !== (draft.closed === undefined)) return false;
   if (originText(draft) !== (origin ?? "")) return false;
-  if (contentType !== undefined && mediaTypeOf(contentType) !== mediaTypeOf(head.contentType))
-    return false;
+  if (contentType !== undefined && !isSameMediaType(contentType, head.contentType)) return false;
   // The text of the origin has the settings that a fork requested.
   if (draft.origin !== undefined) return true;
   return head.ttlS === draft.ttlS && head.expiresAtMs === draft.expiresAtMs;

@@ -6,12 +6,12 @@ import { BrokerError } from "../../../broker/errors.ts";
 import {
   cutRecords,
   isJsonLog,
+  isSameMediaType,
   isWholeCut,
   LOG_START,
   type LogName,
   type LogOffset,
   logNameOf,
-  mediaTypeOf,
   type OpenFrame,
   openFrame,
   recordCount,
@@ -191,7 +191,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     const result = await reads.frames(source, { from: offset, maxBytes: FRAME_READ_BYTES }, true);
     if (typeof result === "string") throw new BrokerError("unavailable");
     const { head } = result.log;
-    if (contentType !== undefined && mediaTypeOf(contentType) !== mediaTypeOf(head.contentType))
+    if (contentType !== undefined && !isSameMediaType(contentType, head.contentType))
       return "source_type";
     const start = offset ?? head.tail;
     if (offset !== undefined && result.frames === undefined) return "bad_offset";
