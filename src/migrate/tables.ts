@@ -9,7 +9,7 @@ import {
   type DeviceLevel,
   GROUP_CHANNEL,
 } from "../broker/model.ts";
-import { ChannelRows, numberIn } from "../store/embedded/engine/channel-rows.ts";
+import { ChannelRows, numberIn, rangeOf } from "../store/embedded/engine/channel-rows.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
 import { decodeRecord } from "../store/embedded/engine/record.ts";
 import * as folder from "../store/embedded/export.ts";
@@ -312,7 +312,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
         (row) => ({
           facts: firstFacts(context, folder.firstOf(row, tables, at)),
         }),
-        folder.rangeOf(folder.COMMANDS),
+        rangeOf(folder.COMMANDS),
       ),
       total: 0, // counted in the total of the table `heads`
     })),
@@ -373,7 +373,7 @@ function* headRows(
     const row = rows.get(key);
     if (row === undefined) continue;
     const head = keys.channel("head", key);
-    const range = folder.rangeOf(row.number);
+    const range = rangeOf(row.number);
     // The watermark advances only with the last row of a channel.
     for (const senderRow of folder.rowsOf<Buffer, Buffer>(senderRows, "", range)) {
       const { uid, seq } = folder.ownOf(senderRow);

@@ -8,7 +8,7 @@ import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { LogName } from "../../broker/log-frame.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
-import { ChannelRows, logKey, numberIn, seqIn } from "./engine/channel-rows.ts";
+import { ChannelRows, logKey, numberIn, numberKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
@@ -259,16 +259,6 @@ export function entriesOf(table: { getStats(): object }): number {
   // LMDB's statistics of every table have this field.
   const { entryCount } = table.getStats() as { entryCount?: number };
   return entryCount ?? 0;
-}
-
-export function rangeOf(number: number): Range {
-  return { start: numberKey(number), end: numberKey(number + 1) };
-}
-
-function numberKey(number: number): Buffer {
-  const key = Buffer.alloc(NUMBER_BYTES);
-  key.writeUIntBE(number, 0, NUMBER_BYTES);
-  return key;
 }
 
 export interface SourceMessage {

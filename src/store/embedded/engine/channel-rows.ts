@@ -71,6 +71,17 @@ export class ChannelRows {
   }
 }
 
+export function numberKey(number: number): Buffer {
+  const key = Buffer.allocUnsafe(NUMBER_BYTES);
+  key.writeUIntBE(number, 0, NUMBER_BYTES);
+  return key;
+}
+
+/** Returns the range of all keys that begin with the number. */
+export function rangeOf(number: number): { readonly start: Buffer; readonly end: Buffer } {
+  return { start: numberKey(number), end: numberKey(number + 1) };
+}
+
 export function logKey(number: number, seq: number): Buffer {
   const key = Buffer.allocUnsafe(2 * NUMBER_BYTES);
   key.writeUIntBE(number, 0, NUMBER_BYTES);

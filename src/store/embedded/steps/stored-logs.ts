@@ -13,7 +13,15 @@
 
 import { createHash } from "node:crypto";
 import { type LogName, lastCheck } from "../../../broker/log-frame.ts";
-import { expiryKey, logKey, logKeyIn } from "../engine/channel-rows.ts";
+import {
+  expiryKey,
+  logKey,
+  logKeyIn,
+  numberIn,
+  numberKey,
+  rangeOf,
+  seqIn,
+} from "../engine/channel-rows.ts";
 import { fieldsOf } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import {
@@ -129,7 +137,7 @@ export class StoredLogs {
     const start = after === undefined ? {} : { start: after, exclusiveStart: true };
     const end = expiryKey(nowMs + 1, Buffer.alloc(0));
     const keys = this.#tables.logExpiry.getKeys({ ...start, end, limit });
-    return Array.from(keys, (key) => ({ number: logKeyIn(key).readUIntBE(0, NUMBER_BYTES), key }));
+    return Array.from(keys, (key) => ({ number: numberIn(logKeyIn(key)), key }));
   }
 
   /**
@@ -256,7 +264,7 @@ function rowOf({ checkBefore, bytes }: FrameRun): Buffer {
 function runOf(key: Buffer, row: Buffer): FrameRun {
   fieldsOf([row[0]], FRAMES_VERSION); // rejects rows of a newer build
   return {
-    start: key.readUIntBE(NUMBER_BYTES, NUMBER_BYTES),
+    start: seqIn(key),
     checkBefore: row.readUInt32LE(1),
     bytes: row.subarray(PREFIX_BYTES),
   };
@@ -281,19 +289,8 @@ function producerOf(row: readonly unknown[]): ProducerState {
   return { epoch: epoch ?? 0, number: number ?? 0, seenMs: seenMs ?? 0 };
 }
 
-function numberKey(number: number): Buffer {
-  const key = Buffer.allocUnsafe(NUMBER_BYTES);
-  key.writeUIntBE(number, 0, NUMBER_BYTES);
-  return key;
-}
-
 function producerKey(number: number, id: string): Buffer {
   return Buffer.concat([numberKey(number), Buffer.from(id)]);
-}
-
-/** Returns the range of all keys that begin with the number. */
-function rangeOf(number: number): { readonly start: Buffer; readonly end: Buffer } {
-  return { start: numberKey(number), end: numberKey(number + 1) };
 }
 
 /** A path can be longer than a key of LMDB. */
