@@ -21,7 +21,7 @@ import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { brittleFiles } from "./brittle-files.ts";
-import { crashedCopy, openAfterKill, openStore, testFolder } from "./folder.ts";
+import { crashedCopy, openAfterKill, openStore, testFolder, withoutCheckpoint } from "./folder.ts";
 import { startChild } from "./process.ts";
 
 const OPTIONS = { clock: () => Date.UTC(2040, 0, 1), logs: LOG_LIMITS };
@@ -61,9 +61,6 @@ async function readEverything(store: LogStore) {
     appends.push(typeof heads[i] === "string" ? [] : await appendsOf(store, name));
   return { heads, appends };
 }
-
-const withoutCheckpoint = (meta: Map<string, unknown[]>) =>
-  void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 
 /** Asserts that the logs of the whole story can be written, forked and removed. */
 async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {

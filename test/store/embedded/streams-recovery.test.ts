@@ -12,7 +12,15 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
-import { ALL, crashedCopy, inAnotherBoot, openStore, testFolder, walFiles } from "./folder.ts";
+import {
+  ALL,
+  crashedCopy,
+  inAnotherBoot,
+  openStore,
+  testFolder,
+  walFiles,
+  withoutCheckpoint,
+} from "./folder.ts";
 
 const NOW_MS = Date.UTC(2026, 0, 1);
 const OPTIONS = { clock: () => NOW_MS };
@@ -77,9 +85,6 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
   t.equal((await store.append(draftOf())).messageSeq, length + 1);
   t.equal(store.stats().activeStreamBytes, 0);
 }
-
-const withoutCheckpoint = (meta: Map<string, unknown[]>) =>
-  void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 
 t.test(
   "a WAL replay restores the same streams, regardless of what the database already has",
