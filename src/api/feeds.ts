@@ -3,8 +3,9 @@
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
-import type { HttpBody, HttpReply, HttpStream } from "../transport/types.ts";
-import { FeedWheel, type MayStay, type VisitedFeed } from "./feed-wheel.ts";
+import type { HttpReply, HttpStream } from "../transport/types.ts";
+import { EventFeed } from "./event-feed.ts";
+import { FeedWheel, type MayStay } from "./feed-wheel.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 
 export class Feeds {
@@ -20,8 +21,16 @@ export class Feeds {
     follow: (sink: StreamSink) => Promise<FollowHandle>,
     mayStay: MayStay,
   ): Promise<HttpStream> {
-    const feed = new StreamFeed(this.#eventText, () => this.#wheel.delete(feed));
-    feed.attach(await follow(feed));
+    const feed = new EventFeed({
+      headers: HEADERS,
+      firstText: retryText(),
+      onClosed: () => this.#wheel.delete(feed),
+    });
+    const source = await follow({
+      push: (event) => feed.write(this.#eventText(event)),
+      ended: () => feed.end(),
+    });
+    feed.attach(source);
     this.#wheel.add(feed, mayStay);
     return feed;
   }
@@ -40,81 +49,9 @@ export const FEED_HEAD: HttpReply = Object.freeze({ status: 200, headers: HEADER
 const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
-/** A comment of the event-stream format, which keeps proxies from closing the connection. */
-export const COMMENT = ":\n\n";
-
-class StreamFeed implements HttpStream, StreamSink, VisitedFeed {
-  readonly status = 200;
-  readonly headers = HEADERS;
-  readonly filler = COMMENT;
-  readonly #eventText: (event: ChannelEvent) => string;
-  readonly #onClosed: () => void;
-  #body: HttpBody | undefined;
-  #subscription: FollowHandle | undefined;
-  #pendingText = "";
-  #isPaused = false;
-  #isOver = false;
-
-  constructor(eventText: (event: ChannelEvent) => string, onClosed: () => void) {
-    this.#eventText = eventText;
-    this.#onClosed = onClosed;
-  }
-
-  /** Sets the subscription. Must be called before the transport calls `opened`. */
-  attach(subscription: FollowHandle): void {
-    this.#subscription = subscription;
-  }
-
-  /** Writes a comment, unless the feed is paused: the comment would then only be queued. */
-  keepAlive(): void {
-    if (!this.#isPaused) this.#body?.write(COMMENT);
-  }
-
-  end(): void {
-    this.ended();
-  }
-
-  // --- StreamSink, called by the broker ----------------------------------------------------------
-
-  push(event: ChannelEvent): boolean {
-    const text = this.#eventText(event);
-    if (this.#body === undefined) {
-      this.#pendingText += text;
-      this.#isPaused = true;
-    } else this.#isPaused = !this.#body.write(text);
-    return !this.#isPaused;
-  }
-
-  ended(): void {
-    this.#isOver = true;
-    this.#body?.end();
-  }
-
-  // --- HttpStream, called by the transport -------------------------------------------------------
-
-  opened(body: HttpBody): void {
-    const retryMs = MIN_RETRY_MS + Math.floor(Math.random() * RETRY_SPREAD_MS);
-    this.#body = body;
-    body.write(`retry: ${retryMs}\n\n${this.#pendingText}`);
-    this.#pendingText = "";
-    if (this.#isOver) body.end();
-    else this.#resume();
-  }
-
-  writable(): void {
-    this.#resume();
-  }
-
-  closed(): void {
-    this.#subscription?.stop();
-    this.#onClosed();
-  }
-
-  #resume(): void {
-    if (!this.#isPaused) return;
-    this.#isPaused = false;
-    this.#subscription?.resume();
-  }
+/** Returns the line that sets the reconnect delay. */
+function retryText(): string {
+  return `retry: ${MIN_RETRY_MS + Math.floor(Math.random() * RETRY_SPREAD_MS)}\n\n`;
 }
 
 /** Returns a function that caches its last text, because all readers are sent the same event. */

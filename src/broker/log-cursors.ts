@@ -35,7 +35,7 @@ export interface LogBatch {
 /** `revoked`: the viewer may no longer read the log. `failed`: the store could not be read. */
 export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | "failed";
 
-export interface LogSink {
+interface LogSink {
   /**
    * Receives the next frames. The first batch of a cursor may have none. Returns false to receive
    * nothing more until `resume`.
@@ -45,7 +45,7 @@ export interface LogSink {
   ended(why: CursorEnd): void;
 }
 
-export interface LogCursor {
+interface LogCursor {
   resume(): void;
   /** Ends the cursor without a call of `ended`. */
   stop(): void;

@@ -2,11 +2,11 @@
 // event `data`, directly followed by an event `control`. While the connection of a feed is full, its
 // cursor is paused.
 
-import type { LogBatch, LogCursor, LogCursors, LogSink } from "../../broker/log-cursors.ts";
+import type { LogBatch, LogCursors } from "../../broker/log-cursors.ts";
 import { formatOffset, type LogName, type LogOffset } from "../../broker/log-frame.ts";
-import type { HttpBody, HttpRequest, HttpStream } from "../../transport/types.ts";
-import { FeedWheel, type VisitedFeed } from "../feed-wheel.ts";
-import { COMMENT } from "../feeds.ts";
+import type { HttpRequest, HttpStream } from "../../transport/types.ts";
+import { EventFeed } from "../event-feed.ts";
+import { FeedWheel } from "../feed-wheel.ts";
 import type { Admission, StreamCaller } from "./admission.ts";
 import { bodyOf, isTextLog } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
@@ -42,110 +42,35 @@ export class StreamFeeds {
   }
 
   async open(request: HttpRequest, target: FeedTarget): Promise<HttpStream> {
-    const feed = new StreamFeed(target, this.#dataText, () => this.#wheel.delete(feed));
-    const { name, from } = target;
-    feed.attach(await this.#cursors.open({ name, from }, feed));
+    const { name, from, head, cursor, caller } = target;
+    const { contentType } = head;
+    const feed = new EventFeed({
+      headers: headersOf(contentType, caller),
+      maxVisits: MAX_VISITS,
+      onClosed: () => this.#wheel.delete(feed),
+    });
+    const source = await this.#cursors.open(
+      { name, from },
+      {
+        push: (batch) =>
+          feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor)),
+        ended: () => feed.end(),
+      },
+    );
+    feed.attach(source);
     this.#wheel.add(feed, () => this.#admission.stillAdmits(request));
     return feed;
   }
 }
 
-type DataText = (batch: LogBatch, contentType: string) => string;
-
-class StreamFeed implements HttpStream, LogSink, VisitedFeed {
-  readonly status = 200;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly filler = COMMENT;
-  readonly #contentType: string;
-  readonly #streamCursor: string;
-  readonly #dataText: DataText;
-  readonly #onClosed: () => void;
-  #cursor: LogCursor | undefined;
-  #body: HttpBody | undefined;
-  #pendingText = "";
-  #isPaused = false;
-  #isOver = false;
-  #visits = 0;
-
-  constructor({ head, cursor, caller }: FeedTarget, dataText: DataText, onClosed: () => void) {
-    this.#contentType = head.contentType;
-    this.#streamCursor = cursor;
-    this.#dataText = dataText;
-    this.#onClosed = onClosed;
-    this.headers = headersOf(head.contentType, caller);
-  }
-
-  /** Sets the cursor. Must be called before the transport calls `opened`. */
-  attach(cursor: LogCursor): void {
-    this.#cursor = cursor;
-  }
-
-  // --- VisitedFeed -------------------------------------------------------------------------------
-
-  keepAlive(): void {
-    this.#visits += 1;
-    if (this.#visits >= MAX_VISITS) this.end();
-    else if (!this.#isPaused) this.#body?.write(COMMENT);
-  }
-
-  end(): void {
-    this.#cursor?.stop();
-    this.ended();
-  }
-
-  // --- LogSink -----------------------------------------------------------------------------------
-
-  push(batch: LogBatch): boolean {
-    const data = batch.pieces.length === 0 ? "" : this.#dataText(batch, this.#contentType);
-    const text = data + this.#controlText(batch);
-    if (this.#body === undefined) {
-      this.#pendingText += text;
-      this.#isPaused = true;
-    } else this.#isPaused = !this.#body.write(text);
-    return !this.#isPaused;
-  }
-
-  ended(): void {
-    this.#isOver = true;
-    this.#body?.end();
-  }
-
-  // --- HttpStream --------------------------------------------------------------------------------
-
-  opened(body: HttpBody): void {
-    this.#body = body;
-    if (this.#pendingText !== "") body.write(this.#pendingText);
-    this.#pendingText = "";
-    if (this.#isOver) body.end();
-    else this.#resume();
-  }
-
-  writable(): void {
-    this.#resume();
-  }
-
-  closed(): void {
-    this.#cursor?.stop();
-    this.#onClosed();
-  }
-
-  // --- Helpers -----------------------------------------------------------------------------------
-
-  #resume(): void {
-    if (!this.#isPaused) return;
-    this.#isPaused = false;
-    this.#cursor?.resume();
-  }
-
-  #controlText({ next, isUpToDate, closed }: LogBatch): string {
-    const control = {
-      streamNextOffset: formatOffset(next),
-      streamCursor: closed === undefined ? this.#streamCursor : undefined,
-      upToDate: isUpToDate || undefined,
-      streamClosed: closed === undefined ? undefined : true,
-    };
-    return `event: control\ndata:${JSON.stringify(control)}\n\n`;
-  }
+function controlText({ next, isUpToDate, closed }: LogBatch, streamCursor: string): string {
+  const control = {
+    streamNextOffset: formatOffset(next),
+    streamCursor: closed === undefined ? streamCursor : undefined,
+    upToDate: isUpToDate || undefined,
+    streamClosed: closed === undefined ? undefined : true,
+  };
+  return `event: control\ndata:${JSON.stringify(control)}\n\n`;
 }
 
 function headersOf(contentType: string, caller: StreamCaller): Readonly<Record<string, string>> {
@@ -158,6 +83,8 @@ function headersOf(contentType: string, caller: StreamCaller): Readonly<Record<s
   };
 }
 
+type DataText = (batch: LogBatch, contentType: string) => string;
+
 /** Returns a function that caches its last text, because all live readers are sent the same frame. */
 function createDataText(): DataText {
   let lastPiece: Uint8Array | undefined;
@@ -165,7 +92,8 @@ function createDataText(): DataText {
   let lastText = "";
   return ({ pieces }, contentType) => {
     const [piece] = pieces;
-    if (pieces.length !== 1 || piece === undefined) return dataText(pieces, contentType);
+    if (piece === undefined) return "";
+    if (pieces.length > 1) return dataText(pieces, contentType);
     if (piece !== lastPiece || contentType !== lastType) {
       lastPiece = piece;
       lastType = contentType;
