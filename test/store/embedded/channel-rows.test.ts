@@ -2,6 +2,7 @@
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
+import { commit } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { openTables } from "../../../src/store/embedded/engine/tables.ts";
 import { t } from "../../support/suite.ts";
@@ -28,5 +29,14 @@ t.test(
     await t.rejects(rows.storeCounter(), { code: "unavailable" });
     await rows.storeCounter(); // the checkpoint is tried again, without a new number
     t.ok(new ChannelRows(tables).nextNumber() > number);
+
+    const next = rows.nextNumber();
+    fail.commit = 1;
+    await t.rejects(
+      commit(tables, () => rows.putCounter()),
+      { code: "unavailable" },
+    );
+    await rows.storeCounter();
+    t.ok(new ChannelRows(tables).nextNumber() > next, "the counter of a failed import is stored");
   },
 );

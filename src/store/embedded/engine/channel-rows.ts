@@ -58,11 +58,13 @@ export class ChannelRows {
     this.#storedNext = next;
   }
 
-  /** Puts the counter. Must be called in the transaction of the first row with a new number. */
+  /**
+   * Puts the counter in the current transaction, which must be that of the first row with a new
+   * number. `storeCounter` stores it once more, because this transaction may fail.
+   */
   putCounter(): void {
     if (this.#next === this.#storedNext) return;
     void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, this.#next]);
-    this.#storedNext = this.#next;
   }
 
   put(key: ChannelKey, row: ChannelRow): void {
