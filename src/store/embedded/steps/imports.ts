@@ -264,15 +264,13 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
       nowMs,
     }: { readonly head: number; readonly beforeMs: number; readonly nowMs: number },
   ): ImportVerdict {
-    const { logRows, retentionMs, maxChannelMessages } = this.#ports;
     const { messageSeq: seq } = message;
-    const record = logRows.firstFrom(number, seq, seq + 1);
+    const record = this.#ports.logRows.firstFrom(number, seq, seq + 1);
     if (record !== undefined) {
       const { message: stored } = decodeRecord(record.bytes);
       return isSameMessage(stored, message, beforeMs) ? "unchanged" : "conflict";
     }
-    const limits = { retentionMs: retentionMs === Infinity ? 0 : retentionMs, maxChannelMessages };
-    return mayBeRemoved(message, head, limits, nowMs) ? "unchanged" : "conflict";
+    return mayBeRemoved(message, head, this.#ports, nowMs) ? "unchanged" : "conflict";
   }
 
   async seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined> {
