@@ -7,7 +7,7 @@ import type { VisitedFeed } from "./feed-wheel.ts";
 /** A comment of the event-stream format, which keeps proxies from closing the connection. */
 const COMMENT = ":\n\n";
 
-/** Sends the events of a feed until `stop`, but none after a refused one until `resume`. */
+/** Sends the events of a feed until `stop`. After `write` returned false, it waits for `resume`. */
 interface FeedSource {
   resume(): void;
   stop(): void;
@@ -15,7 +15,7 @@ interface FeedSource {
 
 interface FeedOptions {
   readonly headers: Readonly<Record<string, string>>;
-  /** Text before the first event. Absent means none. */
+  /** Text before the first event. Default: "". */
   readonly firstText?: string;
   /** Number of visits after which the feed ends. Absent means that visits do not end it. */
   readonly maxVisits?: number;

@@ -152,7 +152,7 @@ function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boo
 
 const LOCAL_HOST = /^(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?$/;
 
-/** True if the origin is this listener, under a name that only this machine can have. */
+/** True if the origin is that of this listener and its host name can only mean this machine. */
 function isOwnPage(origin: string, host: string): boolean {
   return LOCAL_HOST.test(host) && (origin === `http://${host}` || origin === `https://${host}`);
 }

@@ -29,7 +29,7 @@ export class StaticToken {
   readonly #turns = new SlowTurns();
   #failuresEndAtMs = 0;
 
-  /** An empty token means that there is none. */
+  /** With an empty token, no call has a static token. */
   constructor(token: string, limits: GuessLimits) {
     this.#hash = token === "" ? undefined : hashToken(token);
     this.#limits = limits;

@@ -55,7 +55,7 @@ export interface SystemPorts {
   readonly migration: () => MigrationResult;
   /** Where clients connect, in words: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
-  /** Path of the page to which a browser is sent from `GET /`, `undefined` if there is none. */
+  /** Path of the page to which a browser is sent from `GET /`, or `undefined`. */
   readonly frontPage: string | undefined;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;

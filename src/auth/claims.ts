@@ -135,7 +135,7 @@ function deviceIdOf(payload: Payload, name: string): string {
   throw new TokenRefusal("claims", `${name} is ${shown(value)}, which is not a device id`);
 }
 
-/** Returns the value of a claim as JSON, without its end if it is long. */
+/** Returns the value of a claim as JSON, truncated if it is long. */
 function shown(value: unknown): string {
   const text = JSON.stringify(value) ?? "missing";
   return text.length <= MAX_SHOWN ? text : `${text.slice(0, MAX_SHOWN)}…`;

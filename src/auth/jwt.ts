@@ -30,7 +30,9 @@ interface JwtPorts {
   };
   onRefused(reason: RefusalReason, detail: string): void;
   onKeysChanged(): void;
-  /** Called when the keys could not be read again. The former keys stay valid for a time. */
+  /**
+   * Called when the keys could not be read again. The former keys stay valid for a limited time.
+   */
   onKeyFailure(error: unknown): void;
 }
 

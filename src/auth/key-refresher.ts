@@ -59,7 +59,7 @@ export class KeyRefresher {
     this.#ports = ports;
   }
 
-  /** Seconds since the last successful read, 0 if there was none. */
+  /** Seconds since the last successful read, 0 before the first. */
   get ageS(): number {
     return this.#readAtMs === 0 ? 0 : (this.#ports.clock() - this.#readAtMs) / 1000;
   }
@@ -84,7 +84,7 @@ export class KeyRefresher {
     clearTimeout(this.#timer);
   }
 
-  /** Returns the keys. Throws `unavailable` if there are none, or if they are too old. */
+  /** Returns the keys. Throws `unavailable` if no keys were read yet, or if they are too old. */
   current(): KeySet {
     if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
       throw new BrokerError("unavailable", {

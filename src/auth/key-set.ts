@@ -69,7 +69,7 @@ export function publicKeys(pem: string): KeySet {
   return new KeySet(async () => [key]);
 }
 
-/** Maximum number of keys of a JWKS that are tried for one token, which then has no kid. */
+/** Maximum number of keys that are tried for a token that does not name its key. */
 const MAX_CANDIDATES = 4;
 
 /** Creates the set of a JWKS. Throws if the text is not a JWKS. */

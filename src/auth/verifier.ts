@@ -18,7 +18,7 @@ import type { KeySet } from "./key-set.ts";
 
 interface VerifierPorts {
   readonly keys: {
-    /** Keys that are valid now. Throws `unavailable` if there are none yet. */
+    /** Keys that are valid now. Throws `unavailable` if no keys were read yet. */
     current(): KeySet;
     /** Returns the error for a token for which the current keys have no key. */
     missing(kid: string): Error;

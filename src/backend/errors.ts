@@ -8,8 +8,8 @@ export interface ErrorDetail {
 /** A call that failed: a refusal of the broker, or no reply. */
 export class JindouApiError extends Error {
   /**
-   * Code of the broker (docs/http.md), or `unreachable` (no connection, or it broke), `timeout` or
-   * `bad_reply` (the reply is not JSON, for example from a proxy).
+   * Code of the broker (docs/http.md), or `unreachable` (no connection, or a lost one), `timeout`
+   * or `bad_reply` (the reply is not JSON, for example from a proxy).
    */
   readonly code: string;
   /** HTTP status, 0 without a reply. */

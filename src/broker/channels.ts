@@ -25,7 +25,7 @@ import type {
 export interface ChannelState {
   readonly info: ChannelInfo;
   readonly sizes: ChannelSizes;
-  /** Seq of a group's newest message, 0 if it has none. Always 0 for a personal channel. */
+  /** Seq of a group's newest message, or 0. Always 0 for a personal channel. */
   readonly headSeq: number;
 }
 

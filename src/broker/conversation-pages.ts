@@ -1,7 +1,7 @@
 // Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
 // time of the first page. The pages are sorted by the newest message, newest first. Conversations
 // that changed after that time come last, in their new state. So no conversation is missing, and
-// only a conversation that changed comes twice [decisions: Paging of conversations].
+// only a conversation that changed is returned twice [decisions: Paging of conversations].
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -11,8 +11,8 @@ import type { ConversationSelection } from "./ports.ts";
 export interface Selection {
   readonly heads: readonly ConversationHead[];
   /**
-   * Returns the cursor after the first `count` conversations of `heads`, `undefined` if none
-   * follow. `returned` is the state of these conversations in the reply.
+   * Returns the cursor after the first `count` conversations of `heads`, or `undefined` if no
+   * conversation follows. `returned` is the state of these conversations in the reply.
    */
   cursorAfter(count: number, returned?: readonly Conversation[]): string | undefined;
 }

@@ -40,7 +40,7 @@ interface Bearer {
   readonly token: string;
 }
 
-/** The facts that a credential proves before the store is asked. */
+/** The facts that a credential proves before the store is read. */
 export type Proof =
   | { readonly kind: "none" }
   | {

@@ -429,7 +429,7 @@ export class Imports {
   }
 }
 
-/** A message as both sides of a comparison have it. */
+/** The fields of a message that both sides of a comparison have. */
 type ComparedMessage = Pick<
   ImportedMessage,
   "messageSeq" | "timestampMs" | "fromUid" | "clientMsgNo" | "payload"
@@ -450,7 +450,8 @@ export function addToChecksum(
 
 /**
  * Splits lines into batches. Each batch maps the name of an object to the indexes of its lines. The
- * objects of a batch are independent of each other, and each has one line, or messages in order.
+ * objects of a batch are independent of each other. An object has one line in a batch, or a channel
+ * several messages in the order of their seqs.
  */
 function* batchesOf(lines: readonly ImportLine[]): Generator<ReadonlyMap<string, number[]>> {
   let batch = new Map<string, number[]>();

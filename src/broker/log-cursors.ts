@@ -51,7 +51,7 @@ interface LogCursor {
   stop(): void;
 }
 
-/** A user as whom a log is read. */
+/** A user on whose behalf a log is read. */
 interface LogViewer {
   readonly uid: string;
   /** Group to which the log belongs. `undefined` for a personal channel. */

@@ -25,7 +25,7 @@ import { type ChannelKey, isId, type Topic } from "./model.ts";
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;
 
-/** A log with a path of its own, or the log beside the message of a channel. */
+/** A log with a path of its own, or the log of a message in a channel. */
 export type LogName =
   | {
       readonly kind: "free";
@@ -203,7 +203,7 @@ export interface LogFrame {
   readonly check: number;
 }
 
-/** Returns the frame that these bytes are. */
+/** Returns the frame that consists of these bytes. */
 export function frameOf(frame: Uint8Array): LogFrame {
   const bytes = asBuffer(frame);
   return {

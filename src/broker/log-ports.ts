@@ -43,9 +43,9 @@ export interface LogHead {
   readonly records: number;
   /** `undefined` while the log is open. */
   readonly closed: LogEnding | undefined;
-  /** Sliding time to live, as it was set. `undefined` if there is none. */
+  /** Sliding time to live, as it was set. `undefined` if the log has no time to live. */
   readonly ttlS: number | undefined;
-  /** Fixed expiry time in Unix milliseconds. `undefined` if there is none. */
+  /** Fixed expiry time in Unix milliseconds. `undefined` if the log has no fixed expiry time. */
   readonly expiresAtMs: number | undefined;
 }
 
@@ -84,8 +84,7 @@ export interface LogDraft {
  *     source_deleted  the source was deleted or has expired, but forks of it still exist
  *     source_type     the source has another media type
  *     bad_offset      the fork offset does not exist in the source
- *     bad_sub_offset  the frame after the fork offset is shorter than the sub-offset, or there is
- *                     none
+ *     bad_sub_offset  the frame after the fork offset is missing, or shorter than the sub-offset
  *     full            the records exceed `limit`
  */
 export type LogCreation =
@@ -115,7 +114,7 @@ export interface LogProducer {
 export interface LogAppend {
   /** Records of one request, which become one frame. Empty only if `close` is set. */
   readonly records: readonly Uint8Array[];
-  /** Content type of the records. `undefined` if there are none. */
+  /** Content type of the records. `undefined` if `records` is empty. */
   readonly contentType: string | undefined;
   readonly producer: LogProducer | undefined;
   /** `Stream-Seq` of the request. Must be higher, compared by bytes, than the last one. */
@@ -241,6 +240,6 @@ export interface LogEvent {
   readonly from: LogOffset;
   readonly tail: LogOffset;
   readonly closed: LogEnding | undefined;
-  /** The new frame, `undefined` if there is none, or if it has more than `MAX_LOG_EVENT_BYTES`. */
+  /** The new frame. `undefined` if nothing was appended, or above `MAX_LOG_EVENT_BYTES`. */
   readonly frame: Uint8Array | undefined;
 }

@@ -35,7 +35,9 @@ const APPEND_OVERHEAD_BYTES = 1024;
 export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
   let waitingBytes = 0;
 
-  /** Appends again whenever the log has grown, until there is no gap or the time is over. */
+  /**
+   * Appends again whenever the log has grown, until there is no gap or the time limit is reached.
+   */
   async function appendAfterGap(
     name: LogName,
     append: LogAppend,

@@ -264,16 +264,16 @@ export interface InboxCommand {
 
 export interface Conversation {
   readonly channel: ChannelRef;
-  /** Seq of the newest message in the channel, 0 if it has none. */
+  /** Seq of the newest message in the channel, or 0. */
   readonly headSeq: number;
   readonly readSeq: number;
   /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
-  /** Last seq that is hidden from the user because the conversation was deleted. 0 if none. */
+  /** Last seq that is hidden from the user because the conversation was deleted, or 0. */
   readonly deletedSeq: number;
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
-  /** Newest visible message. `undefined` if there is none; lists omit such a conversation. */
+  /** Newest visible message, or `undefined`. Lists omit a conversation without one. */
   readonly last: Message | undefined;
   /** True in a large group, whose unread messages are not counted. Absent otherwise. */
   readonly large?: true;

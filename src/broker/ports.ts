@@ -245,7 +245,7 @@ export interface ResumePosition {
 }
 
 export interface ResumeSeqs {
-  /** Seq of the newest message, 0 if there is none. Its event may not have arrived yet. */
+  /** Seq of the newest message, or 0. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
    * Last seq through which the reader and the store have the same messages, at most the reader's
@@ -261,7 +261,7 @@ export interface MessageStore {
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
    *    returns the first message as a duplicate, even if the sender is now refused. With another
    *    payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, goes on.
-   *    The clientMsgNo then belongs to the later message. A payload that is not known is the same.
+   *    The clientMsgNo then belongs to the later message. An unknown payload counts as the same.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
@@ -291,9 +291,9 @@ export interface MessageStore {
    * `reverse`). Seqs that are missing in between belong to messages that expired or were trimmed.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** Returns the seq of the newest published message, 0 if there is none. */
+  /** Returns the seq of the newest published message, or 0. */
   headSeq(key: ChannelKey): Promise<number>;
-  /** Returns the seq of the imported message with this label, `undefined` if there is none. */
+  /** Returns the seq of the imported message with this label, or `undefined`. */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }
 
@@ -312,7 +312,7 @@ export interface CommandDraft {
   /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
-  /** As for a message. */
+  /** Same as in `MessageDraft`. */
   readonly allowsReuse?: boolean | undefined;
 }
 
@@ -367,9 +367,7 @@ export interface ConversationSlice {
 export interface ConversationRange {
   /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
   readonly sinceMs: number;
-  /**
-   * Number of conversations, the newest of those whose newest message has an id below `beforeId`.
-   */
+  /** Number of conversations: the newest ones whose newest message has an id below `beforeId`. */
   readonly count: number;
   readonly beforeId: number;
   readonly onlyUnread?: boolean;
@@ -461,7 +459,7 @@ export interface StreamDraft {
   readonly payload?: Uint8Array | undefined;
   /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */
   readonly isCancel?: boolean | undefined;
-  /** As for a message. `undefined` if the sender is not checked. */
+  /** Same as in `MessageDraft`. `undefined` if the sender is not checked. */
   readonly permission?: SendPermission | undefined;
 }
 
@@ -698,9 +696,9 @@ export interface SessionStore {
     terms?: LoginTerms,
   ): MaybePromise<LoginResult>;
   /**
-   * Reads what a session joins with. A caller that already listens to the topics of the user and of
-   * these groups misses no later change. On one server, the state is that of one moment, and so is
-   * the part of each server on a Redis Cluster.
+   * Reads the state with which a session joins. A caller that already listens to the topics of the
+   * user and of these groups misses no later change. On one server, the whole state is from one
+   * moment. On a Redis Cluster, only the part that one server stores is from one moment.
    */
   joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
@@ -777,7 +775,7 @@ export interface SystemAccountStore {
 export interface StoredKeySet {
   readonly url: string;
   readonly text: string;
-  /** Unix milliseconds at which the provider was asked. */
+  /** Unix milliseconds at which the keys were requested. */
   readonly readAtMs: number;
 }
 
@@ -865,7 +863,7 @@ export interface ImportStore {
   /** Adds to the numbers of stored lines. */
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
-   * Returns the name of a kind of data that the store has: of users, channels or messages.
+   * Returns the name of a kind of data that the store has, for example `channels` or `messages`.
    * Returns `undefined` if the store is empty. Sessions and accounts of managers do not count.
    */
   storedData(): Promise<string | undefined>;

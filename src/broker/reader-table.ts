@@ -9,7 +9,7 @@ interface Reader {
   /** Identifies what is read. */
   readonly source: string;
   readonly topics: ReadonlySet<Topic>;
-  /** User as whom the reader reads, `undefined` for none. */
+  /** User on whose behalf the reader reads, or `undefined`. */
   readonly viewer: Viewer | undefined;
 }
 

@@ -40,7 +40,7 @@ interface SendRule {
   ): MaybePromise<EventRefusal | undefined>;
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
-  /** Resolves after the earlier calls of the queue. Returns `undefined` if there are none. */
+  /** Resolves after the earlier calls of the queue. Returns `undefined` if no call is earlier. */
   turn(queue: string | undefined): Promise<void> | undefined;
 }
 

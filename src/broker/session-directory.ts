@@ -176,7 +176,7 @@ export class SessionDirectory {
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  /** If all sessions are on this node, returns no promise, so that a list of users needs few. */
+  /** Returns no promise if all sessions are on this node: a list of users would need too many. */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;
     return entries.every(({ incarnation }) => incarnation === ownIncarnation)
@@ -369,7 +369,7 @@ function mayHaveRun(error: unknown): boolean {
 
 /**
  * Returns the online status of a user, with the lowest flag of the main sessions, or of all
- * sessions if none is a main session [decisions: Online status].
+ * sessions if the user has no main session [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };

@@ -1,5 +1,5 @@
 // Names of sessions. The name by which a client continues its session contains the order of the
-// login, in case the store loses the login, and the time from which on the client may lack ends of
+// login, in case the store loses the login, and the time since which the client may lack ends of
 // streams. The server stores neither. Pure.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
@@ -38,7 +38,7 @@ export function claimIn(name: string): Claim | undefined {
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/** Returns the times in a name, `undefined` if it has none. */
+/** Returns the times in a name, or `undefined`. */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {

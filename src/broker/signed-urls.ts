@@ -12,7 +12,7 @@ type SignedAccess = "read" | "write";
 
 interface SignedGrant {
   readonly access: SignedAccess;
-  /** User in whose name the bearer writes to a channel, "" for none. */
+  /** User in whose name the bearer writes to a channel, or "". */
   readonly fromUid: string;
   /** Unix seconds. */
   readonly expiresAtS: number;

@@ -72,7 +72,10 @@ export function cursorAtEnd({
   return { index: nextIndex, textOffset: text.length };
 }
 
-/** Returns the part of the event that a reader at the cursor lacks, `undefined` for nothing. */
+/**
+ * Returns the part of the event that a reader at the cursor lacks, or `undefined` if the reader has
+ * it all.
+ */
 export function restOf(
   event: ChannelEvent,
   place: StreamPlace,

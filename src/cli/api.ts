@@ -125,7 +125,7 @@ function exchange(
 
 type Headers = Readonly<Record<string, string>>;
 
-/** Returns the first manager with a plain password, `undefined` if there is none. */
+/** Returns the first manager with a plain password, or `undefined`. */
 function accountOf({ admin, managers }: ApiConfig): Account | undefined {
   if (managers.length > 0) return managers.find(({ password }) => password !== "");
   return admin.password === "" ? undefined : { username: "admin", password: admin.password };

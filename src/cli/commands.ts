@@ -8,7 +8,7 @@ import { CommandError, FAILED, NO_ANSWER, usageError } from "./command-error.ts"
 import { messageLine, payloadText } from "./message-text.ts";
 import type { Arguments } from "./usage.ts";
 
-/** Where and how a command writes. */
+/** The destination and the format of a command's output. */
 export interface Output {
   readonly isJson: boolean;
   print(line: string): void;

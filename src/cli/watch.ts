@@ -26,7 +26,7 @@ interface WatchPorts {
   readonly stopping: AbortSignal;
 }
 
-/** Resolves when the process is to stop, or when `--count` messages were printed. */
+/** Resolves when the process must stop, or when `--count` messages were printed. */
 export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   const { api, output, stopping } = ports;
   const { flags } = args;

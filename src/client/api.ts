@@ -135,7 +135,7 @@ export interface LiveStream extends AsyncIterable<string> {
    * example with `stream_unknown`.
    */
   ready(): Promise<Stream>;
-  /** Calls `listener` after each change. Returns a function that ends this. */
+  /** Calls `listener` after each change. Returns a function that stops it. */
   readonly subscribe: (listener: () => unknown) => () => void;
   /**
    * Resolves when the stream ends. Rejects if the client cannot follow it, for example with
@@ -198,14 +198,14 @@ export interface ConversationView {
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
-  /** Newest message that is not hidden, `undefined` if there is none. */
+  /** Newest message that is not hidden, or `undefined`. */
   readonly last: ReceivedMessage | undefined;
 }
 
 export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
-  /** Cursor of the next page, `undefined` if there is none. A page may be shorter than `limit`. */
+  /** Cursor of the next page, or `undefined`. A page may be shorter than `limit`. */
   readonly cursor: string | undefined;
 }
 
@@ -262,8 +262,8 @@ export interface ClientEvents {
   readonly sent: ReceivedMessage;
   readonly event: ReceivedEvent;
   /**
-   * Another user began or stopped typing: a `typing` event of the user came, or a message of the
-   * user, or no further event for 6 seconds.
+   * Another user began or stopped typing: a `typing` event of the user arrived, or a message, or no
+   * further event for 6 seconds.
    */
   readonly typing: TypingChange;
   /**

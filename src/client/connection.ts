@@ -55,7 +55,7 @@ export interface ConnectionEnd {
   /** Error that ended the connection, `undefined` if the server or the network ended it. */
   readonly error: JindouError | undefined;
   readonly isConnectSent: boolean;
-  /** Text of the socket's error event, "" if it has none. */
+  /** Text of the socket's error event, or "". */
   readonly cause: string;
   /** True if an error event came without a close event before the socket was open. */
   readonly isBlocked: boolean;

@@ -104,7 +104,7 @@ export class Connector {
     return this.#status;
   }
 
-  /** Ends a pause, or checks the connection with a ping. It is likely dead if `wasOffline`. */
+  /** Ends a reconnect delay, or pings the connection, which is likely dead if `wasOffline`. */
   connectNow(wasOffline = false): void {
     this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
     if (this.#status === "closed" || this.#connection !== undefined || this.#isStarting) return;

@@ -28,7 +28,7 @@ export class Visibility {
   }
 }
 
-/** Follows whether a browser's page is hidden. Returns a function that ends this. */
+/** Follows whether a browser's page is hidden. Returns a function that stops it. */
 export function followPage(visibility: Visibility): () => void {
   const page = (globalThis as { readonly document?: Partial<EventTarget> & { hidden?: boolean } })
     .document;

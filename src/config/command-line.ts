@@ -13,7 +13,7 @@ export interface CommandLine {
   readonly command: Command;
   readonly configFile: string | undefined;
   readonly flags: readonly Flag[];
-  /** True if a lost database is to be replaced by a new one. Only with the command `start`. */
+  /** True if a new database must replace a lost one. Only with the command `start`. */
   readonly newStore: boolean;
   /** True if the output is a JSON document. Only with the command `print-config`. */
   readonly json: boolean;

@@ -11,12 +11,12 @@ const LINE_ENDS = /[\r\n]+$/;
 const BLANK = String.raw`[\s\p{Cf}]`;
 const BLANK_START = new RegExp(`^${BLANK}`, "u");
 const BLANK_END = new RegExp(`${BLANK}$`, "u");
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are the characters to find
 const CONTROL = /[\u0000-\u001f\u007f]/;
 const REPLACEMENT = "\uFFFD";
 const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
-/** Git Bash replaces `/data` by a path such as `C:/Program Files/Git/data`. */
+/** Git Bash replaces `/data` with a path such as `C:/Program Files/Git/data`. */
 const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 
 interface CleanText {

@@ -1,5 +1,5 @@
-// A device of a user: a client of the SDK, and what the user sees of it. All that a client does is
-// a call of `jindou-client`.
+// A device of a user: a client of the SDK, and what the user sees of it. Everything that it does is
+// a call to `jindou-client`.
 
 import type { ChannelRef, ClientEvents, ReceivedMessage, Status } from "jindou-client";
 import { connect, group, person } from "jindou-client";

@@ -36,7 +36,7 @@ export function randomLetters(count: number): string {
   return String.fromCharCode(...bytes.map((byte) => 97 + (byte % 26)));
 }
 
-/** Earlier messages of the group, of both users in turn. */
+/** Earlier messages of the group, written by both users alternately. */
 export const HISTORY = `Morning! Did the new beans arrive? / Yes, two bags. One is from Yunnan.
 / Lovely. What do they smell of? / Plums, and a bit of cocoa. / Then let us put them on the
 menu. / From Friday? / Friday works. Who prints the cards? / I can, if you send me the text. /

@@ -58,7 +58,7 @@ interface PendingStream extends StreamName {
   cursor: StreamCursor;
   /** True if some of the stream's events were not kept or may have been missed. */
   mustRead: boolean;
-  /** `nextIndex` of the newest event that was left to the store. Absent if none was. */
+  /** `nextIndex` of the newest event that was left to the store. Absent if no event was. */
   leftIndex?: number;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
@@ -158,7 +158,9 @@ export class Backlog implements PersonalBacklog {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
-  /** Sets the position in a channel. `id` is the newest pushed message's, 0 before the first. */
+  /**
+   * Sets the position in a channel. `id` is that of the newest pushed message, 0 before the first.
+   */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
     const previousId = this.#positions.get(key)?.id ?? 0;

@@ -132,7 +132,9 @@ export class CatchUps {
     }
   }
 
-  /** Joins like `join`, but first checks the membership, which a removed user rarely has again. */
+  /**
+   * Joins like `join`, but checks the membership first: a removed user is rarely a member again.
+   */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.join(session, channelId);

@@ -25,7 +25,7 @@ interface ClosedSession {
   readonly reason: EndReason;
   /** Close code of the WebSocket. */
   readonly code: number;
-  /** Code of the last error that the client was sent, `undefined` if there was none. */
+  /** Code of the last error that the client was sent, or `undefined`. */
   readonly error: ErrorCode | undefined;
   /** Origin of the web page whose handshake was refused, `undefined` for all others. */
   readonly origin?: string;

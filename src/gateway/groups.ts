@@ -46,7 +46,7 @@ export class Groups {
     return this.#byId.get(channelId);
   }
 
-  /** Yields the groups that the session follows. They may change between two iterations. */
+  /** Yields the groups that the session follows. They may change during the iteration. */
   *followedBy(session: Session): Generator<Group, void> {
     for (const id of session.groups.keys()) {
       const group = this.#byId.get(id);
@@ -129,7 +129,7 @@ interface FormatMembers {
 export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
-  /** Newest seq that the members have received, 0 if there is none. */
+  /** Newest seq that the members have received, or 0. */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();

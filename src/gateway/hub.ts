@@ -197,7 +197,7 @@ export class Hub {
     }
   }
 
-  /** Ends the delivery of the group to the user. With `isBack`, the store has the membership. */
+  /** Stops delivering the group to the user. `isBack` is true if the user is a member again. */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

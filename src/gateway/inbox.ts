@@ -115,7 +115,7 @@ export function deliverCommand(
       } else if (!recordNext(session, inboxSeq)) {
         if (lacksCopy(session, inboxSeq)) target.onGap(session);
       } else if (!isOrigin) {
-        const copies = frames; // the frames of other users are kept apart
+        const copies = frames; // `frames` is replaced for the next user
         target.fanOut.send(session, (receiver) =>
           receiver.pushShared(push, copies, `${receiver.codec.format} ${inboxSeq} ${push.isOwn}`),
         );

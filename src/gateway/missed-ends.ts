@@ -12,15 +12,15 @@ const RECENT_MS = 60_000;
 const MARGIN_MS = 600_000;
 
 interface Away {
-  /** Name of the session that the client continues, "" for none. */
+  /** Name of the session that the client continues, or "". */
   readonly session: string;
   readonly points: readonly ResumePoint[];
   readonly canResume: boolean;
 }
 
 /**
- * Returns the time (Unix milliseconds) from which on the client may lack ends of streams, 0 if it
- * is not known, `undefined` if the client is new.
+ * Returns the time (Unix milliseconds) since which the client may lack ends of streams, 0 if it is
+ * not known, `undefined` if the client is new.
  */
 export function endsMissedSince(
   { session, points, canResume }: Away,

@@ -218,7 +218,7 @@ export async function planJoin(
   return { groups: groupIds.size, personal, results, commands, streamKeys };
 }
 
-/** Adds the ends to the backlogs, the oldest first. */
+/** Adds the missed ends to the backlogs of their channels, oldest first. */
 function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Groups): void {
   for (const end of ends.toReversed()) {
     const isGroup = end.key.startsWith(`${GROUP_CHANNEL}:`);

@@ -64,7 +64,7 @@ export class PresenceWatch {
     this.#ports = ports;
   }
 
-  /** Returns what a waiting request will change. `watch` must get requests in the same order. */
+  /** Returns what the request will change. `watch` must be called in the order of these calls. */
   plan(session: Session, uids: readonly string[]): WatchChange {
     const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
     const set = new Set(uids);

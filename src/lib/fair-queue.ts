@@ -47,7 +47,10 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /** Removes and returns the next item, `undefined` if there is none or if it exceeds `maxSize`. */
+  /**
+   * Removes and returns the next item. Returns `undefined` if no item waits or the next one exceeds
+   * `maxSize`.
+   */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;

@@ -17,7 +17,7 @@ interface FieldText {
   readonly depth: number;
 }
 
-/** Returns the text of a field's value, `undefined` without one. The last of several counts. */
+/** Returns the text of a field's value, or `undefined`. The last field counts. */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;

@@ -39,9 +39,9 @@ let isAscii = true;
 let valueEnd = INVALID;
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. The last of several counts.
- * Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in which the value is an
- * integer.
+ * Returns the value of the top-level field `name`, which must be ASCII. If it occurs several times,
+ * the last one counts. Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in
+ * which the value is an integer.
  */
 export function integerField(bytes: Uint8Array, name: string): number | undefined {
   const start = findField(bytes, name);

@@ -17,9 +17,9 @@ export function parseWithLongIntegers(json: string, field: string): unknown {
   const value: unknown = JSON.parse(json);
   if (!LONG.test(json) || typeof value !== "object" || value === null) return value;
   if (!Object.hasOwn(value, field)) return value;
-  // A string stays as it is. The lines that `jindou import` sends have one, so they are parsed once.
+  // A field with a string needs no second parse. The lines of `jindou import` have a string there.
   if (typeof Reflect.get(value, field) === "string") return value;
-  const digits = JSON.parse(withLongIntegersAsStrings(json)) as Record<string, unknown>; // as `value`
+  const digits = JSON.parse(withLongIntegersAsStrings(json)) as Record<string, unknown>; // an object
   return { ...value, [field]: digits[field] };
 }
 

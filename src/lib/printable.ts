@@ -1,7 +1,7 @@
 // Makes a text safe to show in a terminal. Only pure functions.
 
 /** Control characters, line separators, and characters that change the direction of a text. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is replaced
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are the characters to replace
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
 const SHORT: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };

@@ -20,7 +20,7 @@ export class TimerWheel<Item> {
     return this.#ticks.size;
   }
 
-  /** Sets the time until an item is due, at most one second more. Replaces an earlier time. */
+  /** Sets the time until an item is due. The timer may be one second late. */
   set(item: Item, waitMs: number): void {
     this.delete(item);
     const nowMs = performance.now();

@@ -21,7 +21,10 @@ import {
 } from "../store/redis/steps/log-head.ts";
 import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
 
-/** Returns the facts of a log. An expired log that is neither a fork nor has one is left out. */
+/**
+ * Returns the facts of a log. An expired log is left out if it is neither a fork nor the source of
+ * one.
+ */
 export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
   const { name, state, frames, producers } = log;
   const { forks } = state;

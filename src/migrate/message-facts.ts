@@ -205,7 +205,10 @@ export function streamFacts(
   ];
 }
 
-/** Returns the facts of a stream's end, none if it ended so long ago that every client has the end. */
+/**
+ * Returns the facts of a stream's end, or no facts if it ended so long ago that every client has
+ * the end.
+ */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
   { snapshot, endedMs }: SourceStream,

@@ -48,8 +48,8 @@ export interface MoveEvents
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
-   * Called at each poll while this process waits. Not called after a failure that retrying cannot
-   * mend, until another process copies or the migration is abandoned.
+   * Called at each poll while this process waits. Not called after a failure after which retrying
+   * cannot help, until another process copies or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -58,7 +58,7 @@ export interface MoveEvents
 }
 
 export interface OtherMove extends MoveProgress {
-  /** Message about the last failure, or that the migration is abandoned, else `undefined`. */
+  /** Message about the last failure or about an abandoned migration, or `undefined`. */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;
 }

@@ -35,11 +35,11 @@ export interface MoveRecord {
   readonly step: string;
   readonly rows: number;
   readonly total: number;
-  /** Last copied row, and the number of rows of its step up to it. `undefined` if there is none. */
+  /** Last copied row, and the number of rows of its step up to it, or `undefined`. */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
-  /** Differences found by the last comparison, "" if there were none. */
+  /** Differences found by the last comparison, or "". */
   readonly differing: string;
   /** Error of the last attempt, "" if it did not fail. Reset when the next attempt starts. */
   readonly lastErr: string;

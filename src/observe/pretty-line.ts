@@ -3,7 +3,7 @@
 
 import { printable } from "../lib/printable.ts";
 
-/** Fields of every line that say nothing to a person who looks at one process. */
+/** Fields of every line that do not help a person who looks at one process. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);
@@ -47,7 +47,7 @@ function fieldsOf(json: string): Readonly<Record<string, unknown>> | undefined {
     const value: unknown = JSON.parse(json);
     return typeof value === "object" && value !== null ? { ...value } : undefined;
   } catch {
-    return undefined; // the mask of a secret may stand inside a number
+    return undefined; // the mask of a secret may be inside a number
   }
 }
 

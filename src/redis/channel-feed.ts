@@ -6,9 +6,9 @@ import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
 
 /** State of a channel, read in one atomic step. */
 export interface ChannelPosition {
-  /** Number of the channel's newest publication, 0 if there is none. */
+  /** Number of the channel's newest publication, or 0. */
   readonly publicationSeq: number;
-  /** Seq of the channel's newest message, 0 if there is none. */
+  /** Seq of the channel's newest message, or 0. */
   readonly headSeq: number;
   /** Upper bound of the ids of the channel's messages so far. Later messages have higher ids. */
   readonly lastId: number;
@@ -19,7 +19,7 @@ export interface ChannelPosition {
    * them. Higher marks are not in it either. `Infinity` if no mark is missing.
    */
   readonly lostFromId: number;
-  /** The channel's active stream and the streams of `ReaderState.streams`, as far as they exist. */
+  /** The channel's active stream, and the streams of `ReaderState.streams` that exist. */
   readonly streams: readonly StreamSnapshot[];
 }
 
@@ -41,7 +41,7 @@ export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
   /** Returns the positions of channels, which on a Redis Cluster must be in one bucket. */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
-  /** Returns the number of the newest publication, 0 if there is none. */
+  /** Returns the number of the newest publication, or 0. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the user's personal channels with messages since about `sinceMs`. */

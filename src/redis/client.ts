@@ -119,7 +119,7 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 interface ConnectOptions {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** Called with each failure that another attempt may mend. */
+  /** Called with each failure after which another attempt may succeed. */
   readonly onFailure: (failure: Error) => void;
 }
 
@@ -295,7 +295,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableAutoPipelining: false,
-    enableReadyCheck: false, // ioredis would not say why the Cluster cannot be used; the link does
+    enableReadyCheck: false, // the link checks, and reports why the Cluster cannot be used
     redisOptions,
     clusterRetryStrategy: reconnectMs,
     // `Primaries` refreshes the slot map instead: the timer of ioredis keeps running if the client

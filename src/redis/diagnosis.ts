@@ -1,5 +1,5 @@
-// Finds out why a server closes connections or does not answer. ioredis cannot tell: it writes at
-// once, and if the server closes the connection meanwhile, the system drops what the server has
+// Finds out why a server closes connections or does not answer. ioredis cannot find out: it writes
+// at once, and if the server closes the connection meanwhile, the system drops what the server has
 // sent. Keeps no state.
 
 import { once } from "node:events";

@@ -10,7 +10,7 @@ import {
   sentenceAbout,
 } from "./causes.ts";
 
-// Parts of the error replies to a user without a right, in scripts and outside, of all versions.
+// Match error replies about a missing right, from scripts and from commands, of all versions.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
 export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
@@ -59,7 +59,7 @@ export function startFailure(error: unknown): UnusableRedis | RedisAway {
   return new RedisAway(`${text}. ${CHECK_URL}`, UNKNOWN);
 }
 
-/** Returns the known cause of an error, `undefined` if there is none. */
+/** Returns the known cause of an error, or `undefined`. */
 export function causeOf(error: unknown): Cause | undefined {
   const origin = originOf(error);
   const text = textOf(origin);
@@ -69,7 +69,7 @@ export function causeOf(error: unknown): Cause | undefined {
   return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
 }
 
-/** Returns true if the error says why Redis cannot be used. */
+/** Returns true if the error has a message about its cause, not only that of its code. */
 export function isExplained(error: unknown): boolean {
   const origin = originOf(error);
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
@@ -79,7 +79,7 @@ export function isExplained(error: unknown): boolean {
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;
-    readonly lastNodeError?: unknown; // of a Redis Cluster
+    readonly lastNodeError?: unknown; // set by the client of a Redis Cluster
   };
   if (lastNodeError != null) return originOf(lastNodeError);
   if (!(error instanceof BrokerError) || cause === undefined) return error;
@@ -93,9 +93,9 @@ function textOf(error: unknown): string {
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
   return messageOf(error)
     .replace(/ script: [0-9a-f]{40}.*$/s, "")
-    .replace(/\. Please report this\.$/, "") // added by ioredis
-    .replace(/ are unreachable\..* Last error: /s, " are unreachable: ") // Sentinels
-    .replace(/^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):.*$/s, "$1") // of OpenSSL
+    .replace(/\. Please report this\.$/, "") // ioredis adds it
+    .replace(/ are unreachable\..* Last error: /s, " are unreachable: ") // by ioredis
+    .replace(/^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):.*$/s, "$1") // OpenSSL
     .trim()
     .replace(/[.!]$/, "");
 }

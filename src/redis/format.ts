@@ -23,8 +23,9 @@ const MIN_MAJOR = 7;
 const FORMAT = 6;
 
 /**
- * Returns warnings about the configuration of the server, none if the server denies INFO. Throws an
- * `UnusableRedis` if this build cannot use the server, and a `RedisAway` if it is a replica.
+ * Returns warnings about the configuration of the server, or no warnings if the server denies INFO.
+ * Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if it is a
+ * replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,

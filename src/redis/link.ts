@@ -181,7 +181,9 @@ export class RedisLink {
     return this.#status === "up";
   }
 
-  /** Why the last attempt of `start`, or a part of it, has failed. `undefined` if none has. */
+  /**
+   * Why the last attempt of `start`, or a part of it, has failed. `undefined` if nothing failed.
+   */
   get startFailure(): Error | undefined {
     return this.#startFailure;
   }
@@ -282,7 +284,7 @@ export class RedisLink {
     await this.call("ping");
   }
 
-  /** Returns why no calls, or no sends, are accepted. "" if they are, or if that is unknown. */
+  /** Returns why all calls, or all sends, are rejected. "" if they are not, or if it is unknown. */
   #publicReason(): string {
     if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");
     if (this.#client.status === "ready") return this.#refusal?.publicMessage ?? "";

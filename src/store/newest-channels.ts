@@ -8,7 +8,7 @@ import type { ConversationRange, ConversationSelection } from "../broker/ports.t
 /** Newest message of a channel. */
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** Upper bound of the ids of the channel's visible messages, 0 if there are none. */
+  /** Upper bound of the ids of the channel's visible messages, or 0. */
   readonly id: number;
 }
 
@@ -57,7 +57,7 @@ class Candidates {
     return this.#returned === this.#ids.length;
   }
 
-  /** Id of the newest message in the channels that `next` has not returned, 0 if there are none. */
+  /** Id of the newest message in the channels that `next` has not returned, or 0. */
   get newestId(): number {
     return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
   }

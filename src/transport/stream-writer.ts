@@ -64,7 +64,7 @@ export class StreamWriter {
     this.#queuedBytes = 0;
   }
 
-  /** Takes frames of at most `MAX_WRITE_BYTES`, or one larger frame. */
+  /** Removes and returns frames of at most `MAX_WRITE_BYTES`, or one larger frame. */
   #takePiece(): Buffer {
     let bytes = 0;
     let count = 0;

@@ -1,5 +1,5 @@
 // Limits the unread bytes of all connections of one user, and of all connections of a listener
-// [decisions: Limits that hold under attack]. The connection with the most unread bytes is cut
+// [decisions: Limits that hold under attack]. The connection with the most unread bytes is closed
 // first. State: the sums, and the users who have connections with many unread bytes.
 
 import type { TurnEnd } from "./turn-end.ts";
@@ -44,7 +44,7 @@ export class UnreadBytes {
     this.#ignoredBytes = limits.perUser * IGNORED_SHARE;
   }
 
-  /** Records a change of a connection's unread bytes. Cuts connections at the end of the turn. */
+  /** Records a change of a connection's unread bytes. Closes connections at the end of the turn. */
   changed(reader: UnreadReader, before: number, after: number): void {
     this.#total += after - before;
     const { owner } = reader;

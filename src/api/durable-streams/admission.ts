@@ -129,7 +129,7 @@ function kindOf(request: HttpRequest): StreamCaller["kind"] {
   return authorization === undefined && token === undefined ? "anonymous" : "backend";
 }
 
-/** Returns the parameter `sig`, `undefined` without one. */
+/** Returns the parameter `sig`, or `undefined`. */
 function signatureOf({ query }: HttpRequest): string | undefined {
   if (!query.includes("sig=")) return undefined; // most requests: no parsing
   return new URLSearchParams(query).get("sig") ?? undefined;

@@ -1,4 +1,5 @@
-// Paths of the protocol Durable Streams: a free log, or the log beside a message of a channel. Pure.
+// Paths of the protocol Durable Streams: a log with a path of its own, or the log of a message in a
+// channel. Pure.
 
 import type { LogName } from "../../broker/log-frame.ts";
 import { logPath, MAX_LOG_SEGMENTS } from "../../broker/log-frame.ts";

@@ -31,7 +31,7 @@ interface ReadPorts {
   readonly clock: () => number;
 }
 
-/** Where and how a request reads. */
+/** The position from which a request reads, and how it waits for data. */
 interface ReadPlace {
   /** `undefined` for the tail. */
   readonly from: LogOffset | undefined;

@@ -137,7 +137,7 @@ function withPayload(body: Fields): Fields {
   return { ...body, payload: payload.replaceAll(/[\r\n]/g, "") };
 }
 
-/** Removes a time in another unit. The event then has the time at which it is accepted. */
+/** Removes a time that is not in milliseconds. The event then has the time of its acceptance. */
 function withEventTime(body: Fields): Fields {
   const { event } = body;
   if (!isRecord(event) || !Number.isInteger(event.timestamp)) return body;

@@ -1,6 +1,6 @@
 // The dialect for backends written for WuKongIM: success is `{"status":200}`, errors are
 // `{msg,status}`, one call creates or changes a channel, and bodies are parsed as tolerantly as in
-// WuKongIM (wukongim-bodies.ts). docs/http.md describes all differences. Keeps no state.
+// WuKongIM (dialect-bodies.ts). docs/http.md describes all differences. Keeps no state.
 
 import { type Static, type TSchema, Type } from "typebox";
 import { channelBodies, createChannelCalls, createListCalls, LISTS } from "../../api/channels.ts";

@@ -11,7 +11,7 @@ const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}
 const MAX_ID_UNITS = 256;
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
-/** Returns the seq of the last message that the caller has in a channel, 0 if it has none. */
+/** Returns the seq of the last message that the caller has in a channel, or 0. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
 /** Parses the entries. Those of channels that are not in `channels` are ignored. */

@@ -296,7 +296,10 @@ function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
   throw refused("visibility", "must be public or empty. All members of the channel get the text.");
 }
 
-/** Returns 0 for a time in another unit. The event then has the time at which it is accepted. */
+/**
+ * Returns 0 for a time that is not in milliseconds. The event then has the time at which it is
+ * accepted.
+ */
 function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {
   return timeMs >= 0 && timeMs <= MAX_TIME_MS ? timeMs : 0;
 }

@@ -3,7 +3,7 @@
 import { Type } from "typebox";
 import { tlsOptions } from "../../api/options.ts";
 
-/** Properties that this room adds to the section `api`. */
+/** Properties of the section `api` that only backends of WuKongIM need. */
 export const apiProperties = {
   dialect: Type.Enum(["jindou", "wukongim"], {
     default: "jindou",
@@ -12,7 +12,7 @@ export const apiProperties = {
   }),
 };
 
-/** Properties that this room adds to the section `cluster`. */
+/** Properties of the section `cluster` that only clients of WuKongIM need. */
 export const clusterProperties = {
   wkprotoAddress: Type.String({
     default: "",

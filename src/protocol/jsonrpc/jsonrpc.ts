@@ -49,7 +49,7 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
-/** Number of bytes at the start of a too large frame in which its id is searched. */
+/** Number of bytes at the start of a too large frame in which its id is looked for. */
 const LARGE_HEAD_BYTES = 1024;
 
 const OPEN_OBJECT = 0x7b;

@@ -18,10 +18,10 @@ export interface Method {
   read(request: MethodInput): Operation | undefined;
 }
 
-/** A request as its response needs it. */
+/** Facts about a request that its response needs. */
 export interface RequestFacts {
   readonly method: string;
-  /** What `View.remember` returned for the request. */
+  /** The value that `View.remember` returned for the request. */
   readonly remembered: unknown;
 }
 

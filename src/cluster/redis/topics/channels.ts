@@ -43,7 +43,9 @@ export class Channels {
   /** Sequencers by channel key. When `#newer` is full, the idle ones in `#older` are evicted. */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
-  /** Last eviction, Unix milliseconds. A channel without a sequencer may have had one before it. */
+  /**
+   * Time of the last eviction, Unix milliseconds. Any channel may have had a sequencer before it.
+   */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
 

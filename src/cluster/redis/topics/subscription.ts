@@ -8,11 +8,16 @@ export interface Subscription {
   readonly name: string;
   /** Sequencer of a group's topic, `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
-  /** Time since which publications have been arriving, Unix milliseconds. `undefined` before. */
+  /**
+   * Time since which publications have been arriving, Unix milliseconds. `undefined` until then.
+   */
   sinceMs: number | undefined;
   isUp: boolean;
   isOpen: boolean;
-  /** Time after which publications may be missing, Unix milliseconds. `undefined` if none are. */
+  /**
+   * Time after which publications may be missing, Unix milliseconds. `undefined` if none is
+   * missing.
+   */
   lostAtMs: number | undefined;
   lostCount: number;
 }

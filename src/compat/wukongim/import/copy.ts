@@ -1,7 +1,7 @@
-// One pass of an import: reads a WuKongIM server and stores its data in a node whose import is open.
-// The node is the only watermark. Each pass replaces tokens, flags, members, lists and positions, and
-// adds the messages after the newest one of each channel, so a pass can stop and be repeated at any
-// line. Keeps the uids of all users and the deletions in memory.
+// One pass of an import: reads a WuKongIM server and stores its data in a node whose import is
+// open. No progress is stored. Each pass replaces tokens, flags, members, lists and positions, and
+// adds the messages after the newest one of each channel, so a pass may stop at any line and be
+// repeated. Keeps the uids of all users and the deletions in memory.
 
 import { createHash } from "node:crypto";
 import { withStreamText } from "../../../api/imports.ts";
@@ -64,10 +64,10 @@ interface Flags {
   readonly allowStranger: boolean;
 }
 
-/** A channel with messages, as both sides name it. */
+/** A channel with messages, and its names on both sides. */
 interface CopiedChannel extends listings.LoggedChannel {
   readonly read: listings.ReadChannel;
-  /** Users of a personal channel, the same one twice for a group. */
+  /** Users of a personal channel. For a group, the same user twice. */
   readonly users: readonly [string, string];
 }
 
@@ -83,11 +83,11 @@ class Copy {
   readonly #lines: Lines;
   readonly #users = new Set<string>();
   readonly #groups = new Map<string, Group>();
-  /** Records of personal channels by uid. True if the account is banned. */
+  /** Uids with a record of a personal channel. The value is true if the account is banned. */
   readonly #accounts = new Map<string, boolean>();
   readonly #flags = new Map<string, Flags>();
   readonly #deletions = new Map<string, number>();
-  /** Conversations of which a user has deleted messages. WuKongIM counts these as unread. */
+  /** Conversations in which a user has deleted messages. WuKongIM counts these as unread. */
   readonly #deleted = new Set<string>();
   readonly #differences: string[] = [];
   #differenceCount = 0;

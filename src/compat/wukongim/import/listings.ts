@@ -38,7 +38,7 @@ export interface LoggedChannel extends SourceChannel {
   readonly lastSeq: number;
 }
 
-/** A message of `/channel/messagesync`, with the names of its fields there. */
+/** A message of `/channel/messagesync`, with the field names of that call. */
 export interface SourceMessage {
   readonly message_idstr: string;
   readonly message_seq: number;
@@ -195,9 +195,9 @@ export interface ReadChannel {
 }
 
 /**
- * Returns up to `limit` messages from `fromSeq` on, 0 for the newest ones. A page with fewer
- * messages is the last one. The channel must be in the listing of channels with a log, because the
- * call creates any other channel on the server.
+ * Returns up to `limit` messages from `fromSeq` on, or the newest ones if it is 0. A page with
+ * fewer messages is the last one. The channel must be in the listing of channels with a log,
+ * because the call creates any other channel on the server.
  */
 export async function messagesOf(
   source: Source,

@@ -13,7 +13,7 @@ const RETRY_MS = 500;
 
 export interface SourceOptions {
   readonly url: URL;
-  /** `managerToken` of the server, "" if it has none. */
+  /** `managerToken` of the server, or "". */
   readonly token: string;
   readonly rowsPerSecond: number;
   /** Milliseconds before the first repetition of a failed call. Default: 500. */
@@ -100,7 +100,7 @@ export class Source {
       throw new Failure(reasonOf(error), true);
     });
     if (reply.status === 401) throw new SourceError(this.#refusal());
-    // A handler that fails answers with an empty body, on some ports with the status 200.
+    // A handler that fails replies with an empty body, on some ports with the status 200.
     const isFailure = reply.status >= 500 || (reply.status === 200 && text === "");
     if (reply.status !== 200 || isFailure)
       throw new Failure(`it responds with the status ${reply.status}`, isFailure);
@@ -146,7 +146,7 @@ function reasonOf(error: unknown): string {
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 
-/** Runs `step` for all items, as many at once as calls may run, in the order of the items. */
+/** Runs `step` for all items in order, and as many at a time as calls may run. */
 export async function inParallel<Item>(
   items: ReadonlySet<Item> | readonly Item[],
   step: (item: Item) => Promise<void>,

@@ -29,7 +29,7 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
-/** Checks the form of a key. Computes nothing with it. */
+/** Returns true if the text has the form of a public key. Does not use the key. */
 export function isPublicKey(base64: string): boolean {
   if (base64.length !== 44 || !BASE64.test(base64)) return false;
   return Buffer.from(base64, "base64").length === KEY_BYTES;

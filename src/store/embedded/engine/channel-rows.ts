@@ -17,7 +17,7 @@ export interface ChannelRow {
   readonly head: number;
   /** Value of `counted` in the newest message's record (see record.ts), 0 in rows of version 1. */
   readonly counted: number;
-  /** Id of the newest message, 0 if there is none, `Infinity` in rows of versions 1 and 2. */
+  /** Id of the newest message: 0 in an empty channel, `Infinity` in rows of versions 1 and 2. */
   readonly newestId: number;
 }
 

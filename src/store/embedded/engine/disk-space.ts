@@ -114,7 +114,7 @@ export class DiskSpace {
     }, delayMs).unref();
   }
 
-  /** Ends the rest. The disk is measured before the records of the current call are flushed. */
+  /** Stops waiting. The disk is measured before the records of the current call are flushed. */
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);

@@ -237,7 +237,7 @@ export async function livenessOf(owner: Owner, scope: string): Promise<Liveness>
     if (waitedMs >= EXIT_WAIT_MS) break;
     await pause(EXIT_CHECK_MS);
   }
-  // Without start times, a pid may have been given to another process, for example to this one.
+  // Without start times, the pid may belong to another process by now, for example to this one.
   return owner.startedAt === "" && owner.pid === process.pid ? "unknown" : "running";
 }
 

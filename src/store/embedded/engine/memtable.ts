@@ -181,7 +181,7 @@ export class Memtable {
     }
   }
 
-  /** Returns the newest record with this key, committed or not, `undefined` if there is none. */
+  /** Returns the newest record with this key, committed or not, or `undefined`. */
   find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;

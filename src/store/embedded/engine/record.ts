@@ -226,7 +226,7 @@ export function peekText(bytes: Buffer, at: number, text: number): string {
   return bytes.toString("utf8", start, end);
 }
 
-/** Returns where the payload of the record at `at` begins. */
+/** Returns the offset at which the payload of the record at `at` begins. */
 export function payloadAt(bytes: Buffer, at: number): number {
   const flags = bytes[at + 2] ?? 0;
   let start = textAt(bytes, at, AFTER_CLIENT_MSG_NO);

@@ -107,7 +107,9 @@ export class Assigner {
     return number === 0 ? undefined : dedupe.find(number, draft, nowMs);
   }
 
-  /** As `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo` and may do so. */
+  /**
+   * Like `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo` and may do so.
+   */
   findRepeated(draft: RepeatableDraft, nowMs: number): RememberedMessage | undefined {
     const first = this.findFirst(draft, nowMs);
     if (first === undefined || !draft.allowsReuse) return first;

@@ -203,7 +203,10 @@ export type PositionTable = Pick<Tables, "positions">;
 export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
-  /** Newest seq at the change. A later message of the user moves the read position again. */
+  /**
+   * Newest seq of the channel when the position was changed. A later message of the user moves the
+   * read position again.
+   */
   readonly headAtChange: number;
   readonly changedAtMs: number;
 }

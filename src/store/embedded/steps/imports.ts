@@ -1,5 +1,5 @@
-// Stores imported messages with their seqs, and the phase of the import. The rows are written beside
-// the WAL and the memtable, which have no records while an import is open.
+// Stores imported messages with their seqs, and the phase of the import. The rows are written
+// directly to the database: the WAL and the memtable have no records while an import is open.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, clientMsgNoOf, type Message } from "../../../broker/model.ts";
@@ -35,7 +35,7 @@ const VERSION = 1;
 const STATE = "import";
 const NUMBER_BYTES = 6;
 const SOURCE_BYTES = 8;
-/** The rest of a flush in which only a channel has changed. */
+/** The parts of a flush that are empty if only a channel has changed. */
 const NOTHING_ELSE = {
   streams: { *puts() {}, finish() {} },
   logs: { *frames() {}, *heads() {}, finish() {} },
@@ -73,10 +73,13 @@ export function importStateIn({ meta }: Pick<Tables, "meta">): ImportState {
   const row = meta.get(STATE);
   if (row === undefined) return { phase: "none", stored: {} };
   const [phase, stored] = fieldsOf(row, VERSION);
-  return { phase: phase as ImportPhase, stored: stored as ImportState["stored"] }; // as in `#put`
+  return { phase: phase as ImportPhase, stored: stored as ImportState["stored"] }; // see `#put`
 }
 
-/** Returns the newest imported message of a channel. Its seq is 0 if there is none. */
+/**
+ * Returns the newest imported message of a channel. Its seq is 0 if the channel has no imported
+ * message.
+ */
 export function importedHead(
   { imported }: Pick<Tables, "imported">,
   key: ChannelKey,
@@ -122,7 +125,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     this.#hasMessages = isNotEmpty(ports.tables.imported);
   }
 
-  /** Returns the seq of the channel's newest imported message, 0 if there is none. */
+  /** Returns the seq of the channel's newest imported message, or 0. */
   importedSeq(key: ChannelKey): number {
     return this.#hasMessages ? importedHead(this.#ports.tables, key).seq : 0;
   }
@@ -248,7 +251,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     return { verdicts, row };
   }
 
-  /** Returns the time of the newest stored message before `seq`, 0 if there is none. */
+  /** Returns the time of the newest stored message before `seq`, or 0. */
   #timeBefore(number: number, seq: number): number {
     for (const { bytes } of this.#ports.logRows.scanReverse(number, 1, seq - 1))
       return peekTimes(bytes).timestampMs;

@@ -1,4 +1,4 @@
-// Reads what a session joins with, at once unless a list is long.
+// Reads the state with which a session joins, in one step unless a list is long.
 
 import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
 import type {

@@ -79,7 +79,7 @@ export interface LogState {
   /** Time of the last use that is stored, in Unix milliseconds. 0 without a time to live. */
   readonly usedMs: number;
   readonly position: number;
-  /** Check of the last frame. The incarnation if there is none. */
+  /** Check of the last frame. The incarnation if the log has no frames. */
   readonly check: number;
   readonly records: number;
   readonly closed: LogEnding | undefined;

@@ -69,7 +69,7 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
     if (logs.bytes + bytes > ports.limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
-  /** Returns the committed state of a log that exists, or why there is none. */
+  /** Returns the committed state of a log, or the reason for which the log does not exist. */
   function shownOf(log: OpenLog | undefined, nowMs: number): LogState | "missing" | "deleted" {
     return log?.shown === undefined ? "missing" : existing(log.shown, nowMs);
   }
@@ -240,7 +240,10 @@ class LogRules {
     if (mustStoreUse(log.assigned, changes.nowMs)) changes.change(log, { usedMs: changes.nowMs });
   }
 
-  /** Removes a log without forks, and the deleted logs whose last fork it was. */
+  /**
+   * Removes a log that has no forks. Also removes its source if the source is deleted and has no
+   * other forks, and so on.
+   */
   #remove(log: OpenLog, changes: LogChanges): void {
     let removed: OpenLog | undefined = log;
     while (removed !== undefined) {

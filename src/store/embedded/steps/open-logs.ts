@@ -243,7 +243,7 @@ export class OpenLogs {
     return this.#runFrom(log, offset) !== undefined;
   }
 
-  /** Returns the first frame after the offset, `undefined` if there is none. */
+  /** Returns the first frame after the offset, or `undefined` at the tail. */
   frameAfter(log: OpenLog, offset: LogOffset): Buffer | undefined {
     const { pieces } = this.read(log, offset, 1) ?? { pieces: [] };
     const [piece] = pieces;
@@ -288,7 +288,7 @@ export class OpenLogs {
     return run === undefined ? undefined : runAfter(run, offset);
   }
 
-  /** Returns frames around a position before the tail: of the log, or of the log it inherits. */
+  /** Returns a run of frames that contains a position before the tail, own or inherited ones. */
   #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
     let owner = log;
     let state = shown;

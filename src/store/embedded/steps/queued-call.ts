@@ -15,7 +15,7 @@ interface CallChanges {
 /** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
 type Decision<Changes, Result> = (changes: Changes) => Result;
 
-/** Returns a function that queues a call of this size among the messages. */
+/** Returns a function that queues a call among the messages. `bytes` is the size of the call. */
 export function createCalls<Changes extends CallChanges>(
   appends: Pick<Appends, "enqueue">,
   begin: (nowMs: number) => Changes,

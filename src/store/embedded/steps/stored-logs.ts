@@ -106,7 +106,7 @@ export class StoredLogs {
       yield [key.toString("utf8", NUMBER_BYTES), producerOf(value)];
   }
 
-  /** Returns the log's own stored frames around a position before the stored tail. */
+  /** Returns a run of the log's own stored frames that contains a position before their end. */
   runAt(number: number, position: number): FrameRun | undefined {
     const { logFrames } = this.#tables;
     const range = { start: logKey(number, position), end: numberKey(number) };

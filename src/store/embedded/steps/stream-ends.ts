@@ -1,5 +1,5 @@
 // Finds streams that ended at some time or later, in memory and in the database. State: the time of
-// the newest end of recently used scopes. It spares the database a lookup per group when a user
+// the newest end of recently used scopes. It saves a lookup in the database per group when a user
 // with many groups connects.
 
 import type { ChannelKey } from "../../../broker/model.ts";

@@ -7,10 +7,10 @@
 --                         t  content type
 --                         n  tail: position (f64), check (u32), records (u32)
 --                         c  index of its ending in LOG_ENDINGS, absent while it is open
---                         w  time to live in seconds, absent if there is none
---                         x  Unix ms when it expires, absent if there is none
+--                         w  time to live in seconds, absent if the log has none
+--                         x  Unix ms when it expires, absent if it does not
 --                         u  Unix ms of its last use, absent without a time to live; see `readLog`
---                         s  last order of an append, absent if there is none
+--                         s  last order of an append, absent if no append had one
 --                         g  1 if it was deleted while forks needed its frames, else absent
 --                         b  start of the log's own frames, like n; absent if it is not a fork
 --                         o  origin as requested (text of the node), absent if it is not a fork
@@ -156,7 +156,7 @@ local function move_tail(log, whole, check, records)
 end
 
 -- Removes a log and everything that is stored about it. A fork's reference is remembered until its
--- source has released it. Returns the reference, '' if there is none.
+-- source has released it. Returns the reference, or ''.
 local function remove_log(log)
   call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
   call('ZREM', log.base .. 'logExpiry', log.name)
@@ -258,7 +258,8 @@ local function producer_verdict(stored, epoch, number)
   return nil
 end
 
--- Returns the producer that a new one replaces, false if there is room, nil if there is none.
+-- Returns the producer that a new one replaces, false if no producer must be replaced, or nil if
+-- none may be replaced.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
   local producers, silent, since = call('HGETALL', key), nil, now - window

@@ -7,21 +7,21 @@
 -- must then publish to them.
 --
 -- Reply of each operation
---   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, 0 if there is none), refusal
+--   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal
 --   u8 (0 unless the verdict is STREAM_REFUSED); or, if there are publications that the caller must
 --   publish, a list:
 --   1  these bytes
 --   2  member of `activeStreams` of a stream that ended, which the caller must remove after it has
---      added the end to `endedStreams` of the users; '' if there is none
---   3  seq of that stream, 0 if there is none
+--      added the end to `endedStreams` of the users, or ''
+--   3  seq of that stream, or 0
 --   4… publications, in order
 local STREAM_DONE, STREAM_RUNNING, STREAM_MISSING, STREAM_LATE, STREAM_TAKEN, STREAM_STOPPED, STREAM_TOO_LARGE, STREAM_REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local START_EVENT, CONTENT_EVENT, NOTE_EVENT, END_EVENT = 1, 2, 3, 4 -- kinds of events; a note is a tool call
 local MAX_ENDS = 200
 local STREAM_END = '___TextMessageEnd'
-local MAX_AHEAD_MS = 1000 -- by which the time of an event may be in the future, because nodes estimate the clock
-local MARK_BYTES = 12 -- of the mark of an event without its timestamp
+local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
+local MARK_BYTES = 12 -- size of the mark of an event without its timestamp
 
 local open_streams -- streams of the call by the name of their head and their clientMsgNo
 local changed_streams -- list of the streams whose state must be written
@@ -34,8 +34,8 @@ local refusals -- refusals of the call by channel, sender and check
 --   topic      of the group, '' for a personal channel
 --   users      list of { uid, record_base, base }
 --   is_apart   true if the users are in other slots
---   frames     publications that the caller must publish, nil if there are none
---   ended      member of `activeStreams` that the caller must remove, nil if there is none
+--   frames     publications that the caller must publish, or nil
+--   ended      member of `activeStreams` that the caller must remove, or nil
 --   ended_seq  seq of the stream `ended`
 local function take_channel(user_count)
   local base, key, topic = take_texts(3)
@@ -78,8 +78,8 @@ local function write_pub(head)
   fields.is_changed = false
 end
 
--- Returns the refusal of a sender, 0 if the sender may send. The caller decides if the users are in
--- other slots, and passes its decision in `refusal`.
+-- Returns the refusal of a sender, 0 if the sender may send. If the users are in other slots, the
+-- caller decides and passes its decision in `refusal`.
 local function refusal_of(channel, uid, check, refusal)
   if check == 0 then return refusal end
   local case = channel.head .. '\n' .. check .. uid
@@ -97,7 +97,7 @@ local function refusal_of(channel, uid, check, refusal)
   return refusal
 end
 
--- Returns a stream, nil if there is none. The fields `offsets` and `texts` list what the call adds to
+-- Returns a stream, or nil. The fields `offsets` and `texts` list what the call adds to
 -- the keys `streamOffsets` and `streamText`, and `replies` the indexes of the operations that add it.
 -- On a Cluster every key of an active stream is accessed
 -- first, so that Redis reports one that has moved before the operation writes anything.
@@ -140,7 +140,7 @@ local function is_retry(stream, id, mark)
 end
 
 -- Adds an event, which is not a retry, to a stream and publishes it. Fields of `event`:
---   id     '' if there is none
+--   id     event id that the producer chose, or ''
 --   mark   what is remembered under its id, '' if nothing is
 --   tail   part of its record after the event id
 --   units  UTF-16 units of data

@@ -22,7 +22,7 @@
 --             dedupe          u8    1 if it has a dedupe key, else 0
 --             check           u8    1 to 5: check of the sender, see `permission.lua`; 0: no check
 --             expires         u8    1 if it expires, else 0
---             refusal         u8    refusal that the caller decided on, 0 if there is none
+--             refusal         u8    refusal that the caller decided on, or 0
 --             reuse           u8    1 if its clientMsgNo may belong to another message, else 0
 --             payload hash    8 B   see `store/payload-hash.ts`; zeros without a dedupe key
 --        then for each channel
@@ -69,10 +69,10 @@ local ARG_INDEX = 1 -- index in ARGV of the next message or channel
 local BYTE_INDEX = 2 -- index of the next message or channel in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
 local CHANNEL = 4 -- the open channel, false before its first message is processed
-local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
-local LAST_ID = 6 -- last assigned message id, false if there is none
+local FRAMES = 5 -- strings to publish on the channel's topics, or false
+local LAST_ID = 6 -- last assigned message id, or false
 -- Dedupe key that was written for the current message, and must be deleted if the message fails.
--- False if there is none.
+-- False if no dedupe key was written.
 local WRITTEN_DEDUPE = 7
 local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
 

@@ -15,7 +15,7 @@
 --             1 if the uid is on the denylist
 --             2 if the allowlist is not empty
 --             4 if the uid is on the allowlist
---        3  bits of the second record, -1 if there is none; only with KEYS[6]
+--        3  bits of the second record, or -1; only with KEYS[6]
 local MEMBER, HAS_MEMBERS = 32, 64
 local IS_DENIED, IS_ALLOWED = 1, 4
 local uid = ARGV[1]

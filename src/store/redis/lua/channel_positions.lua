@@ -7,7 +7,7 @@
 --          1  newest publication number
 --          2  newest seq
 --          3  id of the newest message in the log, 0 if the log is empty
---          4  `stream_snapshot` of the active stream, nil if there is none
+--          4  `stream_snapshot` of the active stream, or nil
 local starts = { tonumber(redis.call('GET', KEYS[1]) or '0') }
 for at = 2, #KEYS do
   local bucket, key = string.match(KEYS[at], '^([^{]*{c%d+}:)head:(.*)$')

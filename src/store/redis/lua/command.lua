@@ -22,7 +22,7 @@
 --   1  0
 --   2  messageId
 --   3  number of copies that full inboxes dropped
---   4  error, '' if there was none
+--   4  error, or ''
 --   5  1 if a pending entry was written, else 0
 -- Reply to a command whose only recipient has no room for it
 --   1  2
@@ -33,7 +33,7 @@
 --   2  messageId of the first command or message
 --   3  its seq
 --   4  its publication number, 0 for a command
---   5  fields of the pending entry of the first command, nil if there is none
+--   5  fields of the pending entry of the first command, or nil
 local now, window, pending_uids = id_ms(tonumber(ARGV[10]), tonumber(ARGV[1])), tonumber(ARGV[11]), ARGV[13]
 if window > 0 then
   local id, seq, pub, first_hash = read_dedupe(KEYS[1], now, window)

@@ -7,7 +7,7 @@
 --        10  messageId
 --        then uid and topic of each user
 -- Reply  1  number of copies that full inboxes dropped
---        2  error of the first user who got no copy, '' if there was none
+--        2  error of the first user who got no copy, or ''
 
 -- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000

@@ -9,8 +9,8 @@
 --           base         this beginning
 --           channels     channel keys, separated by newlines
 -- Reply  1  newest id of the counter
---        2  for each channel the field `last` of its head, 0 if it has none or is omitted; separated
---           by spaces
+--        2  for each channel the field `last` of its head, separated by spaces; 0 if the head has no
+--           such field or the conversation is omitted
 local UID, SINCE, ONLY_UNREAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local GROUP = 50 -- first byte of the key of a group
 

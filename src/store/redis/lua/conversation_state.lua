@@ -55,7 +55,7 @@ end
 --   red      number of the channel's messages that have a red dot and do not expire
 --   read     seq through which the user has read
 --   deleted  seq through which the user has deleted
---   changed  Unix ms of the user's last change, 0 if there was none
+--   changed  Unix ms of the user's last change, or 0
 local function user_position()
   local head = redis.call('HMGET', HEAD, 'seq', 'red', 'info', '@' .. UID, 'imported')
   local state = { head = tonumber(head[1] or '0'), red = tonumber(head[2] or '0'), large = false, deleted = 0, changed = 0 }
@@ -102,7 +102,7 @@ local function lasting_count(state, first)
   return state.red - first.counted + first.counts
 end
 
--- Returns the number of unread messages. `last` is the newest shown entry, nil if none was found.
+-- Returns the number of unread messages. `last` is the newest shown entry, or nil.
 local function unread(state, last)
   if state.large or state.read >= state.head then return 0 end
   local first = last and last.seq == state.read + 1 and last or first_kept(state.read + 1, state.head)

@@ -5,7 +5,7 @@
 -- ARGV   1  flag
 --        2  level
 --        3  hash of the token, '' if the device has none
--- Reply  the old device, nil if there was none
+-- Reply  the old device, or nil
 local user = user_of(KEYS[1], '')
 local old_device = redis.call('HGET', user.devices, ARGV[1])
 local old = read_device(user, ARGV[1])

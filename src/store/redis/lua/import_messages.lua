@@ -10,7 +10,7 @@
 --        7  counter of message ids
 -- ARGV   1  now              Unix ms
 --        2  bucket           of the counter, -1 on a single server
---        3  head seq         newest seq that the caller has read; 0 if there is none
+--        3  head seq         newest seq that the caller has read, or 0
 --        4  channel key
 --        5  due              Unix ms at which the channel must be swept, or +inf
 --        6  1 if the channel's users are in other slots, else 0

@@ -1,7 +1,7 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
-local SEQ_DIGITS = 15 -- of the greatest inboxSeq
+local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
 -- Returns the keys of an inbox, which begin at an index in KEYS.
 local function inbox_at(at)
@@ -75,8 +75,8 @@ local function drop_oldest(inbox, sender)
 end
 
 -- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users: the
--- oldest copy of all, or the oldest one in `order`. Drops a copy of `victim` instead if there is
--- none. Returns the number of dropped copies.
+-- oldest copy of all, or the oldest one in `order`. If there is no such copy, drops a copy of
+-- `victim`. Returns the number of dropped copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')
@@ -121,7 +121,7 @@ end
 --        4  maximum number of copies in an inbox
 --        5  payload bytes
 --        6  record
---        7  origin, '' if there is none
+--        7  origin, or ''
 --        8  user who sent the command, '' if it was a backend
 --        9  maximum number of copies of one user in another user's inbox
 
@@ -187,7 +187,7 @@ end
 --   users  ARGV contains uid and topic of each user, from index `users.first` to `users.last`
 --   keys   index in KEYS of the first user's keys; each further user's keys begin `step` later
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
--- and the first error ('' if there was none).
+-- and the first error (or '').
 local function put_copies(put, id, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
   for at = users.first, users.last, 2 do

@@ -18,7 +18,7 @@ local SEQ = 6
 local RED = 7 -- number of messages through SEQ that have a red dot and do not expire
 local PUB = 8 -- newest publication number
 local BARE = 9 -- 1 if a sweep emptied the log, else false
-local INFO = 10 -- the channel's record, false if there is none
+local INFO = 10 -- the channel's record, or false
 -- True if `close_channel` may have to write `due` even if no placed message expires.
 local MAY_SWEEP = 11
 -- Id of the newest message, stored or not, 0 if unknown. The caller updates it. False for a group,
@@ -29,7 +29,7 @@ local LOG = 13 -- name of the key `log`, false until a message was placed
 -- False until a message was placed.
 local SENDERS = 14
 local LAST_SENDER = 15 -- sender of the last placed message, false until a message was placed
-local LISTS = 16 -- bits of the lists that are not empty, false if there are none
+local LISTS = 16 -- bits of the lists that are not empty, or false
 -- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
 local LAST = 18 -- ID in the log of the last placed message, false until a message was placed

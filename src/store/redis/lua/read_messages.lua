@@ -20,7 +20,7 @@
 --             1  messageId
 --             2  seq
 --             3  record
---             4  `stream_snapshot` of its stream, nil if it has none
+--             4  `stream_snapshot` of its stream, or nil
 
 -- Limits of one call: entries inspected, bytes of content, entries read at a time.
 local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32

@@ -117,7 +117,7 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `session` the newest main login of its flag, with `label` ('' if there is none). `newest`
+-- Makes `session` the newest main login of its flag, with `label` (or ''). `newest`
 -- is the newest login so far. If `newest` is the login of `session`, an empty `label` keeps the
 -- label of `newest`. A label of `newest` that is not kept becomes a past label.
 local function set_newest_login(user, session, label, newest)
@@ -155,7 +155,7 @@ local function end_device(user, flag, reason)
   record_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Returns the recorded reason for the end of a session, nil if there is none. Ignores a record that
+-- Returns the recorded reason for the end of a session, or nil. Ignores a record that
 -- is older than the session, because another process may have used the same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do

@@ -60,7 +60,7 @@ end
 --   5  state
 --   6  index of the next event
 --   7  data of the start
---   8  data of the end, false if there is none
+--   8  data of the end, or false
 --   9  text
 --   10 notes
 --   11 id of the start, false if the producer chose none

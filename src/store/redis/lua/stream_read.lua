@@ -5,7 +5,7 @@
 -- ARGV   1  clientMsgNo, '' for the channel's active stream
 --        2  Unix ms; an ended stream that started then or earlier is past retention. -1 means no
 --           limit.
---        3  version that the caller has, '' if it has none
+--        3  version that the caller has, or ''
 -- Reply  `stream_snapshot`, nil if there is no such stream or it is past retention
 local client_msg_no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
 if not client_msg_no then return false end

@@ -32,7 +32,7 @@ export interface Command {
   readonly recipients: readonly string[];
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
-  /** User to whose share of an inbox the copies count, or `BACKEND`. */
+  /** User whose share of an inbox the copies use, or `BACKEND`. */
   readonly sender: string;
 }
 

@@ -309,7 +309,7 @@ export class Commands {
 
 interface SentCommand {
   readonly accepting: Promise<Acceptance>;
-  /** Settles when the scripts after the first one are done. Absent if there are none. */
+  /** Settles when the scripts after the first one are done. Absent if one script was enough. */
   readonly spreading?: Promise<void>;
 }
 

@@ -56,7 +56,10 @@ export function createRedisConversations(
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
   const { link, clock, limits, unreadable, waitForReplicas } = ports;
 
-  /** Runs the script until it has found a readable message to show, or there is none. */
+  /**
+   * Runs the script until it has found a readable message to show, or the channel has no such
+   * message.
+   */
   async function readState(
     uid: string,
     channel: ChannelRef,

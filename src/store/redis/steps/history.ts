@@ -45,7 +45,7 @@ interface Piece extends HistorySlice {
   readonly headSeq: number;
   /** Seq at which the next piece starts, 0 if the range is complete or the limits are reached. */
   readonly nextSeq: number;
-  /** Seq of the last message, even if it could not be decoded; 0 if there is none. */
+  /** Seq of the last message, even if it could not be decoded, or 0. */
   readonly lastSeq: number;
   readonly bytes: number;
 }

@@ -51,7 +51,10 @@ const DATA_NAMES: Readonly<Record<string, string>> = {
   systemUids: "system accounts",
 };
 
-/** Newest seq of a channel, and the time of the newest imported message. Both 0 if there is none. */
+/**
+ * Newest seq of a channel, and the time of the newest imported message. Both are 0 if the channel
+ * has no such message.
+ */
 interface ImportedHead {
   readonly headSeq: number;
   readonly newestMs: number;
@@ -122,7 +125,7 @@ export function createRedisImports(
     });
   }
 
-  /** Returns the id of the newest message, 0 if there is none to store. */
+  /** Returns the id of the newest message, or 0 if there is no message to store. */
   async function store(
     key: ChannelKey,
     messages: readonly ImportedMessage[],

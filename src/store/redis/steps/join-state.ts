@@ -1,5 +1,5 @@
-// Reads what a session joins with. A single server runs one script, or several if the user has many
-// groups. A Redis Cluster runs one script per slot.
+// Reads the state with which a session joins. A single server runs one script, or several if the
+// user has many groups. A Redis Cluster runs one script per slot.
 
 import {
   type ChannelKey,

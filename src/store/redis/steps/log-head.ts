@@ -36,7 +36,7 @@ export function logPlace(keys: Keys, name: LogName): LogPlace {
   return { bucket, base, text, key: `${base}logHead:${text}` };
 }
 
-/** A log's head, and what only this store needs to know of it. */
+/** A log's head, and the fields that only this store needs. */
 export interface StoredLog {
   readonly head: LogHead;
   /** Time of the last use that is stored, Unix milliseconds. `undefined` without a time to live. */
@@ -143,6 +143,6 @@ export function referenceText(source: LogName, fork: LogName, id: string): strin
 }
 
 export function namesIn(reference: string): { readonly source: LogName; readonly fork: LogName } {
-  const [source = "", fork = ""] = JSON.parse(reference) as string[]; // of `newReference`
+  const [source = "", fork = ""] = JSON.parse(reference) as string[]; // written by `newReference`
   return { source: logNameOf(source), fork: logNameOf(fork) };
 }

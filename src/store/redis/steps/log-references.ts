@@ -16,7 +16,7 @@ interface LogReferences {
   confirm(reference: string): Promise<void>;
   /** Releases a reference, and removes a source that is no longer needed. "" does nothing. */
   release(reference: string): Promise<void>;
-  /** Releases what removed forks and interrupted creations have left. */
+  /** Releases the references that removed forks and interrupted creations no longer need. */
   sweep(isStopped: () => boolean): Promise<void>;
 }
 
