@@ -82,9 +82,9 @@ export const kickBody = Type.Object(
   },
 );
 
-function filter(field: string) {
+function filter(field: string, note = "") {
   return Type.Optional(
-    Type.String({ maxLength: 128, description: `Text that the ${field} must contain` }),
+    Type.String({ maxLength: 128, description: `Text that the ${field} must contain${note}` }),
   );
 }
 
@@ -99,7 +99,7 @@ export const connzQuery = Type.Object({
   uid: filter("user id"),
   ip: filter("address of the client"),
   client: filter("type or the id of the device, the listener or the wire format"),
-  reason: filter("close reason. Only for closed sessions"),
+  reason: filter("close reason", ". Only for closed sessions"),
   sort: Type.Optional(
     Type.Enum([...SORTS], {
       type: "string",

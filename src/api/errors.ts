@@ -105,7 +105,7 @@ export const EDGE_ERRORS = {
   },
   import_closed: {
     status: 409,
-    message: "The import is closed, and a store has only one import",
+    message: "The import is closed. A store can be imported into only once",
   },
   import_refused: {
     status: 409,

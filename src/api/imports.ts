@@ -88,7 +88,7 @@ function lineSchemas(maxUids: number) {
       message_seq: Type.Integer({
         minimum: 1,
         maximum: MAX_SEQ,
-        description: "Number in the channel",
+        description: "Sequence number in the channel",
       }),
       message_id: Type.Unsafe<string>({
         type: ["string", "integer"],
@@ -155,8 +155,8 @@ export const importQuery = Type.Object({
   channel_id: Type.Optional(channelId),
   channel_type: Type.Optional(channelType),
   uid: Type.Optional(personUid),
-  from_seq: Type.Optional(seq("First number to compare. Absent means 1")),
-  to_seq: Type.Optional(seq("Last number to compare. Absent means the newest")),
+  from_seq: Type.Optional(seq("First sequence number to compare. Absent means 1")),
+  to_seq: Type.Optional(seq("Last sequence number to compare. Absent means the newest")),
 });
 
 export type ImportUseCases = Pick<Imports, "open" | "finish" | "apply" | "range" | "state">;

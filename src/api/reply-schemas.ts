@@ -67,7 +67,7 @@ export const importBody = Type.Object(
           head_seq: count("Sequence number of the newest message"),
           head_timestamp: count("Time of the newest message in Unix seconds, 0 if it was removed"),
           through_seq: count(
-            "Last number that was compared, at most 10000 messages after the first",
+            "Last sequence number that was compared, at most 10000 messages after the first",
           ),
           count: count("Number of messages in the range"),
           checksum: text("SHA-256 over the messages in hexadecimal digits"),
@@ -267,7 +267,7 @@ const CONNECTION_EXAMPLE = {
 
 export const connzBody = Type.Object(
   {
-    node_id: text("Node that answers. The page has only its sessions"),
+    node_id: text("Node that replies. The page has only its sessions"),
     connections: Type.Array(
       Type.Object({
         id: text("Session id"),
@@ -349,7 +349,9 @@ export const readersBody = Type.Object(
 
 export const busiestBody = Type.Object(
   {
-    node_id: text("Node that answers. The list counts only what was sent through it"),
+    node_id: text(
+      "Node that replies. The list counts only messages and events that were sent through it",
+    ),
     window_s: count("Time span of the numbers in seconds"),
     channels: Type.Array(
       Type.Object({
@@ -378,7 +380,7 @@ export const busiestBody = Type.Object(
 
 export const configBody = Type.Object(
   {
-    node_id: text("Node that answers"),
+    node_id: text("Node that replies"),
     version: text("Version of the product"),
     settings: Type.Array(
       Type.Object({
@@ -799,12 +801,12 @@ export const rotatedBody = Type.Object(
   {
     status: Type.Literal("ok", { description: "Always ok" }),
     earlier_valid_until: Type.Integer({
-      description: "Unix seconds until which URLs of the earlier key stay valid, at most",
+      description: "Latest Unix time in seconds at which a URL of an earlier key can expire",
     }),
   },
   {
     title: "KeyRotation",
-    description: "A new key signs URLs of streams",
+    description: "Result of a rotation of the signing key",
     examples: [{ status: "ok", earlier_valid_until: 1_790_086_400 }],
   },
 );

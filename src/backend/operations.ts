@@ -244,7 +244,7 @@ export type Readers = {
 
 /** Channels that received the most messages and events. A channel that receives less than a thousandth of the messages may be missing */
 export type BusiestChannels = {
-  /** Node that answers. The list counts only what was sent through it */
+  /** Node that replies. The list counts only messages and events that were sent through it */
   readonly node_id: string;
   /** Time span of the numbers in seconds */
   readonly window_s: number;
@@ -543,11 +543,11 @@ export type SignedUrl = {
   readonly expires_at: number;
 };
 
-/** A new key signs URLs of streams */
+/** Result of a rotation of the signing key */
 export type KeyRotation = {
   /** Always ok */
   readonly status: "ok";
-  /** Unix seconds until which URLs of the earlier key stay valid, at most */
+  /** Latest Unix time in seconds at which a URL of an earlier key can expire */
   readonly earlier_valid_until: number;
 };
 
@@ -637,7 +637,7 @@ export type KickRequest = {
 
 /** One page of the sessions of this node */
 export type Connections = {
-  /** Node that answers. The page has only its sessions */
+  /** Node that replies. The page has only its sessions */
   readonly node_id: string;
   /** Sessions of this page */
   readonly connections: readonly {
@@ -737,7 +737,7 @@ export type Varz = {
 
 /** Effective configuration of a node */
 export type Configuration = {
-  /** Node that answers */
+  /** Node that replies */
   readonly node_id: string;
   /** Version of the product */
   readonly version: string;
@@ -794,7 +794,7 @@ export type Import = {
         readonly head_seq: number;
         /** Time of the newest message in Unix seconds, 0 if it was removed */
         readonly head_timestamp: number;
-        /** Last number that was compared, at most 10000 messages after the first */
+        /** Last sequence number that was compared, at most 10000 messages after the first */
         readonly through_seq: number;
         /** Number of messages in the range */
         readonly count: number;
@@ -1008,7 +1008,7 @@ export type CommandSyncAckRequest = {
   readonly last_message_seq: number;
 };
 
-/** The message, or that there is none */
+/** The message, or a body with the status 404 if it does not exist */
 export type SingleMessage = SyncedMessage | NoMessage;
 
 /** Reply if there is no such message */
@@ -1315,7 +1315,7 @@ export interface Operations {
     readonly ip?: string | undefined;
     /** Text that the type or the id of the device, the listener or the wire format must contain */
     readonly client?: string | undefined;
-    /** Text that the close reason. Only for closed sessions must contain */
+    /** Text that the close reason must contain. Only for closed sessions */
     readonly reason?: string | undefined;
     /** Sort key: uptime, id (only open sessions) or end (only closed sessions). The suffix Desc means descending order. Default: id for open sessions, endDesc for closed sessions */
     readonly sort?: "id" | "idDesc" | "uptime" | "uptimeDesc" | "end" | "endDesc" | undefined;
@@ -1346,9 +1346,9 @@ export interface Operations {
     readonly channel_type?: ChannelType | undefined;
     /** User whose conversation with channel_id is read; required for a personal channel */
     readonly uid?: string | undefined;
-    /** First number to compare. Absent means 1 */
+    /** First sequence number to compare. Absent means 1 */
     readonly from_seq?: number | undefined;
-    /** Last number to compare. Absent means the newest */
+    /** Last sequence number to compare. Absent means the newest */
     readonly to_seq?: number | undefined;
   }): Promise<Import>;
   /** Closes the import permanently. The nodes then serve clients */

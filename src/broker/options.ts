@@ -28,7 +28,7 @@ export const messagesOptions = Type.Object(
     backendMayImpersonate: Type.Boolean({
       default: false,
       description:
-        "Whether a backend may send messages, commands and events to a group in the name of a user who is not a member of it. The other rules apply. With `api.dialect` = `wukongim` it may, whatever this setting, as with WuKongIM.",
+        "Whether a backend may send messages, commands and events to a group in the name of a user who is not a member of it. The other rules apply. With `api.dialect` = `wukongim` it always may, as with WuKongIM.",
     }),
   },
   { additionalProperties: false },

@@ -162,7 +162,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
         data: Type.Optional(
           Type.Object(sent, {
             additionalProperties: false,
-            description: "The ids once more",
+            description: "Ids of the message, repeated as in WuKongIM",
           }),
         ),
       },

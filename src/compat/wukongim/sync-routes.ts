@@ -63,7 +63,7 @@ function singleMessageRoutes(
     tag: "messages",
     errors: ["bad_id"],
     success: {
-      description: "The message, or `status` 404 if there is none",
+      description: "The message, or a body with the status 404 if it does not exist",
       body: replies.singleMessageBody,
     },
   } as const;

@@ -126,7 +126,7 @@ export const singleMessageBody = Type.Union(
   ],
   {
     title: "SingleMessage",
-    description: "The message, or that there is none",
+    description: "The message, or a body with the status 404 if it does not exist",
     examples: [SYNCED_EXAMPLE],
   },
 );
