@@ -31,7 +31,7 @@ async function callsDuring(work: () => Promise<unknown>) {
   return { functions: callsOf("fcall"), scripts: callsOf("evalsha") };
 }
 
-t.test("a chunk is one call, and the check of its sender is a part of it", async (t) => {
+t.test("a chunk costs one call to Redis, which also checks the sender", async (t) => {
   await node.call("/channel", { ...channel, channel_id: "g", subscribers: ["bot"] });
   await post(t, { id: "g", no: "s", type: "___TextMessageStart" });
   const { functions, scripts } = await callsDuring(async () => {
@@ -42,7 +42,7 @@ t.test("a chunk is one call, and the check of its sender is a part of it", async
   t.ok(scripts < 50, `${scripts} scripts, of heartbeats and sweeps`);
 });
 
-t.test("chunks of many streams that arrive together share calls", async (t) => {
+t.test("chunks of many streams that arrive together share calls to Redis", async (t) => {
   const streams = Array.from({ length: 64 }, (_, at) => ({ id: `g${at}`, no: `s${at}` }));
   for (const { id } of streams)
     await node.call("/channel", { ...channel, channel_id: id, subscribers: ["bot"] });

@@ -17,25 +17,28 @@ async function prepare({ call }: ChildBroker): Promise<void> {
 const broker = await spawnBroker(t);
 await prepare(broker);
 
-t.test("a message without red_dot has one from the SDK and JSON, and none over HTTP", async (t) => {
-  const { clientPort: port } = broker;
-  const amy = connect({ url: `ws://127.0.0.1:${port}`, uid: "amy", token: "amy-token" });
-  t.teardown(() => amy.close());
-  const ben = await openJsonRpc(t, { port });
-  await ben.request("connect", { protocol: 1, uid: "ben", token: "ben-token" });
-  const payload = textPayload("x");
-  const unread = async () => (await amy.conversations()).conversations[0]?.unread;
-  await ben.request("send", { ...TEAM, payload });
-  t.equal(await unread(), 1, "JSON");
-  await ben.request("send", { ...TEAM, payload, header: { redDot: false } });
-  t.equal(await unread(), 1, "JSON without a red dot");
-  const sample = { from_uid: "ben", channel_id: "team", channel_type: 2, payload };
-  await broker.call("/message/send", sample);
-  t.equal(await unread(), 1, "HTTP");
-  await amy.send(group("team"), "x");
-  const { messages } = await amy.history(group("team"), { limit: 1 });
-  t.equal(messages[0]?.redDot, true, "SDK");
-});
+t.test(
+  "a message without red_dot has a red dot if a client sent it by the SDK or JSON-RPC, and no red dot if it was sent over HTTP",
+  async (t) => {
+    const { clientPort: port } = broker;
+    const amy = connect({ url: `ws://127.0.0.1:${port}`, uid: "amy", token: "amy-token" });
+    t.teardown(() => amy.close());
+    const ben = await openJsonRpc(t, { port });
+    await ben.request("connect", { protocol: 1, uid: "ben", token: "ben-token" });
+    const payload = textPayload("x");
+    const unread = async () => (await amy.conversations()).conversations[0]?.unread;
+    await ben.request("send", { ...TEAM, payload });
+    t.equal(await unread(), 1, "JSON");
+    await ben.request("send", { ...TEAM, payload, header: { redDot: false } });
+    t.equal(await unread(), 1, "JSON without a red dot");
+    const sample = { from_uid: "ben", channel_id: "team", channel_type: 2, payload };
+    await broker.call("/message/send", sample);
+    t.equal(await unread(), 1, "HTTP");
+    await amy.send(group("team"), "x");
+    const { messages } = await amy.history(group("team"), { limit: 1 });
+    t.equal(messages[0]?.redDot, true, "SDK");
+  },
+);
 
 t.test("history is newest first with `before`, and oldest first with `after`", async (t) => {
   const { clientPort: port, call } = broker;

@@ -65,7 +65,7 @@ async function sendTogether(client: JsonRpcClient, method: string, params: Json)
 }
 
 t.test(
-  "each request of a message with 100 requests is asked for its rate [decisions: Work is charged by what it costs]",
+  "each of 100 requests in one message counts towards the rate limit [decisions: Work is charged by what it costs]",
   async (t) => {
     const history = { channelId: "bob", channelType: PERSON_CHANNEL, limit: 100 };
     const cases = [
@@ -87,7 +87,7 @@ t.test(
   },
 );
 
-t.test("each packet of a WKProto message is asked for its rate", async (t) => {
+t.test("each WKProto packet in one message counts towards the rate limit", async (t) => {
   await broker.call("/user/token", { uid: "wk", token: "t", device_flag: 1 });
   const client = await openWkproto(t, { port: broker.clientPort, uid: "wk", token: "t" });
   await client.connect();

@@ -189,7 +189,7 @@ t.test(
 );
 
 t.test(
-  "GET / says what the address is, and a WebSocket is told where clients connect",
+  "GET / describes the address, and the error of a WebSocket handshake names the address for clients",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     const { status, json } = await inject(api, "GET /");

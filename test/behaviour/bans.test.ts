@@ -74,7 +74,7 @@ t.test(
 );
 
 t.test(
-  "a banned user cannot read streams, and the reader that is open ends [decisions: A banned account]",
+  "a banned user cannot read streams, and the user's open readers end [decisions: A banned account]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(alice);

@@ -110,7 +110,7 @@ t.test("an import is refused in a store that has data, and changes nothing", asy
 });
 
 t.test(
-  "lines are stored, unchanged or refused, each by itself, and users find what was imported",
+  "each line of an import is stored, unchanged or refused independently of the others, and users find the imported data",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});

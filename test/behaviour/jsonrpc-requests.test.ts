@@ -72,7 +72,7 @@ t.test("a batch as the first message is refused in JSON", async (t) => {
   t.match(JSON.parse(client.texts[0] ?? "{}"), { id: null, error: { code: -32600 } });
 });
 
-t.test("the responses to a batch come in one list", async (t) => {
+t.test("the responses to a batch are sent in one list", async (t) => {
   const client = await connected(t);
   const channel = await world.newGroup([world.name("ben")]);
   const send = { channelType: 2, channelId: channel.id, payload: { type: 1 } };

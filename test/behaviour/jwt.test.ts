@@ -107,7 +107,7 @@ t.test(
 );
 
 t.test(
-  "the claims decide the uid, the device flag and the level [decisions: Which level counts]",
+  "the claims of a JWT set the uid, the device flag and the level [decisions: Which level counts]",
   async (t) => {
     const uid = world.name("alice");
     const claims = { device_flag: 1, device_level: 1 };

@@ -168,7 +168,7 @@ t.test(
 );
 
 t.test(
-  "GET /admin/config returns every setting with its source, and of secrets only whether they are set",
+  "GET /admin/config returns every setting with its source, but not the values of secrets",
   async (t) => {
     const secret = "a-very-long-secret-token";
     const node = await startWorld(t, {

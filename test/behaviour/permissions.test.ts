@@ -43,7 +43,7 @@ for (const [flags, code] of [
 }
 
 t.test(
-  "a send to a group that was never created, or by a user who is not a subscriber, is refused, and a backend is told which of the two it was [decisions: Group rules on send; decisions: Send to a group that was never created]",
+  "a send to a group that was never created, or by a user who is not a subscriber, is refused, and the reply to a backend names the reason [decisions: Group rules on send; decisions: Send to a group that was never created]",
   async (t) => {
     const mallory = world.name("mallory");
     const client = await world.join(t, mallory);
@@ -292,7 +292,7 @@ t.test(
 );
 
 t.test(
-  "with messages.backendMayImpersonate, or in the dialect, a backend sends to a group in the name of a user who is not a member, who still may not",
+  "with messages.backendMayImpersonate, or in the dialect, a backend may send to a group in the name of a user who is not a member, but the user may not",
   async (t) => {
     for (const settings of [
       { JINDOU_MESSAGES_BACKEND_MAY_IMPERSONATE: "true" },

@@ -64,7 +64,7 @@ t.test("a frame of several records has the documented bytes", async (t) => {
   );
 });
 
-t.test("the check rotates the check before it by 5 bits", async (t) => {
+t.test("the check of a frame rotates the previous check by 5 bits", async (t) => {
   t.equal(nextCheck(0x8000_0001, 0), 0x30);
   t.equal(nextCheck(0, 0xffff_ffff), 0xffff_ffff);
   t.equal(nextCheck(0xffff_ffff, 0xffff_ffff), 0);
@@ -162,7 +162,7 @@ t.test("a log is in the bucket of its path or of its channel", async (t) => {
   t.not(logNameText({ ...free, path: "2:team\nm1" }), logNameText(beside));
 });
 
-t.test("a media type is compared without case and parameters", async (t) => {
+t.test("media types are compared without regard to case and parameters", async (t) => {
   t.equal(mediaTypeOf("Application/JSON; charset=utf-8"), "application/json");
   t.equal(mediaTypeOf(" text/plain "), "text/plain");
   t.ok(isJsonLog("APPLICATION/json;charset=utf-8"));

@@ -115,7 +115,7 @@ t.test("calls that wait after `rate_limited` are sent at once on a new connectio
   t.same(uids, [["a"], ["a"], ["b"], ["c"]], "each call is sent once on the new connection");
 });
 
-t.test("a reply of another kind is no answer, and the connection stays open", async (t) => {
+t.test("a reply of another kind rejects its call, and the connection stays open", async (t) => {
   const wrong: Partial<Record<Operation["kind"], Parameters<ScriptedSocket["reply"]>[1]>> = {
     presence: { kind: "watch", presence: [] },
     history: { kind: "commandack", count: 1 },

@@ -127,7 +127,7 @@ t.test(
 );
 
 t.test(
-  "a message is sent again with the same bytes after a lost connection, with a new token, and although the app changed the content",
+  "a message is sent again with the same bytes after a lost connection, even if the token or the app's content has changed",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     let tokens = 0;
@@ -156,7 +156,7 @@ t.test(
 );
 
 t.test(
-  "a waiting message is returned for the same content with its clientMsgNo, and other content is rejected",
+  "sending the content and clientMsgNo of a waiting message again returns its result, and other content is rejected",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);

@@ -9,30 +9,33 @@ import { connectTo, ScriptedServer } from "./scripted.ts";
 
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 
-t.test("bytes that are sent may be changed at once, whatever their class", async (t) => {
-  const server = new ScriptedServer();
-  const client = connectTo(t, server);
-  const buffer = Buffer.from("00000");
-  const whole = new TextEncoder().encode("hello");
-  const views: readonly [ArrayBuffer | ArrayBufferView, string][] = [
-    [buffer, "00000"],
-    [buffer.subarray(0, 3), "000"],
-    [whole, "hello"],
-    [whole.slice().buffer, "hello"],
-    [new DataView(whole.slice().buffer, 1, 3), "ell"],
-    [new Uint16Array(whole.slice(0, 4).buffer), "hell"],
-    [runInContext("new Uint8Array([104, 105])", createContext()), "hi"],
-    [runInContext("new Uint8Array([104, 105]).buffer", createContext()), "hi"],
-  ];
-  for (const [n, [bytes]] of views.entries()) {
-    client.send({ ...TEAM, id: `g${n}` }, bytes).catch(() => undefined);
-    const all = "buffer" in bytes ? new Uint8Array(bytes.buffer) : new Uint8Array(bytes);
-    all.fill(0x78, 0, n < 2 ? 0 : undefined);
-  }
-  buffer.fill("x"); // before the client is online
-  for (const [n, [, expected]] of views.entries())
-    t.equal(text((await server.received("send", n)).payload), expected, `payload ${n}`);
-});
+t.test(
+  "an app may change the bytes of a payload right after sending it, whatever their class",
+  async (t) => {
+    const server = new ScriptedServer();
+    const client = connectTo(t, server);
+    const buffer = Buffer.from("00000");
+    const whole = new TextEncoder().encode("hello");
+    const views: readonly [ArrayBuffer | ArrayBufferView, string][] = [
+      [buffer, "00000"],
+      [buffer.subarray(0, 3), "000"],
+      [whole, "hello"],
+      [whole.slice().buffer, "hello"],
+      [new DataView(whole.slice().buffer, 1, 3), "ell"],
+      [new Uint16Array(whole.slice(0, 4).buffer), "hell"],
+      [runInContext("new Uint8Array([104, 105])", createContext()), "hi"],
+      [runInContext("new Uint8Array([104, 105]).buffer", createContext()), "hi"],
+    ];
+    for (const [n, [bytes]] of views.entries()) {
+      client.send({ ...TEAM, id: `g${n}` }, bytes).catch(() => undefined);
+      const all = "buffer" in bytes ? new Uint8Array(bytes.buffer) : new Uint8Array(bytes);
+      all.fill(0x78, 0, n < 2 ? 0 : undefined);
+    }
+    buffer.fill("x"); // before the client is online
+    for (const [n, [, expected]] of views.entries())
+      t.equal(text((await server.received("send", n)).payload), expected, `payload ${n}`);
+  },
+);
 
 t.test("the payloads of one page share no memory, and a message is plain data", async (t) => {
   const server = new ScriptedServer();
@@ -67,7 +70,7 @@ t.test("the payloads of one page share no memory, and a message is plain data", 
   t.equal(client.stream(reactive).snapshot().text, "a", "a reactive message names its stream");
 });
 
-t.test("a command's payload is the app's own", async (t) => {
+t.test("the payload of a command shares no memory with other data", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   const payloads: Uint8Array[] = [];

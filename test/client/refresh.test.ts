@@ -59,7 +59,7 @@ t.test("the token function is called after 80 to 90 % of the life of each token"
   t.same(errors, []);
 });
 
-t.test("a token function that fails, and a token that is refused, are tried again", async (t) => {
+t.test("a token function that fails or whose token is refused is called again", async (t) => {
   let calls = 0;
   const token = async () => {
     calls += 1;

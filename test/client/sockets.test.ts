@@ -120,16 +120,19 @@ t.test("a peer that never answers keeps neither a socket open nor the process al
   while (sockets.size > 0) await new Promise((resolve) => setTimeout(resolve, 5));
 });
 
-t.test("the API's port is named as a wrong address", async (t) => {
-  const api = createServer((_request, response) => response.writeHead(404).end());
-  api.listen(0, "127.0.0.1");
-  await once(api, "listening");
-  t.teardown(() => api.close());
-  const url = `ws://127.0.0.1:${(api.address() as AddressInfo).port}`;
-  const client = connect({ url, uid: "amy", reconnect: { minMs: 600_000 } });
-  t.teardown(() => client.close());
-  const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));
-  t.match(error, { code: "connection_lost" });
-  t.ok(error.message.includes(url), error.message);
-  t.match(error.message, /404.*not of the API/);
-});
+t.test(
+  "the error of a connection to the API's port says that the port is not for clients",
+  async (t) => {
+    const api = createServer((_request, response) => response.writeHead(404).end());
+    api.listen(0, "127.0.0.1");
+    await once(api, "listening");
+    t.teardown(() => api.close());
+    const url = `ws://127.0.0.1:${(api.address() as AddressInfo).port}`;
+    const client = connect({ url, uid: "amy", reconnect: { minMs: 600_000 } });
+    t.teardown(() => client.close());
+    const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));
+    t.match(error, { code: "connection_lost" });
+    t.ok(error.message.includes(url), error.message);
+    t.match(error.message, /404.*not of the API/);
+  },
+);

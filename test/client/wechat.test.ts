@@ -30,27 +30,30 @@ const wx: WechatApi = {
   },
 };
 
-t.test("a mini program talks, and reconnects after a lost connection", async (t) => {
-  const broker = await spawnBroker(t);
-  await registerTalkers(broker);
-  const url = `ws://127.0.0.1:${broker.clientPort}`;
-  const options = { url, reconnect: { minMs: 10 }, webSocket: wechatSocket(wx) };
-  const amy = connect({ ...options, uid: "amy", token: "amy-token" });
-  const ben = connect({ ...options, uid: "ben", token: "ben-token" });
-  const received: unknown[] = [];
-  const both = new Promise<void>((resolve) =>
-    ben.on("message", ({ content }) => {
-      if (received.push(content?.content) === 2) resolve();
-    }),
-  );
-  await Promise.all([amy.ready(), ben.ready()]);
-  await amy.send(group("talk"), "你好");
-  for (const socket of sockets) socket.terminate();
-  await amy.send(group("talk"), "again");
-  await both;
-  t.same(received, ["你好", "again"]);
-  await Promise.all([amy.close(), ben.close()]);
-});
+t.test(
+  "a mini program sends and receives messages, and reconnects after a lost connection",
+  async (t) => {
+    const broker = await spawnBroker(t);
+    await registerTalkers(broker);
+    const url = `ws://127.0.0.1:${broker.clientPort}`;
+    const options = { url, reconnect: { minMs: 10 }, webSocket: wechatSocket(wx) };
+    const amy = connect({ ...options, uid: "amy", token: "amy-token" });
+    const ben = connect({ ...options, uid: "ben", token: "ben-token" });
+    const received: unknown[] = [];
+    const both = new Promise<void>((resolve) =>
+      ben.on("message", ({ content }) => {
+        if (received.push(content?.content) === 2) resolve();
+      }),
+    );
+    await Promise.all([amy.ready(), ben.ready()]);
+    await amy.send(group("talk"), "你好");
+    for (const socket of sockets) socket.terminate();
+    await amy.send(group("talk"), "again");
+    await both;
+    t.same(received, ["你好", "again"]);
+    await Promise.all([amy.close(), ben.close()]);
+  },
+);
 
 t.test("a connection that `wx` cannot open is reported as an error event at once", async (t) => {
   const client = connect({

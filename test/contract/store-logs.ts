@@ -233,7 +233,7 @@ function appending(t: Test, driver: LogDriver): void {
 }
 
 function offsets(t: Test, driver: LogDriver): void {
-  t.test("an offset that no frame ends at is lost", async (t) => {
+  t.test("a read from an offset at which no frame ends returns lost", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     // The record contains the check of a frame that could end inside of it.
@@ -262,21 +262,24 @@ function offsets(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("an offset of a deleted log is lost in a log of the same name", async (t) => {
-    const { store } = await driver.open(t);
-    const heads = [];
-    const tails: LogOffset[] = [];
-    for (let i = 0; i < 2; i++) {
-      heads.push(await created(store.createLog(NAME, draftOf())));
-      tails.push((await appended(store.appendLog(NAME, appendOf(["same"])))).tail);
-      if (i === 0) t.equal(await store.deleteLog(NAME), "done");
-    }
-    t.not(heads[0]?.incarnation, heads[1]?.incarnation);
-    const [before = LOG_START, after = LOG_START] = tails;
-    t.equal(before.position, after.position);
-    t.equal((await store.readLog(NAME, { from: before, maxBytes: 1 })).verdict, "lost");
-    t.ok(isSameOffset((await read(store, NAME, after)).next, after));
-  });
+  t.test(
+    "a read from an offset of a deleted log returns lost in a log of the same name",
+    async (t) => {
+      const { store } = await driver.open(t);
+      const heads = [];
+      const tails: LogOffset[] = [];
+      for (let i = 0; i < 2; i++) {
+        heads.push(await created(store.createLog(NAME, draftOf())));
+        tails.push((await appended(store.appendLog(NAME, appendOf(["same"])))).tail);
+        if (i === 0) t.equal(await store.deleteLog(NAME), "done");
+      }
+      t.not(heads[0]?.incarnation, heads[1]?.incarnation);
+      const [before = LOG_START, after = LOG_START] = tails;
+      t.equal(before.position, after.position);
+      t.equal((await store.readLog(NAME, { from: before, maxBytes: 1 })).verdict, "lost");
+      t.ok(isSameOffset((await read(store, NAME, after)).next, after));
+    },
+  );
 }
 
 function closing(t: Test, driver: LogDriver): void {
@@ -467,7 +470,7 @@ function limits(t: Test, driver: LogDriver): void {
 }
 
 function deleting(t: Test, driver: LogDriver): void {
-  t.test("a deleted log is missing, and its name is free", async (t) => {
+  t.test("a deleted log is missing, and its name can be used again", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     t.equal(await store.deleteLog(NAME), "missing");
@@ -654,7 +657,7 @@ function forking(t: Test, driver: LogDriver): void {
     },
   );
 
-  t.test("a fork of a fork reads through both", async (t) => {
+  t.test("a fork of a fork has the frames of both sources", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(free("a"), draftOf({ records: [bytesOf("1")] })));
@@ -693,41 +696,44 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await fixture.leftovers(), []);
   });
 
-  t.test("a deleted source stays readable for its forks, and goes with the last one", async (t) => {
-    const fixture = await driver.open(t);
-    const source = free("a");
-    await created(fixture.store.createLog(source, draftOf({ records: [bytesOf("1")] })));
-    const forks = [free("b"), free("c")];
-    for (const name of forks)
-      await created(fixture.store.createLog(name, draftOf({ origin: forkOf("a") })));
-    const nested = free("d");
-    await created(fixture.store.createLog(nested, draftOf({ origin: forkOf("b") })));
-    t.equal(await fixture.store.deleteLog(source), "done");
-    await fixture.reopen();
-    const { store } = fixture;
-    t.equal(await store.deleteLog(source), "deleted");
-    t.equal(await store.logHead(source), "deleted");
-    t.strictSame(await store.appendLog(source, appendOf(["x"])), { verdict: "deleted" });
-    t.strictSame(await store.createLog(source, draftOf()), { verdict: "deleted" });
-    t.strictSame(await store.readLog(source, { from: LOG_START, maxBytes: 1 }), {
-      verdict: "deleted",
-    });
-    t.strictSame(await store.createLog(free("e"), draftOf({ origin: forkOf("a") })), {
-      verdict: "source_deleted",
-    });
-    for (const name of [...forks, nested]) t.strictSame(await appendsOf(store, name), [["1"]]);
-    for (const name of forks) t.equal(await store.deleteLog(name), "done");
-    t.strictSame(await appendsOf(store, nested), [["1"]], "the nested fork still reads it");
-    t.equal(await store.logHead(source), "deleted");
-    t.equal(await store.deleteLog(nested), "done");
-    for (const name of [source, ...forks, nested])
-      t.equal(await untilMissing(fixture, name), "missing");
-    await created(store.createLog(source, draftOf()));
-    t.strictSame(await appendsOf(store, source), []);
-    t.equal(await store.deleteLog(source), "done");
-    await fixture.sweep();
-    t.strictSame(await fixture.leftovers(), []);
-  });
+  t.test(
+    "a deleted source stays readable for its forks, and is removed with the last fork",
+    async (t) => {
+      const fixture = await driver.open(t);
+      const source = free("a");
+      await created(fixture.store.createLog(source, draftOf({ records: [bytesOf("1")] })));
+      const forks = [free("b"), free("c")];
+      for (const name of forks)
+        await created(fixture.store.createLog(name, draftOf({ origin: forkOf("a") })));
+      const nested = free("d");
+      await created(fixture.store.createLog(nested, draftOf({ origin: forkOf("b") })));
+      t.equal(await fixture.store.deleteLog(source), "done");
+      await fixture.reopen();
+      const { store } = fixture;
+      t.equal(await store.deleteLog(source), "deleted");
+      t.equal(await store.logHead(source), "deleted");
+      t.strictSame(await store.appendLog(source, appendOf(["x"])), { verdict: "deleted" });
+      t.strictSame(await store.createLog(source, draftOf()), { verdict: "deleted" });
+      t.strictSame(await store.readLog(source, { from: LOG_START, maxBytes: 1 }), {
+        verdict: "deleted",
+      });
+      t.strictSame(await store.createLog(free("e"), draftOf({ origin: forkOf("a") })), {
+        verdict: "source_deleted",
+      });
+      for (const name of [...forks, nested]) t.strictSame(await appendsOf(store, name), [["1"]]);
+      for (const name of forks) t.equal(await store.deleteLog(name), "done");
+      t.strictSame(await appendsOf(store, nested), [["1"]], "the nested fork still reads it");
+      t.equal(await store.logHead(source), "deleted");
+      t.equal(await store.deleteLog(nested), "done");
+      for (const name of [source, ...forks, nested])
+        t.equal(await untilMissing(fixture, name), "missing");
+      await created(store.createLog(source, draftOf()));
+      t.strictSame(await appendsOf(store, source), []);
+      t.equal(await store.deleteLog(source), "done");
+      await fixture.sweep();
+      t.strictSame(await fixture.leftovers(), []);
+    },
+  );
 
   t.test("a source remains after all of its forks are deleted", async (t) => {
     const fixture = await driver.open(t);
@@ -781,7 +787,7 @@ function expiring(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("the use of a log is stored", async (t) => {
+  t.test("the time of the last use of a log is stored", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf({ ttlS: 100 })));
     await fixture.sweep();

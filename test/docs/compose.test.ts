@@ -123,7 +123,7 @@ t.test("a node with a volume keeps its data in the volume", async (t) => {
 });
 
 t.test(
-  "the node of single.yaml serves its token, and jindou finds it in its environment",
+  "the node of single.yaml accepts its token, and the command jindou finds the token in the environment",
   async (t) => {
     const ports = { API: await freePort(), CLIENT: await freePort() };
     const env = Object.fromEntries(
@@ -187,7 +187,7 @@ async function startRedisOfCluster(
   return { port, text };
 }
 
-t.test("the nodes trust the network of the load balancer, which only they are in", async (t) => {
+t.test("the nodes trust the network that they share only with the load balancer", async (t) => {
   const { services, networks } = compose("cluster.yaml");
   const subnet = networks?.front?.ipam?.config[0]?.subnet ?? "";
   const inFront = Object.keys(services).filter((name) =>

@@ -43,7 +43,7 @@ t.test("the dashboard and the rules in config/observability are up to date", (t)
 });
 
 t.test(
-  "dashboard and rules use metrics that a node has, and the dashboard shows all",
+  "the dashboard and the rules use only metrics that a node has, and the dashboard shows every metric",
   async (t) => {
     const node = await spawnBroker(t, { JINDOU_API_TOKEN: TOKEN });
     const { body } = await node.call("/metrics", undefined, { authorization: `Bearer ${TOKEN}` });

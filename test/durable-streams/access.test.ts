@@ -175,7 +175,7 @@ t.test("a URL stays valid after the signing key was rotated", async (t) => {
   isRefused(t, await call("/v1/sign/rotate", { method: "POST" }), 401, "unauthorized");
 });
 
-t.test("a fork needs the right to read its source", async (t) => {
+t.test("a fork requires permission to read its source", async (t) => {
   const call = at(closed.clientPort);
   const source = "/v1/stream/source";
   t.equal((await call(source, put(TOKEN))).status, 201);

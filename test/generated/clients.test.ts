@@ -53,7 +53,7 @@ function skipWithout(path: string): string | false {
 
 for (const dialect of ["jindou", "wukongim"]) {
   t.test(
-    `the types that openapi-typescript makes without flags compile in the dialect ${dialect}${dialect === "jindou" ? ", and a story with them runs" : ""}`,
+    `the types that openapi-typescript generates without flags compile in the dialect ${dialect}${dialect === "jindou" ? ", and a program that uses them runs" : ""}`,
     { skip: skipWithout(PACKAGES) },
     async (t) => {
       const folder = await tempFolder(t);
@@ -79,7 +79,7 @@ for (const dialect of ["jindou", "wukongim"]) {
   );
 
   t.test(
-    `the package that openapi-python-client makes without flags warns only of the lines of an import in the dialect ${dialect}${dialect === "jindou" ? ", and a story with it runs" : ""}`,
+    `openapi-python-client generates a package without flags and warns only about the lines of an import in the dialect ${dialect}${dialect === "jindou" ? ", and a program that uses it runs" : ""}`,
     { skip: skipWithout(PYTHON) },
     async (t) => {
       const folder = await tempFolder(t);

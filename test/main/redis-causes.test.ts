@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`the sentence about ${title}`, { skip }, async (t) => {
+  t.test(`a start reports ${title} with one sentence`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -366,7 +366,7 @@ const TAKE_DESCRIPTORS = `
   process.on("SIGUSR2", () => setInterval(take, 5).unref());
 `;
 
-t.test("the sentence about a node without a free file descriptor", async (t) => {
+t.test("a node without a free file descriptor reports that it must raise the limit", async (t) => {
   const env = {
     JINDOU_API_LISTEN: "127.0.0.1:0",
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",

@@ -115,17 +115,20 @@ async function checkOutage(
 
 t.jobs = 5;
 
-t.test("a node logs few lines while Redis is killed, and all works afterwards", async (t) => {
-  const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
-  const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
-  const lines = await checkOutage(t, node, {
-    away: () => redis.stop("SIGKILL"),
-    back: () => redis.restart(),
-  });
-  t.match(lines[1]?.reason, /^no server accepts connections .*ECONNREFUSED.*Start Redis/);
-});
+t.test(
+  "a node logs few lines while Redis is killed, and serves all calls afterwards",
+  async (t) => {
+    const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
+    const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
+    const lines = await checkOutage(t, node, {
+      away: () => redis.stop("SIGKILL"),
+      back: () => redis.restart(),
+    });
+    t.match(lines[1]?.reason, /^no server accepts connections .*ECONNREFUSED.*Start Redis/);
+  },
+);
 
-t.test("a node logs few lines while Redis hangs, and all works afterwards", async (t) => {
+t.test("a node logs few lines while Redis hangs, and serves all calls afterwards", async (t) => {
   const redis = await startRedis(t);
   const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
   const lines = await checkOutage(t, node, {
@@ -135,17 +138,20 @@ t.test("a node logs few lines while Redis hangs, and all works afterwards", asyn
   t.match(lines[1]?.reason, /^Redis has not answered within redis\.timeoutMs .*hangs/);
 });
 
-t.test("a node logs few lines while Redis rejects writes, and all works afterwards", async (t) => {
-  const redis = await startRedis(t);
-  const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
-  const admin = redis.client();
-  const lines = await checkOutage(t, node, {
-    away: () => admin.config("SET", "maxmemory", "1"),
-    back: () => admin.config("SET", "maxmemory", "0"),
-  });
-  for (const { reason } of lines.slice(0, -1))
-    t.match(reason, /^Redis has used all the memory .*OOM.*Raise maxmemory/);
-});
+t.test(
+  "a node logs few lines while Redis rejects writes, and serves all calls afterwards",
+  async (t) => {
+    const redis = await startRedis(t);
+    const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
+    const admin = redis.client();
+    const lines = await checkOutage(t, node, {
+      away: () => admin.config("SET", "maxmemory", "1"),
+      back: () => admin.config("SET", "maxmemory", "0"),
+    });
+    for (const { reason } of lines.slice(0, -1))
+      t.match(reason, /^Redis has used all the memory .*OOM.*Raise maxmemory/);
+  },
+);
 
 t.test("a node logs few lines while Redis has too many clients", async (t) => {
   const redis = await startRedis(t);
@@ -172,7 +178,7 @@ t.test("a node logs few lines while a primary of a Redis Cluster is killed", asy
   });
 });
 
-t.test("a node whose replicas are lost says that redis.minReplicas is not met", async (t) => {
+t.test("a node whose replicas are lost reports that redis.minReplicas is not met", async (t) => {
   const redis = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${redis.port}`]);
   const settings = { JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_MIN_REPLICAS: "1" };
@@ -196,7 +202,7 @@ t.test("a node whose replicas are lost says that redis.minReplicas is not met", 
   await until(() => messagesOf(linesOf(node)).includes("Redis can be used again"));
 });
 
-t.test("a node on a Redis Cluster with slots that no server has says so", async (t) => {
+t.test("a node on a Redis Cluster reports slots that no server has", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const clients = primaries.map((primary) => primary.client());
   const change = (words: string) =>

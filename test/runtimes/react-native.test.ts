@@ -194,7 +194,7 @@ function runInHermes(t: Test, bundle: string, url: string): Promise<unknown> {
 }
 
 t.test(
-  "the SDK, bundled by Metro, talks, reconnects and counts unread messages in Hermes",
+  "the SDK, bundled by Metro, exchanges messages, reconnects and counts unread messages in Hermes",
   { skip, timeout: 300_000 },
   async (t) => {
     const folder = await tempFolder(t);

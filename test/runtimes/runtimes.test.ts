@@ -36,24 +36,28 @@ if (errors.some(({ code }) => code !== "connection_lost")) console.log(errors);
 `;
 
 for (const [name, command] of Object.entries(RUNTIMES))
-  t.test(`the SDK talks, reports a refused address and lets ${name} end`, LONG, async (t) => {
-    const broker = await spawnBroker(t);
-    await registerTalkers(broker);
-    const url = `ws://127.0.0.1:${broker.clientPort}`;
-    const load = `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`;
-    const program = `${load}\n${REFUSED}\n${TALK}`;
-    const module = await run(t, "talk.mjs", program, [url], command);
-    t.equal(module.output, "works\n", module.errors);
-    t.equal(module.exitCode, 0);
-    if (name === "Deno") return; // its programs are modules
-    const require = `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
-    const common = `${require}\n(async () => {${REFUSED}${TALK}})();`;
-    const { output, errors } = await run(t, "talk.cjs", common, [url], command);
-    t.equal(output, "works\n", errors);
-  });
+  t.test(
+    `the SDK exchanges messages, reports a refused address and lets ${name} end`,
+    LONG,
+    async (t) => {
+      const broker = await spawnBroker(t);
+      await registerTalkers(broker);
+      const url = `ws://127.0.0.1:${broker.clientPort}`;
+      const load = `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`;
+      const program = `${load}\n${REFUSED}\n${TALK}`;
+      const module = await run(t, "talk.mjs", program, [url], command);
+      t.equal(module.output, "works\n", module.errors);
+      t.equal(module.exitCode, 0);
+      if (name === "Deno") return; // its programs are modules
+      const require = `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
+      const common = `${require}\n(async () => {${REFUSED}${TALK}})();`;
+      const { output, errors } = await run(t, "talk.cjs", common, [url], command);
+      t.equal(output, "works\n", errors);
+    },
+  );
 
 t.test(
-  "the SDK talks in vitest and Jest, each with jsdom and with its own environment",
+  "the SDK exchanges messages in vitest and Jest, each with jsdom and with its own environment",
   LONG,
   async (t) => {
     const broker = await spawnBroker(t);

@@ -375,7 +375,7 @@ t.test("graceful closes end in the order of their deadlines", async (t) => {
 });
 
 t.test(
-  "if all connections together have too many unread bytes, those with the most are cut, and others are not",
+  "if all connections together have too many unread bytes, only those with the most are closed",
   async (t) => {
     const maxBufferedBytesTotal = 2_000_000;
     const { seen, endpoint } = socketEndpoint({

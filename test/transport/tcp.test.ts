@@ -45,7 +45,7 @@ async function serve(t: Test, behaviour: Behaviour = {}, spec: Partial<TcpListen
   return { seen, endpoint, clients, listener, port, errors };
 }
 
-t.test("frames that are cut at any byte, or share one write, arrive one by one", async (t) => {
+t.test("frames that are split at any byte, or share one write, arrive one by one", async (t) => {
   const received: string[] = [];
   const { port } = await serve(t, { received: (_seen, data) => received.push(data) });
   const client = new RawClient(t, port);
@@ -250,7 +250,7 @@ t.test("a listener that stops accepting keeps its connections until it is closed
   await client.closed();
 });
 
-t.test("connections over the limits of sockets are closed", async (t) => {
+t.test("TCP connections over the limits of sockets are closed", async (t) => {
   const refused: string[] = [];
   const limits = socketLimits({
     ...{ capacity: () => 4, maxUnauthenticatedPerAddress: 1 },

@@ -117,7 +117,7 @@ t.test(
 );
 
 t.test(
-  "a batch of events that is cut off is reported, and its complete events are delivered",
+  "a truncated batch of events is reported, and its complete events are delivered",
   async (t) => {
     const { node } = newCluster(t);
     const receiver = await node();

@@ -79,23 +79,27 @@ t.test("the report of a dry run names numbers and examples", async (t) => {
   t.match(stderr, /^Reading devices and users …$/m);
 });
 
-t.test("the stand-in returns the captured rows in the same pages as the real server", async (t) => {
-  const listings = EXCHANGES.filter(
-    ({ name, request }) =>
-      /: page 1|^(devices|users|channels): first page of oldest first/.test(name) &&
-      /^\/cluster\/(devices|users|channels|nodes\/1\/channels)\?limit=\d+(&pre=1&offset_created_at=1)?$/.test(
-        request.path,
-      ),
-  );
-  t.ok(listings.length >= 6, `${listings.length} pages are compared`);
-  const keysOf = (body: string) => [...body.matchAll(/"created_at":(\d+)/g)].map(([, key]) => key);
-  for (const { request, response } of listings) {
-    const limited = request.path.replace(/limit=\d+/, "limit=3");
-    const expected = keysOf(response.body);
-    const page = limited.includes("pre=1") ? expected.slice(-3) : expected.slice(0, 3);
-    t.same(keysOf(replyTo(limited).body), page, request.path);
-  }
-});
+t.test(
+  "the WuKongIM stand-in returns the captured rows in the same pages as the real server",
+  async (t) => {
+    const listings = EXCHANGES.filter(
+      ({ name, request }) =>
+        /: page 1|^(devices|users|channels): first page of oldest first/.test(name) &&
+        /^\/cluster\/(devices|users|channels|nodes\/1\/channels)\?limit=\d+(&pre=1&offset_created_at=1)?$/.test(
+          request.path,
+        ),
+    );
+    t.ok(listings.length >= 6, `${listings.length} pages are compared`);
+    const keysOf = (body: string) =>
+      [...body.matchAll(/"created_at":(\d+)/g)].map(([, key]) => key);
+    for (const { request, response } of listings) {
+      const limited = request.path.replace(/limit=\d+/, "limit=3");
+      const expected = keysOf(response.body);
+      const page = limited.includes("pre=1") ? expected.slice(-3) : expected.slice(0, 3);
+      t.same(keysOf(replyTo(limited).body), page, request.path);
+    }
+  },
+);
 
 t.test("a failed call is repeated, and the error of a lasting failure is explained", async (t) => {
   const source = await startSource(t, TOKEN);

@@ -71,26 +71,29 @@ t.test("nodes read equal bytes of a log that both write", async (t) => {
   }
 });
 
-t.test("an offset of a write that Redis lost is lost, whatever is written later", async (t) => {
-  const server = await startRedis(t, ["--appendonly", "no"]);
-  const prefix = newPrefix();
-  const before = await startLogNode(t, server.url, { prefix });
-  await created(before.store.createLog(free("l"), draftOf({ records: [Buffer.from("kept")] })));
-  await server.client().save();
-  const { tail: kept } = await read(before.store, free("l")).then(({ head }) => head);
-  const { tail: lost } = await appended(before.store.appendLog(free("l"), appendOf(["gone"])));
-  await before.close();
-  await server.stop("SIGKILL");
-  await server.restart();
-  const { store } = await startLogNode(t, server.url, { prefix });
-  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
-  const { tail: other } = await appended(store.appendLog(free("l"), appendOf(["anew"])));
-  t.equal(other.position, lost.position, "the other record has the same length");
-  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
-  await store.appendLog(free("l"), appendOf(["more"]));
-  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
-  t.same(await appendsOf(store, free("l"), kept), [["anew"], ["more"]]);
-});
+t.test(
+  "a read from the offset of a write that Redis lost returns lost, whatever is written later",
+  async (t) => {
+    const server = await startRedis(t, ["--appendonly", "no"]);
+    const prefix = newPrefix();
+    const before = await startLogNode(t, server.url, { prefix });
+    await created(before.store.createLog(free("l"), draftOf({ records: [Buffer.from("kept")] })));
+    await server.client().save();
+    const { tail: kept } = await read(before.store, free("l")).then(({ head }) => head);
+    const { tail: lost } = await appended(before.store.appendLog(free("l"), appendOf(["gone"])));
+    await before.close();
+    await server.stop("SIGKILL");
+    await server.restart();
+    const { store } = await startLogNode(t, server.url, { prefix });
+    t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+    const { tail: other } = await appended(store.appendLog(free("l"), appendOf(["anew"])));
+    t.equal(other.position, lost.position, "the other record has the same length");
+    t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+    await store.appendLog(free("l"), appendOf(["more"]));
+    t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+    t.same(await appendsOf(store, free("l"), kept), [["anew"], ["more"]]);
+  },
+);
 
 t.test("a library that Redis lost is loaded again, and the call succeeds", async (t) => {
   const { store } = await startLogNode(t, redis.url);
@@ -261,7 +264,7 @@ t.test("an append that reaches Redis after its deadline changes nothing", async 
   t.same(await appendsOf(store, free("late")), []);
 });
 
-t.test("calls after the close are rejected", async (t) => {
+t.test("calls to logs after `close` are rejected with `unavailable`", async (t) => {
   const { store, close } = await startLogNode(t, redis.url);
   await close();
   t.equal(await codeOf(store.logHead(free("x"))), "unavailable");
