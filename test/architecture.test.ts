@@ -31,7 +31,13 @@ const LIMITS: Limits = {
 };
 const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
 /** Files that the stores and the cluster may import from the broker. */
-const PORTS = [...DOMAIN, "broker/ports.ts", "broker/log-ports.ts", "broker/log-frame.ts"];
+const PORTS = [
+  ...DOMAIN,
+  "broker/event-ports.ts",
+  "broker/log-frame.ts",
+  "broker/log-ports.ts",
+  "broker/ports.ts",
+];
 /** Rooms that every room may import. */
 const COMMON = ["lib/", "observe/"];
 /** Modules of Node.js that compute without input or output. */

@@ -4,6 +4,7 @@
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
+import type { EventStore } from "./event-ports.ts";
 import type { LogEvent, LogStore } from "./log-ports.ts";
 import type {
   ChannelEvent,
@@ -901,6 +902,7 @@ export interface Store
     SystemAccountStore,
     SigningKeyStore,
     KeySetStore,
+    EventStore,
     ManagerStore,
     ImportStore {
   /**

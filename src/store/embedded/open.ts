@@ -19,6 +19,7 @@ import {
 } from "./engine/data-folder.ts";
 import { commit, type DatabaseWrites, isDamage } from "./engine/database.ts";
 import { checkDatabase, databaseState } from "./engine/database-check.ts";
+import { EventLog } from "./engine/event-log.ts";
 import { bootId, FolderLock } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
 import { HEARTBEAT_FILE } from "./engine/heartbeat.ts";
@@ -39,6 +40,7 @@ import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
+import { createEvents } from "./steps/events.ts";
 import { History } from "./steps/history.ts";
 import { Imports } from "./steps/imports.ts";
 import { Inbox } from "./steps/inbox.ts";
@@ -268,14 +270,17 @@ async function openOwned(
   const storedLogs = new StoredLogs(tables);
   const logLimits = options.logs ?? NO_LOG_LIMITS;
   const logs = new OpenLogs(storedLogs, memtable, logLimits);
+  const events = new EventLog(tables, readCheckpointState(tables)?.events ?? []);
+  memtable.onEvent(events.addMessage);
   const ports = { tables, owner, memtable, live, logs, storeId };
   const { wal, lastMessageId } = openWal(options, ports);
+  events.replayed();
 
   const logRows = new LogRows(tables);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
   const ids = new MessageIds(lastMessageId);
   const frame = new Frame();
-  const assigner = new Assigner({ memtable, rows, dedupe, ids, frame });
+  const assigner = new Assigner({ memtable, rows, dedupe, ids, frame, events });
   const lock = new KeyedLock();
   const checkPermission = createPermissionCheck(channelTables);
   const appends = new Appends({
@@ -308,6 +313,7 @@ async function openOwned(
     ids,
     assigner,
     appends,
+    events,
     trimQueue: new TrimQueue(options.maxChannelMessages),
     lock,
     clock,
@@ -353,6 +359,7 @@ async function openOwned(
   const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
   const conversations = new Conversations({ ...shared, history, imports });
   const keySets = createKeySets(tables);
+  const eventCalls = createEvents(shared);
 
   const checkpoint = new Checkpoint({
     ...shared,
@@ -390,6 +397,7 @@ async function openOwned(
     systemAccounts,
     signingKeys,
     keySets,
+    eventCalls,
     appends,
     history,
     streams,

@@ -104,6 +104,21 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "putSigningKeyOnce",
       "removeSigningKey",
     ]),
+    ...whileRunning(lifecycle, (store) => store.eventCalls, [
+      "isFeedOn",
+      "switchFeed",
+      "newestEvents",
+      "oldestEvents",
+      "eventsSince",
+      "readEvents",
+      "trimEvents",
+      "eventBytes",
+    ]),
+    onEvents(listener) {
+      const store = lifecycle.running();
+      if (store === undefined) throw lifecycle.notRunning();
+      return store.eventCalls.onEvents(listener);
+    },
     ...whileRunning(lifecycle, (store) => store.inbox, [
       "appendCommand",
       "readInbox",

@@ -12,6 +12,7 @@ import { createOperations } from "./operations.ts";
 import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
+import { createRedisEvents } from "./steps/events.ts";
 import { createRedisImports } from "./steps/imports.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisJoinState } from "./steps/join-state.ts";
@@ -97,6 +98,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSigningKeys(ports),
       ...createRedisImports(ports),
       ...createRedisKeySets(ports),
+      ...createRedisEvents(),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
       ...logs,

@@ -22,6 +22,7 @@ t.test(
     });
     const assigner = new Assigner({
       ...{ memtable, rows, ids: new MessageIds(0), frame: new Frame() },
+      events: { isOn: false },
       dedupe: new DedupeIndex(tables, 1000),
     });
     const draft = retryOf("n");

@@ -33,12 +33,14 @@ interface CheckpointState {
   /** WAL position before which the database contains every record. */
   readonly position: StoredPosition;
   readonly lastMessageId: number;
+  /** Position after the newest event of the feed, see `EventLog.state`. */
+  readonly events: readonly number[];
 }
 
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
-  const [segment, offset, lastMessageId, synced, boot] = fieldsOf(stored, STATE_VERSION);
+  const [segment, offset, lastMessageId, synced, boot, events] = fieldsOf(stored, STATE_VERSION);
   return {
     position: {
       segment: Number(segment),
@@ -47,12 +49,14 @@ export function readCheckpointState(tables: Tables): CheckpointState | undefined
       boot: String(boot),
     },
     lastMessageId: Number(lastMessageId),
+    events: (events ?? []) as readonly number[], // as `putCheckpointState` wrote it
   };
 }
 
-function putCheckpointState(tables: Tables, { position, lastMessageId }: CheckpointState): void {
+function putCheckpointState(tables: Tables, state: CheckpointState): void {
+  const { position, lastMessageId, events } = state;
   const { segment, offset, synced, boot } = position;
-  const value = [STATE_VERSION, segment, offset, lastMessageId, synced, boot];
+  const value = [STATE_VERSION, segment, offset, lastMessageId, synced, boot, events];
   void tables.meta.put(STATE, value);
 }
 
@@ -65,6 +69,7 @@ interface CheckpointPorts extends FlushPorts {
   readonly conversationRows: FlushPorts["conversationRows"] & {
     removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
   };
+  readonly events: FlushPorts["events"] & { state(): readonly number[] };
   readonly appends: {
     readonly turn: {
       readonly committedEnd: WalPosition;
@@ -109,11 +114,12 @@ export class Checkpoint {
   /** Runs the last checkpoint. Must be called after the last write to the WAL. */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
-    const { tables, wal, ids } = this.#ports;
+    const { tables, wal, ids, events } = this.#ports;
     const segment = wal.position.segment + 1;
     const state = {
       position: { segment, offset: 0, ...wal.writer },
       lastMessageId: ids.floor,
+      events: events.state(),
     };
     await this.#putState(state);
     await awaitFlush(tables);
@@ -175,7 +181,7 @@ export class Checkpoint {
   }
 
   async #flushMemtable(isFirst: boolean): Promise<void> {
-    const { memtable, appends, wal, ids, dedupe, clock } = this.#ports;
+    const { memtable, appends, wal, ids, dedupe, events, clock } = this.#ports;
     const { conversationRows } = this.#ports;
     const nowMs = clock();
     const mustRotate = dedupe.isRotationDue(nowMs);
@@ -187,6 +193,7 @@ export class Checkpoint {
     const state = {
       position: { ...appends.turn.committedEnd, ...wal.writer },
       lastMessageId: ids.floor,
+      events: events.state(),
     };
     const flush = startFlush(this.#ports);
     const { channels } = flush;

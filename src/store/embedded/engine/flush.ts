@@ -28,6 +28,9 @@ export interface FlushPorts {
   readonly logs: {
     startFlush(): LogFlush;
   };
+  readonly events: {
+    startFlush(): EventFlush;
+  };
   readonly trimQueue: {
     addIfGrown(flushed: ChannelFlush): void;
   };
@@ -44,10 +47,16 @@ interface LogFlush {
   finish(): void;
 }
 
+interface EventFlush {
+  rows(): Generator<void>;
+  finish(): void;
+}
+
 interface Flush {
   readonly channels: ChannelFlush[];
   readonly streams: StreamFlush;
   readonly logs: LogFlush;
+  readonly events: EventFlush;
 }
 
 /**
@@ -58,23 +67,26 @@ export function startFlush({
   memtable,
   live,
   logs,
-}: Pick<FlushPorts, "memtable" | "live" | "logs">): Flush {
+  events,
+}: Pick<FlushPorts, "memtable" | "live" | "logs" | "events">): Flush {
   return {
     channels: memtable.startFlush(),
     streams: live.startFlush(),
     logs: logs.startFlush(),
+    events: events.startFlush(),
   };
 }
 
 /** Drops the written data from memory. Must be called after the commit. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
-  { channels, streams, logs }: Flush,
+  { channels, streams, logs, events }: Flush,
 ): Generator<void> {
   for (const channel of channels) trimQueue.addIfGrown(channel);
   yield* memtable.finishFlush(channels);
   streams.finish();
   logs.finish();
+  events.finish();
 }
 
 /**
@@ -111,7 +123,7 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
  */
 function* putMessages(
   ports: FlushPorts,
-  { channels, logs }: Flush,
+  { channels, logs, events }: Flush,
   isFirst: boolean,
 ): Generator<void> {
   const { logRows } = ports;
@@ -133,6 +145,7 @@ function* putMessages(
     }
   }
   yield* logs.frames();
+  yield* events.rows();
 }
 
 const NO_SEQS: ReadonlySet<number> = new Set();

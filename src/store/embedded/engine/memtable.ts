@@ -8,6 +8,7 @@ import type { EncodedRecord } from "./log-rows.ts";
 import {
   CLIENT_MSG_NO,
   FROM_UID,
+  hasEvent,
   peekCounted,
   peekId,
   peekText,
@@ -36,6 +37,8 @@ export interface MemtableChannel {
   readonly key: ChannelKey;
   /** 0 if the channel has no number yet. */
   number: number;
+  /** Partition of the event feed, -1 until an event of the channel is written. */
+  partition: number;
   assigned: number;
   /** Value of `counted` of the message with the seq `assigned` (see record.ts). */
   counted: number;
@@ -92,6 +95,7 @@ export class Memtable {
   #records = 0;
   #bytes = 0;
   #onFirstRecord = () => {};
+  #onEvent = (_record: MemtableRecord) => {};
 
   constructor(loadRow: (key: ChannelKey) => ChannelRow | undefined, limits: MemtableLimits) {
     this.#loadRow = loadRow;
@@ -104,6 +108,11 @@ export class Memtable {
 
   onFirstRecord(callback: () => void): void {
     this.#onFirstRecord = callback;
+  }
+
+  /** Sets the callback for each committed message of which the event feed has an event. */
+  onEvent(callback: (record: MemtableRecord) => void): void {
+    this.#onEvent = callback;
   }
 
   get bytes(): number {
@@ -129,6 +138,7 @@ export class Memtable {
     const channel: MemtableChannel = {
       key,
       number,
+      partition: -1,
       assigned: head,
       counted,
       head,
@@ -250,6 +260,7 @@ export class Memtable {
     channel.uncommitted--;
     if (messageSeq > 0) channel.log = withRecord(channel.log, record);
     else channel.dedupeOnly = withRecord(channel.dedupeOnly, record);
+    if (hasEvent(bytes, start)) this.#onEvent(record);
     // After a power loss the database may contain more than the replayed WAL. The head must not
     // decrease, so that no seq is assigned twice.
     if (messageSeq <= channel.head) return;

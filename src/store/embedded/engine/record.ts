@@ -75,6 +75,7 @@ const HAS_TAG = 8;
 const IS_STREAM = 16;
 const HAS_PASSTHROUGH = 32;
 const HAS_SOURCE = 64;
+const HAS_EVENT = 128;
 const SOURCE_BYTES = 8;
 
 export interface StoredRecord {
@@ -88,6 +89,8 @@ export interface StoredRecord {
    */
   readonly counted: number;
   readonly isStream: boolean;
+  /** True if the event feed has an event of the message. Absent means false, see `hasEvent`. */
+  readonly hasEvent?: boolean;
 }
 
 export interface RecordTimes {
@@ -131,7 +134,8 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
     (tagKey === undefined ? 0 : HAS_TAG) |
     (isStream ? IS_STREAM : 0) |
     (passthrough === undefined ? 0 : HAS_PASSTHROUGH) |
-    (sourceId === undefined ? 0 : HAS_SOURCE);
+    (sourceId === undefined ? 0 : HAS_SOURCE) |
+    (record.hasEvent ? HAS_EVENT : 0);
   target[at + 3] = message.channel.type;
   target.writeUInt32LE(message.expireS, at + EXPIRE_AT);
   target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
@@ -272,6 +276,10 @@ export function isStreamRecord(data: Uint8Array, at = 0): boolean {
 export function peekSourceId(bytes: Buffer, at = 0): bigint | undefined {
   if (!hasFlag(bytes, at, HAS_SOURCE)) return undefined;
   return bytes.readBigUInt64LE(payloadAt(bytes, at) - SOURCE_BYTES);
+}
+
+export function hasEvent(data: Uint8Array, at: number): boolean {
+  return hasFlag(data, at, HAS_EVENT);
 }
 
 export function isDeduped(data: Uint8Array, at: number): boolean {

@@ -77,6 +77,8 @@ export interface Tables extends Database {
   readonly logProducers: Table<Stored, Buffer>;
   /** time at which a log expires, number of the log → only a version. */
   readonly logExpiry: BinaryTable;
+  /** partition, number of the first event → up to 64 events (see event-rows.ts). */
+  readonly events: Table<Stored, Buffer>;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
   /** channel number, sender, clientMsgNo → the first message. One table per generation. */
@@ -140,6 +142,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       logFrames: binary("logFrames"),
       logProducers: keyed("logProducers"),
       logExpiry: binary("logExpiry"),
+      events: keyed("events"),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],
       positions: env.openDB({ name: "positions" }),

@@ -45,6 +45,10 @@ interface AssignerPorts {
   readonly dedupe: DedupeIndex;
   readonly ids: MessageIds;
   readonly frame: Frame;
+  readonly events: {
+    /** True if the event feed gets an event for each stored message. */
+    readonly isOn: boolean;
+  };
 }
 
 export type RepeatableDraft = Pick<
@@ -151,6 +155,7 @@ export class Assigner {
       dedupe: hasClientMsgNo,
       counted: isStored ? channel.counted + (counts ? 1 : 0) : 0,
       isStream: false,
+      hasEvent: isStored && this.#ports.events.isOn,
     });
     return { message, record };
   }
@@ -184,6 +189,7 @@ export class Assigner {
       dedupe: true,
       counted: channel.counted + 1,
       isStream: true,
+      hasEvent: this.#ports.events.isOn,
     });
     return { message, record };
   }

@@ -39,6 +39,7 @@ const SOURCE_BYTES = 8;
 const NOTHING_ELSE = {
   streams: { *puts() {}, finish() {} },
   logs: { *frames() {}, *heads() {}, finish() {} },
+  events: { *rows() {}, finish() {} },
 };
 
 interface ImportPorts extends Omit<FlushPorts, "dedupe"> {
@@ -320,6 +321,7 @@ function emptyChannel(key: ChannelKey): MemtableChannel {
   return {
     key,
     number: 0,
+    partition: -1,
     assigned: 0,
     counted: 0,
     head: 0,

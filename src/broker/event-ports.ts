@@ -1,0 +1,94 @@
+// The port of the event feed: a durable list of what happened, in 64 partitions. A step writes its
+// event together with its change, so that no event is lost. Rows refer to messages and do not
+// contain them. The comment of a method is its contract. Every driver must fulfil it, and
+// `test/contract/` checks that.
+
+import type { ChannelKey } from "./model.ts";
+
+/** Number of partitions. The events of a channel are in the partition `bucketOf(channelKey)`. */
+export const EVENT_PARTITIONS = 64;
+
+/** Types of events. The stores write the place of a type in this list, so the order must not change. */
+export const EVENT_TYPES = ["message.stored"] as const;
+export type EventType = (typeof EVENT_TYPES)[number];
+
+/**
+ * A place in a partition: number and id of the last event before it. Numbers count from 1 without
+ * gaps. Ids increase in a partition and are never assigned to two events. `START` is the place
+ * before the first event.
+ */
+export interface EventPosition {
+  readonly number: number;
+  readonly id: number;
+}
+
+export const EVENTS_START: EventPosition = { number: 0, id: 0 };
+
+/** An event as the feed stores it. */
+export interface EventRow extends EventPosition {
+  readonly type: EventType;
+  readonly timestampMs: number;
+  /** Channel to which the event belongs, "" if it belongs to none. */
+  readonly key: ChannelKey | "";
+  /** Seq of the message to which the event refers. `undefined` if it refers to none. */
+  readonly messageSeq: number | undefined;
+  /** Fields of an event that does not refer to a message, as the event shows them. */
+  readonly data: EventData | undefined;
+}
+
+export type EventData = Readonly<Record<string, unknown>>;
+
+export interface EventPage {
+  readonly rows: readonly EventRow[];
+  /**
+   * Number of events that the reader did not get: the feed no longer has them, or a fail-over or a
+   * restore lost them. The rows follow the loss. 0 if the rows follow the reader's position.
+   */
+  readonly lost: number;
+  /** Why events are missing. `undefined` if none are. */
+  readonly loss: "expired" | "forked" | undefined;
+}
+
+export interface EventStore {
+  /** Returns true if steps write events. */
+  isFeedOn(): Promise<boolean>;
+  /**
+   * Turns the feed on or off in all partitions. Every change that is acknowledged after the call
+   * with `true` has its event. Events that were written before remain until they expire.
+   */
+  switchFeed(isOn: boolean): Promise<void>;
+  /** Returns the position after the newest event of each partition. */
+  newestEvents(): Promise<readonly EventPosition[]>;
+  /** Returns the position before the oldest event that each partition has. */
+  oldestEvents(): Promise<readonly EventPosition[]>;
+  /**
+   * Returns the position before the first event of each partition whose time is `timeMs` or later.
+   * The position after the newest event if there is none.
+   */
+  eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
+  /**
+   * Returns the events of the partition that follow the position, in order, at most `limit`. Only
+   * durable events are returned. If the store does not have the event at the position, the rows
+   * follow the last event that the reader and the store have in common.
+   */
+  readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
+  /**
+   * Calls the listener soon after events were written, with their partitions. A call may name a
+   * partition without new events, and may be late by a second. Returns a function that ends this.
+   */
+  onEvents(listener: (partitions: readonly number[]) => void): () => void;
+  /**
+   * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
+   * oldest events until the feed has at most `maxBytes`. Returns the number of removed events.
+   */
+  trimEvents(limits: EventLimits): Promise<number>;
+  /** Approximate size of the stored events in bytes. */
+  eventBytes(): Promise<number>;
+}
+
+export interface EventLimits {
+  readonly beforeMs: number;
+  readonly maxBytes: number;
+  /** Positions, one for each partition, up to which events are no longer needed. */
+  readonly held: readonly EventPosition[] | undefined;
+}

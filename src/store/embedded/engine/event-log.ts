@@ -1,0 +1,245 @@
+// The event feed: committed events that no checkpoint has written, the newest position of each
+// partition, and reads of all events. Numbers are assigned at commit, in the order of the WAL. A
+// replay from the last checkpoint therefore assigns the same numbers.
+
+import {
+  EVENT_PARTITIONS,
+  EVENTS_START,
+  type EventPage,
+  type EventPosition,
+  type EventRow,
+} from "../../../broker/event-ports.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
+import { fieldsOf } from "./database.ts";
+import { EventRows, MAX_ROW_EVENTS, positionOf } from "./event-rows.ts";
+import type { MemtableRecord } from "./memtable.ts";
+import { peekId, peekTimes } from "./record.ts";
+import type { Tables } from "./tables.ts";
+
+const SWITCH = "feed";
+const SWITCH_VERSION = 1;
+
+interface Partition {
+  /** Position after the newest committed event. */
+  newest: EventPosition;
+  /** Committed events that no checkpoint has written. The last one is the newest event. */
+  pending: readonly MemtableRecord[];
+}
+
+/** Events that were committed when a checkpoint began. */
+interface PartitionFlush {
+  readonly partition: number;
+  readonly first: number;
+  readonly count: number;
+  /** Grows during the flush. */
+  readonly pending: readonly MemtableRecord[];
+}
+
+export class EventLog {
+  readonly #tables: Tables;
+  readonly #rows: EventRows;
+  readonly #partitions: readonly Partition[];
+  readonly #listeners = new Set<(partitions: readonly number[]) => void>();
+  readonly #changed = new Set<number>();
+  #isOn: boolean;
+
+  /** `state` is the state at the position from which the WAL is replayed. */
+  constructor(tables: Tables, state: readonly number[]) {
+    this.#tables = tables;
+    this.#rows = new EventRows(tables);
+    const [isOn = false] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);
+    this.#isOn = isOn === true;
+    this.#partitions = Array.from({ length: EVENT_PARTITIONS }, (_, at) => ({
+      newest: { number: state[2 * at] ?? 0, id: state[2 * at + 1] ?? 0 },
+      pending: [],
+    }));
+  }
+
+  get isOn(): boolean {
+    return this.#isOn;
+  }
+
+  /** Puts the switch, inside `commit`. The caller then sets it with `setOn`. */
+  putSwitch(isOn: boolean): void {
+    void this.#tables.meta.put(SWITCH, [SWITCH_VERSION, isOn]);
+  }
+
+  setOn(isOn: boolean): void {
+    this.#isOn = isOn;
+  }
+
+  /** Adds the event of a committed message. */
+  readonly addMessage = (record: MemtableRecord): void => {
+    const { channel, bytes, start } = record;
+    if (channel.partition < 0) channel.partition = bucketOf(channel.key);
+    const partition = this.#partitions[channel.partition];
+    if (partition === undefined) return;
+    const { newest, pending } = partition;
+    partition.newest = { number: newest.number + 1, id: peekId(bytes, start) };
+    // A flush uses only the events that the list had when the flush began.
+    (pending as MemtableRecord[]).push(record);
+    if (this.#listeners.size > 0) this.#notifyLater(channel.partition);
+  };
+
+  /**
+   * Must be called after the replay. After a power loss the database may have events that the WAL
+   * has lost. Their numbers must not be assigned again.
+   */
+  replayed(): void {
+    for (const [at, partition] of this.#partitions.entries()) {
+      const stored = this.#rows.newest(at);
+      if (stored !== undefined && stored.number > partition.newest.number)
+        partition.newest = positionOf(stored);
+    }
+  }
+
+  /** Returns number and id of the newest event of each partition, nothing if there is no event. */
+  state(): readonly number[] {
+    if (this.#partitions.every(({ newest }) => newest.number === 0)) return [];
+    return this.#partitions.flatMap(({ newest }) => [newest.number, newest.id]);
+  }
+
+  newest(): readonly EventPosition[] {
+    return this.#partitions.map(({ newest }) => newest);
+  }
+
+  oldest(): readonly EventPosition[] {
+    return this.#partitions.map((_, at) => this.#positionBefore(at, this.#oldestNumber(at)));
+  }
+
+  /** Returns the position before the first event of each partition at `timeMs` or later. */
+  since(timeMs: number): readonly EventPosition[] {
+    return this.#partitions.map(({ newest }, at) => {
+      let [low, high] = [this.#oldestNumber(at), newest.number + 1];
+      while (low < high) {
+        const middle = Math.floor((low + high) / 2);
+        if ((this.#get(at, middle)?.timestampMs ?? timeMs) < timeMs) low = middle + 1;
+        else high = middle;
+      }
+      return this.#positionBefore(at, low);
+    });
+  }
+
+  read(at: number, after: EventPosition, limit: number): EventPage {
+    const oldest = this.#oldestNumber(at);
+    const shared = this.#lastCommon(at, after, oldest);
+    if (shared < after.number)
+      return {
+        rows: this.#read(at, shared + 1, limit),
+        lost: after.number - shared,
+        loss: "forked",
+      };
+    const missing = oldest - 1 - after.number;
+    if (missing > 0) return { rows: this.#read(at, oldest, limit), lost: missing, loss: "expired" };
+    return { rows: this.#read(at, after.number + 1, limit), lost: 0, loss: undefined };
+  }
+
+  onEvents(listener: (partitions: readonly number[]) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  startFlush() {
+    const flushed: PartitionFlush[] = [];
+    for (const [partition, { pending, newest }] of this.#partitions.entries()) {
+      const count = pending.length;
+      const first = newest.number - count + 1;
+      if (count > 0) flushed.push({ partition, first, count, pending });
+    }
+    return {
+      rows: () => this.#putRows(flushed),
+      finish: () => {
+        for (const { partition, count } of flushed) {
+          const flushedPartition = this.#partitionAt(partition);
+          flushedPartition.pending = flushedPartition.pending.slice(count);
+        }
+      },
+    };
+  }
+
+  *#putRows(flushed: readonly PartitionFlush[]): Generator<void> {
+    for (const { partition, first, count, pending } of flushed)
+      for (let at = 0; at < count; at += MAX_ROW_EVENTS) {
+        const records = pending.slice(at, Math.min(count, at + MAX_ROW_EVENTS));
+        this.#rows.put(
+          partition,
+          records.map((record, index) => rowOf(record, first + at + index)),
+        );
+        yield;
+      }
+  }
+
+  /** Returns the number of the oldest event, or of the next event if there is none. */
+  #oldestNumber(at: number): number {
+    const { newest, pending } = this.#partitionAt(at);
+    return this.#rows.oldest(at) ?? newest.number - pending.length + 1;
+  }
+
+  #positionBefore(at: number, number: number): EventPosition {
+    const { newest } = this.#partitionAt(at);
+    if (number > newest.number) return newest;
+    const before = this.#get(at, number - 1);
+    // The id of an event that was removed is not known. A position with the id 0 is not compared.
+    return before === undefined ? { number: number - 1, id: 0 } : positionOf(before);
+  }
+
+  /** Returns the number of the last event that a reader at this position and the feed share. */
+  #lastCommon(at: number, { number, id }: EventPosition, oldest: number): number {
+    const { newest } = this.#partitionAt(at);
+    const isCommon = (candidate: number) => {
+      if (candidate === newest.number) return newest.id <= id;
+      return (this.#get(at, candidate)?.id ?? 0) <= id;
+    };
+    if (number <= newest.number && (id === 0 || isCommon(number))) return number;
+    if (id === 0) return newest.number;
+    let [low, high] = [Math.min(oldest - 1, newest.number), Math.min(number, newest.number)];
+    while (low < high) {
+      const middle = high - Math.floor((high - low) / 2);
+      if (isCommon(middle)) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  #read(at: number, from: number, limit: number): EventRow[] {
+    const { newest, pending } = this.#partitionAt(at);
+    const pendingFrom = newest.number - pending.length + 1;
+    const rows = from < pendingFrom ? this.#rows.read(at, { from, to: pendingFrom }, limit) : [];
+    for (let next = Math.max(from, pendingFrom); rows.length < limit; next++) {
+      const record = pending[next - pendingFrom];
+      if (record === undefined) break;
+      rows.push(rowOf(record, next));
+    }
+    return rows;
+  }
+
+  #get(at: number, number: number): EventRow | undefined {
+    const [row] = number < 1 ? [] : this.#read(at, number, 1);
+    return row?.number === number ? row : undefined;
+  }
+
+  #partitionAt(at: number): Partition {
+    return this.#partitions[at] ?? { newest: EVENTS_START, pending: [] };
+  }
+
+  #notifyLater(at: number): void {
+    if (this.#changed.size === 0) setImmediate(() => this.#notify());
+    this.#changed.add(at);
+  }
+
+  #notify(): void {
+    const partitions = [...this.#changed];
+    this.#changed.clear();
+    for (const listener of this.#listeners) listener(partitions);
+  }
+}
+
+function rowOf({ channel, messageSeq, bytes, start }: MemtableRecord, number: number): EventRow {
+  return {
+    number,
+    id: peekId(bytes, start),
+    type: "message.stored",
+    timestampMs: peekTimes(bytes, start).timestampMs,
+    ...{ key: channel.key, messageSeq, data: undefined },
+  };
+}

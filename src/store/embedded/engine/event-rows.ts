@@ -1,0 +1,149 @@
+// Reads and writes the table `events`, which holds the event feed. No state.
+//
+// A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
+// followed by five fields for each of up to 64 events with consecutive numbers: id, time, place of
+// the type in `EVENT_TYPES`, channel key, and the message's seq or the event's data.
+
+import {
+  EVENT_TYPES,
+  type EventData,
+  type EventPosition,
+  type EventRow,
+} from "../../../broker/event-ports.ts";
+import { fieldsOf, type Stored } from "./database.ts";
+import type { Tables } from "./tables.ts";
+
+const VERSION = 1;
+const FIELDS = 5;
+export const MAX_ROW_EVENTS = 64;
+const KEY_BYTES = 7;
+const NUMBER_AT = 1;
+const NUMBER_BYTES = 6;
+const MAX_NUMBER = 2 ** 48 - 1;
+
+/** Events with consecutive numbers, as they are stored in one row. */
+interface EventChunk {
+  readonly first: number;
+  readonly last: number;
+  readonly fields: readonly unknown[];
+}
+
+export class EventRows {
+  readonly #tables: Pick<Tables, "events">;
+
+  constructor(tables: Pick<Tables, "events">) {
+    this.#tables = tables;
+  }
+
+  /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
+  put(partition: number, rows: readonly EventRow[]): void {
+    const fields = rows.flatMap(({ id, timestampMs, type, key, messageSeq, data }) => [
+      ...[id, timestampMs, EVENT_TYPES.indexOf(type), key, messageSeq ?? data],
+    ]);
+    void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [VERSION, ...fields]);
+  }
+
+  /** Returns the number of the oldest event, `undefined` if the partition has none. */
+  oldest(partition: number): number | undefined {
+    const start = keyOf(partition, 0);
+    for (const key of this.#tables.events.getKeys({
+      start,
+      end: keyOf(partition + 1, 0),
+      limit: 1,
+    }))
+      return numberIn(key);
+    return undefined;
+  }
+
+  newest(partition: number): EventRow | undefined {
+    const chunk = this.#lastChunkFrom(partition, MAX_NUMBER);
+    return chunk && rowIn(chunk, chunk.last);
+  }
+
+  /** Returns the event with this number, `undefined` if it is not stored. */
+  get(partition: number, number: number): EventRow | undefined {
+    const chunk = this.#lastChunkFrom(partition, number);
+    return chunk !== undefined && chunk.last >= number ? rowIn(chunk, number) : undefined;
+  }
+
+  /** Returns the events from `from` to before `to`, at most `limit`. */
+  read(
+    partition: number,
+    { from, to }: { readonly from: number; readonly to: number },
+    limit: number,
+  ): EventRow[] {
+    const rows: EventRow[] = [];
+    const first = this.#lastChunkFrom(partition, from);
+    const start = keyOf(partition, first?.first ?? from);
+    for (const { key, value } of this.#tables.events.getRange({
+      start,
+      end: keyOf(partition, to),
+    })) {
+      const chunk = chunkOf(key, value);
+      const end = Math.min(chunk.last + 1, to);
+      for (let number = Math.max(from, chunk.first); number < end; number++) {
+        if (rows.length === limit) return rows;
+        rows.push(rowIn(chunk, number));
+      }
+    }
+    return rows;
+  }
+
+  /** Yields the oldest rows of the partition: the key, and the newest event in the row. */
+  *oldestChunks(partition: number): Generator<{ readonly key: Buffer; readonly last: EventRow }> {
+    const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
+    for (const { key, value } of this.#tables.events.getRange(range)) {
+      const chunk = chunkOf(key, value);
+      yield { key, last: rowIn(chunk, chunk.last) };
+    }
+  }
+
+  #lastChunkFrom(partition: number, number: number): EventChunk | undefined {
+    const range = {
+      ...{ start: keyOf(partition, number), end: keyOf(partition, 0) },
+      ...{ reverse: true, limit: 1 },
+    };
+    for (const { key, value } of this.#tables.events.getRange(range)) return chunkOf(key, value);
+    return undefined;
+  }
+}
+
+export function countInEvents(value: Stored): number {
+  return fieldsOf(value, VERSION).length / FIELDS;
+}
+
+function chunkOf(key: Buffer, value: Stored): EventChunk {
+  const first = numberIn(key);
+  const fields = fieldsOf(value, VERSION);
+  return { first, last: first + fields.length / FIELDS - 1, fields };
+}
+
+function rowIn({ first, fields }: EventChunk, number: number): EventRow {
+  const at = (number - first) * FIELDS;
+  const [id, timestampMs, type, key, content] = fields.slice(at, at + FIELDS);
+  const isMessage = typeof content === "number";
+  return {
+    number,
+    id: Number(id),
+    timestampMs: Number(timestampMs),
+    type: EVENT_TYPES[Number(type)] ?? "message.stored",
+    key: String(key),
+    messageSeq: isMessage ? content : undefined,
+    data: isMessage ? undefined : (content as EventData), // as `put` wrote it
+  };
+}
+
+function keyOf(partition: number, number: number): Buffer {
+  const key = Buffer.allocUnsafe(KEY_BYTES);
+  key[0] = partition;
+  key.writeUIntBE(Math.min(number, MAX_NUMBER), NUMBER_AT, NUMBER_BYTES);
+  return key;
+}
+
+function numberIn(key: Buffer): number {
+  return key.readUIntBE(NUMBER_AT, NUMBER_BYTES);
+}
+
+export function positionOf({ number, id }: EventPosition): EventPosition {
+  return { number, id };
+}
