@@ -1,7 +1,13 @@
 // Replies that follow a stream with server-sent events [WHATWG HTML: Server-sent events]. While the
 // connection of a feed is full, the feed is paused, and the broker merges its events.
 
-import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
+import {
+  type ChannelEvent,
+  isCustomType,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+} from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpReply, HttpStream } from "../transport/types.ts";
 import { EventFeed } from "./event-feed.ts";
@@ -83,7 +89,7 @@ function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   return `id: ${stream.nextIndex}\nevent: ${nameOf(type)}\ndata: ${JSON.stringify(body)}\n\n`;
 }
 
-function nameOf(type: string): "start" | "content" | "end" | "tool" {
+function nameOf(type: string): "start" | "content" | "end" | "tool" | "custom" {
   switch (type) {
     case STREAM_START:
       return "start";
@@ -92,6 +98,6 @@ function nameOf(type: string): "start" | "content" | "end" | "tool" {
     case STREAM_END:
       return "end";
     default:
-      return "tool";
+      return isCustomType(type) ? "custom" : "tool";
   }
 }

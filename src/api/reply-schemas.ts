@@ -542,7 +542,7 @@ const stream = {
       data: text("Data of the event"),
       timestamp: Type.Integer({ description: "Time in Unix milliseconds" }),
     }),
-    { description: "Tool-call events of the stream" },
+    { description: "Tool calls and custom events of the stream" },
   ),
 };
 

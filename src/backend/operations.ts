@@ -416,7 +416,7 @@ export type Message = {
         readonly start_data: string;
         /** Data of the end event; null while the stream is active */
         readonly end_data: string | null;
-        /** Tool-call events of the stream */
+        /** Tool calls and custom events of the stream */
         readonly events: readonly {
           /** Index of the event in the stream */
           readonly index: number;
@@ -498,7 +498,7 @@ export type Stream = {
   readonly start_data: string;
   /** Data of the end event; null while the stream is active */
   readonly end_data: string | null;
-  /** Tool-call events of the stream */
+  /** Tool calls and custom events of the stream */
   readonly events: readonly {
     /** Index of the event in the stream */
     readonly index: number;
@@ -892,7 +892,7 @@ export type SyncedMessage = {
         readonly start_data: string;
         /** Data of the end event; null while the stream is active */
         readonly end_data: string | null;
-        /** Tool-call events of the stream */
+        /** Tool calls and custom events of the stream */
         readonly events: readonly {
           /** Index of the event in the stream */
           readonly index: number;

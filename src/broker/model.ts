@@ -144,7 +144,7 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Types of tool-call events. Without a stream, or after its end, such an event is only pushed. */
+/** Types of tool calls. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",
@@ -152,6 +152,19 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallResult",
 ]);
 export const RESERVED_EVENT_PREFIX = "___";
+
+export function isCustomType(type: string): boolean {
+  return type !== "" && !type.startsWith(RESERVED_EVENT_PREFIX);
+}
+
+/**
+ * Returns true for the type of a tool call or a custom event. If the stream of such an event is
+ * active, the event becomes a note of it. Otherwise the event is only pushed.
+ */
+export function isNoteType(type: string): boolean {
+  return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
+}
+
 /** Maximum number of characters of the type of an event that a client sends. */
 export const MAX_CLIENT_EVENT_TYPE = 64;
 /** Maximum size in UTF-8 of the data of an event that a client sends. */
@@ -197,6 +210,7 @@ export interface ChannelEvent {
   readonly start?: Pick<StreamSnapshot, "messageId" | "startId">;
 }
 
+/** A tool call or a custom event of a stream. */
 export interface StreamNote {
   readonly index: number;
   readonly textOffset: number;

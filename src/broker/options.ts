@@ -68,7 +68,7 @@ export const streamsOptions = Type.Object(
       maximum: 16_777_216,
       unit: "bytes",
       description:
-        "Maximum size of one stream, measured as the snapshot that is sent to a viewer who joins: text as JSON, tool calls with their ids and types. Further events are rejected. The limit is at most a quarter of `client.maxBufferedBytes`, even if it is set higher.",
+        "Maximum size of one stream, measured as the snapshot that is sent to a viewer who joins: text as JSON, tool calls and custom events with their ids and types. Further events are rejected. The limit is at most a quarter of `client.maxBufferedBytes`, even if it is set higher.",
     }),
     longPollMs: Type.Integer({
       default: 20_000,

@@ -446,7 +446,7 @@ export interface StreamDraft {
   readonly clientMsgNo: string;
   /** Id chosen by the producer to mark retries. If `undefined`, the driver generates one. */
   readonly eventId: string | undefined;
-  /** STREAM_START, STREAM_CONTENT, STREAM_END or the type of a tool-call event. */
+  /** STREAM_START, STREAM_CONTENT, STREAM_END, or the type of a tool call or a custom event. */
   readonly type: string;
   readonly data: string;
   /** Time set by the producer. `undefined` for the time at which the store accepts the event. */
@@ -469,7 +469,7 @@ export interface StreamDraft {
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
- *     missing  the stream does not exist, or is not active when a tool-call event is sent
+ *     missing  the stream does not exist, or has ended when a tool call or a custom event is sent
  *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
  *     stopped  the event was not added, because a viewer cancelled the stream
@@ -508,8 +508,9 @@ export interface StreamStore {
    * then published as an `event` event with its place in the stream. These events are published
    * when they are durable, in the order of their indexes and ordered with the channel's messages.
    *
-   * A retry changes and publishes nothing. Content with the id of an earlier event is a retry even
-   * after the end of the stream. Ending a stream that has ended returns `done`.
+   * A retry changes and publishes nothing. Content, a tool call or a custom event with the id of an
+   * earlier event is a retry even after the end of the stream. Ending a stream that has ended
+   * returns `done`.
    *
    * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if the active
    * streams of this node already use too much memory.
@@ -943,7 +944,7 @@ export type ClusterEvent =
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /** An event of a stream, ordered with the messages, or a custom event, which has no order. */
+      /** An event of a stream, ordered with the messages, or one without a stream and an order. */
       readonly kind: "event";
       readonly event: ChannelEvent;
       /** Session that sent the event and gets no push of it. `undefined` if a backend sent it. */

@@ -19,7 +19,7 @@ export interface StreamCursor {
   readonly textOffset: number;
 }
 
-/** Returns the events from `cursor` on, with the stream's start time except for tool calls. */
+/** Returns the events from `cursor` on, with the stream's start time except for notes. */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,

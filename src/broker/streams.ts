@@ -9,6 +9,7 @@ import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import {
   type ChannelRef,
   channelKey,
+  isCustomType,
   isEmptyStreamPayload,
   isWellFormed,
   RESERVED_EVENT_PREFIX,
@@ -121,23 +122,14 @@ export function createStreams(ports: StreamPorts): Streams {
       if (input.payload !== undefined && checkPayload(input.payload, content) === COMMAND_TYPE)
         throw notAllowed("payload", "must not be a command, because the message begins a stream");
       const draft = toDraft(input, ports);
-      const queue = `${draft.key} ${draft.clientMsgNo}`;
-      if (kind === "custom") {
-        const sender = { fromUid: draft.fromUid, isBackend: true };
-        const refused = rule.refusal(sender, draft.channel, queue);
-        const code = refused instanceof Promise ? await refused : refused;
-        if (code !== undefined) throw new BrokerError(code);
-        publish(draft);
-        ports.activity?.event(draft.key);
-        return { state: undefined };
-      }
-      const turn = rule.turn(queue);
-      if (turn !== undefined) await turn;
       const result = await store.streamEvent(draft);
       if (result.refused !== undefined) throw new BrokerError(result.refused);
       const reply = kind === "stream" ? outcome(result) : { state: result.state };
-      // A tool-call event without a stream, or after the end of its stream, is only pushed.
-      if (kind === "tool_call" && result.verdict === "missing") publish(draft);
+      // Tool calls and custom events without an active stream are only pushed. After a viewer has
+      // stopped the stream, custom events still are, because they may not concern the text.
+      const { verdict } = result;
+      const isOnlyPushed = kind === "custom" ? verdict !== "done" : verdict === "missing";
+      if (isOnlyPushed) publish(draft);
       ports.activity?.event(draft.key);
       return reply;
     },
@@ -205,7 +197,7 @@ export function assertStreamName(channel: ChannelRef, clientMsgNo: string): void
 function classOf(type: string): EventClass | undefined {
   if (type === STREAM_CONTENT || type === STREAM_START || type === STREAM_END) return "stream";
   if (TOOL_CALL_EVENTS.has(type)) return "tool_call";
-  return type.startsWith(RESERVED_EVENT_PREFIX) ? undefined : "custom";
+  return isCustomType(type) ? "custom" : undefined;
 }
 
 function unknownType(type: string): string {

@@ -149,12 +149,12 @@ export interface LiveStream extends AsyncIterable<string> {
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
 
-/** A custom event or a tool-call event of a producer, or an event of another client. */
+/** A tool call or a custom event of a producer, or an event of another client. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Key chosen by the producer. A tool-call event has the key of its stream. Empty if a client of
+   * Key chosen by the producer, which is that of the event's stream. Empty if a client of
    * `fromUid` sent the event.
    */
   readonly clientMsgNo: string;
@@ -162,7 +162,7 @@ export interface ReceivedEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** Stream of a tool-call event, in its state after the event. */
+  /** Stream of the event, in its state after the event. `undefined` if it belongs to none. */
   readonly stream: Stream | undefined;
 }
 

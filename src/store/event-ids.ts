@@ -3,13 +3,21 @@
 // way as `isRetry`.
 
 import { createHash } from "node:crypto";
-import { STREAM_CONTENT, STREAM_END, STREAM_START, TOOL_CALL_EVENTS } from "../broker/model.ts";
+import {
+  isCustomType,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  TOOL_CALL_EVENTS,
+} from "../broker/model.ts";
 import type { StreamDraft } from "../broker/ports.ts";
 
 /** The mark of an id that different events carried. Such events are never retries. */
 export const SHARED_ID = "";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
+/** Digit of custom events, whose type is a part of the hash. */
+const CUSTOM = TYPES.length;
 const HASH_BYTES = 8;
 /** Length of a mark without a timestamp: one digit for the type, and 8 bytes in base64. */
 const UNTIMED_LENGTH = 12;
@@ -28,8 +36,11 @@ export function eventMark({
   | string
   | undefined {
   if (eventId === undefined || eventId === clientMsgNo) return undefined;
-  const hash = createHash("sha1").update(data).digest().toString("base64url", 0, HASH_BYTES);
-  return `${TYPES.indexOf(type)}${hash}${timestampMs ?? ""}`;
+  const isCustom = isCustomType(type);
+  const hash = createHash("sha1");
+  if (isCustom) hash.update(`${type}\n`);
+  const text = hash.update(data).digest().toString("base64url", 0, HASH_BYTES);
+  return `${isCustom ? CUSTOM : TYPES.indexOf(type)}${text}${timestampMs ?? ""}`;
 }
 
 export function isRetry(remembered: string, mark: string): boolean {

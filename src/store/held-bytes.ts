@@ -45,7 +45,7 @@ export function snapshotBytes(event: CountedEvent): number {
 }
 
 function noteBytes({ type, data, eventId = "" }: CountedEvent): number {
-  const strings = Buffer.byteLength(eventId) + type.length;
+  const strings = Buffer.byteLength(eventId) + Buffer.byteLength(type);
   return NOTE_BYTES + strings + Buffer.byteLength(data);
 }
 

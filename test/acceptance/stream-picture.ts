@@ -29,16 +29,17 @@ export interface StreamPicture {
   readonly notes: readonly PictureNote[];
 }
 
-const TOOL_CALL = [
+const NOTES = [
   "___ToolCallStart",
   "___ToolCallArgs",
   "___ToolCallEnd",
   "___ToolCallResult",
+  "status",
 ] as const;
 
 /**
  * Returns a script: a start, `chunks` content events of up to `maxUnits` UTF-16 units with a tool
- * call after some of them, and an end. Some chunks are empty.
+ * call and a custom event after some of them, and an end. Some chunks are empty.
  */
 export function writeScript(
   random: Random,
@@ -50,8 +51,8 @@ export function writeScript(
       random.below(10) === 0 ? "" : block().repeat(Math.max(1, Math.floor(maxUnits / 64)));
     return { type: STREAM_CONTENT, data };
   });
-  const call = () => TOOL_CALL.map((type) => ({ type, data: random.text(40) || "{}" }));
-  const events = body.flatMap((chunk) => (random.below(150) === 0 ? [chunk, ...call()] : [chunk]));
+  const notes = () => NOTES.map((type) => ({ type, data: random.text(40) || "{}" }));
+  const events = body.flatMap((chunk) => (random.below(150) === 0 ? [chunk, ...notes()] : [chunk]));
   return [
     { type: STREAM_START, data: random.text(20) },
     ...events,

@@ -25,6 +25,7 @@ t.test(
     t.same(observed, [["/stream/:channel_type/:channel_id/:client_msg_no", 200]]);
     produce("___ToolCallStart", '{"tool":"x"}');
     produce(STREAM_CONTENT, "!");
+    produce("status", "thinking");
     produce(STREAM_END, "bye", "closed");
     await until(() => reader.isComplete);
     t.same(
@@ -37,7 +38,8 @@ t.test(
         [3, "content", 1, 3, 0, STREAM_CONTENT, "Hello wörld\n", "active"],
         [4, "tool", 3, 4, 12, "___ToolCallStart", '{"tool":"x"}', "active"],
         [5, "content", 4, 5, 12, STREAM_CONTENT, "!", "active"],
-        [6, "end", 5, 6, 13, STREAM_END, "bye", "closed"],
+        [6, "custom", 5, 6, 13, "status", "thinking", "active"],
+        [7, "end", 6, 7, 13, STREAM_END, "bye", "closed"],
       ],
     );
     const last = store.stream.events.at(-1);

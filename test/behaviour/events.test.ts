@@ -173,7 +173,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a custom event in a ${kind} channel is pushed to online members but not stored [spec: custom event; decisions: Custom events]`,
+    `a custom event in a ${kind} channel is pushed but not stored if no stream is active [spec: custom event; decisions: Custom events]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;
@@ -204,27 +204,66 @@ for (const kind of KINDS) {
   );
 }
 
+for (const kind of KINDS)
+  t.test(
+    `a custom event of an active stream in a ${kind} channel is stored at its position and sent to late viewers [decisions: Custom events]`,
+    async (t) => {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "a");
+      const once = { event: { id: "c1", timestamp: 5 } };
+      for (let times = 0; times < 2; times++)
+        t.equal(outcome(await fixture.post("s1", "status", "thinking", once)), "200 active");
+      t.equal(outcome(await fixture.post("other", "status", "elsewhere")), "200 -");
+      await fixture.addText("s1", "b");
+      t.same(await fixture.eventsOf(fixture.bob), [
+        ...[`${START} `, `${CONTENT} a`, "status thinking", "status elsewhere", `${CONTENT} b`],
+      ]);
+      const note = { index: 2, type: "status", data: "thinking" };
+      const late = await fixture.join(fixture.bob.uid);
+      await late.waitFor(() => late.pushesOf("stream").length > 0, "a snapshot");
+      for (const viewer of [fixture.bob, late])
+        matchObject(t, await fixture.viewOf(viewer, "s1"), {
+          ...{ text: "ab", nextIndex: 4, problems: [] },
+          notes: [{ ...note, textOffset: 1, eventId: "c1", timestampMs: 5 }],
+        });
+      await fixture.end("s1");
+      t.equal(outcome(await fixture.post("s1", "status", "thinking", once)), "200 closed");
+      t.equal(outcome(await fixture.post("s1", "status", "done")), "200 closed");
+      const events = await fixture.eventsOf(fixture.bob);
+      t.same(events.slice(5), [`${END} `, "status done"], "a retry is not pushed again");
+      matchObject(t, (await fixture.read("s1")).body, {
+        ...{ text: "ab", next_index: 5 },
+        events: [{ ...note, text_offset: 1, id: "c1", timestamp: 5 }],
+      });
+    },
+  );
+
 t.test(
-  "a custom event is pushed in order between the events of a stream [decisions: Custom events]",
+  "a custom event after a viewer has stopped the stream is pushed, and is answered with the state [decisions: Custom events]",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
-    await fixture.addText("s1", "a");
-    await fixture.post("s1", "status", "thinking");
-    await fixture.post("other", "status", "elsewhere");
-    await fixture.addText("s1", "b");
-    t.same(await fixture.eventsOf(fixture.bob), [
-      `${START} `,
-      `${CONTENT} a`,
-      "status thinking",
-      "status elsewhere",
-      `${CONTENT} b`,
-    ]);
-    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), {
-      text: "ab",
-      nextIndex: 3,
-      problems: [],
-    });
+    const cancel = { client_msg_no: "s1", ...wire(fixture.channel) };
+    t.equal(await outcomeOf(world.call("/stream/cancel", cancel)), "200 cancelled");
+    t.equal(outcome(await fixture.post("s1", "order.paid", "1")), "200 cancelled");
+    t.same((await fixture.eventsOf(fixture.bob)).slice(2), ["order.paid 1"]);
+    matchObject(t, (await fixture.read("s1")).body, { next_index: 2, events: [] });
+  },
+);
+
+t.test(
+  "a custom event that exceeds the maximum size of its stream is refused with 400 [decisions: Limits]",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    const data = "x".repeat(60_000);
+    for (let count = 0; count < 4; count++)
+      t.equal(outcome(await fixture.post("s1", "status", data)), "200 active");
+    t.equal(outcome(await fixture.post("s1", "status", data)), "400 too_large");
+    t.equal(outcome(await fixture.post("none", "status", data)), "200 -");
+    t.equal(outcome(await fixture.end("s1")), "200 closed");
+    t.equal((await fixture.read("s1")).body.events.length, 4);
   },
 );
 

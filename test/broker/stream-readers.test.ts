@@ -4,7 +4,7 @@ import { STREAM_END } from "../../src/broker/model.ts";
 import { createStreams } from "../../src/broker/streams.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { streamEvent, textMessage } from "./inputs.ts";
+import { textMessage } from "./inputs.ts";
 import { group, person, STREAM_IDLE_MS } from "./node.ts";
 import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
@@ -159,39 +159,6 @@ t.test("a failed attempt to end silent streams is reported and repeated", async 
   await new Promise((resolve) => setTimeout(resolve, 10));
   t.equal(calls, callsBefore, "there are no calls after close");
   matchObject(t, errors[0], { message: "no store" });
-});
-
-t.test("events of one stream wait for the check of an earlier custom event", async (t) => {
-  const node = await nodeOfProducer(t);
-  const gates: (() => void)[] = [];
-  const streams = createStreams({
-    friendsOnly: false,
-    isSystem: () => false,
-    store: {
-      ...node.store,
-      async groupFacts(channelId, uid) {
-        const facts = await node.store.groupFacts(channelId, uid);
-        await new Promise<void>((open) => gates.push(open));
-        return facts;
-      },
-    },
-    ...{ publisher: node.cluster, clock: Date.now, nodeId: "n1" },
-    onError: (error) => t.fail(String(error)),
-    limits: { idleTimeoutMs: 1000, maxDataBytes: 10 },
-    content: { maxPayloadBytes: 65_536, contentValidation: "json" },
-  });
-  await node.start();
-  const posts = [
-    ...["note", "note"].map((type) => streams.post(streamEvent({ type, data: "" }))),
-    ...["a", "b", "c"].map((data) => streams.post(streamEvent({ data }))),
-  ];
-  await until(() => gates.length === 2);
-  gates[1]?.();
-  for (let turn = 0; turn < 5; turn++) await new Promise((next) => setImmediate(next));
-  matchObject(t, await node.streams.read(GROUP, "n1"), { text: "" });
-  gates[0]?.();
-  await Promise.all(posts);
-  matchObject(t, await node.streams.read(GROUP, "n1"), { text: "abc" });
 });
 
 t.test("a follower gets the events of a stream when they are published", async (t) => {

@@ -210,12 +210,25 @@ t.test("custom events, and tool calls outside a stream, are pushed and not store
   t.equal(headSeq, 1, "only the stream has a seq");
 });
 
-t.test("a custom event does not change an active stream with the same client_msg_no", async (t) => {
+t.test("a custom event of an active stream is stored, and others are only pushed", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
-  t.same(await node.post("status", "thinking"), { state: undefined });
-  matchObject(t, published(node)[1], { type: "status", stream: undefined });
-  matchObject(t, await node.streams.read(GROUP, "n1"), { nextIndex: 1 });
+  const status = { type: "status", data: "thinking" };
+  t.same(await node.post("status", "thinking"), { state: "active" });
+  matchObject(t, published(node)[1], { ...status, stream: { index: 1, nextIndex: 2 } });
+  const other = { clientMsgNo: "n2" };
+  t.same(await node.post("status", "thinking", other), { state: undefined });
+  await node.streams.cancel("alice", group("g"), "n1");
+  t.same(await node.post("status", "late"), { state: "cancelled" });
+  const unstored = published(node).filter(({ stream }) => stream === undefined);
+  matchObject(t, unstored, [
+    { ...status, clientMsgNo: "n2" },
+    { type: "status", data: "late", clientMsgNo: "n1" },
+  ]);
+  matchObject(t, await node.streams.read(GROUP, "n1"), {
+    notes: [{ index: 1, textOffset: 0, ...status }],
+    nextIndex: 3,
+  });
 });
 
 t.test("a user who may not send may not post events of any type", async (t) => {

@@ -10,6 +10,7 @@ import {
   KEY,
   producer,
   snapshotOf,
+  streamResult,
   TOOL,
 } from "./store-stream-fixture.ts";
 
@@ -86,7 +87,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     },
   );
 
-  t.test("events of tool calls are stored with the stream", async (t) => {
+  t.test("tool calls and custom events are stored with the stream", async (t) => {
     const fixture = await createFixture(t);
     const { start, content, tool, end } = producer(fixture);
     await start();
@@ -94,6 +95,8 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await tool('{"q":1}', { eventId: "t1", timestampMs: 5 });
     await content("c");
     await tool("", { type: "___ToolCallResult" });
+    const custom = { type: "état 👋", eventId: "c1" };
+    for (let times = 0; times < 2; times++) t.same(await tool("thinking", custom), ACTIVE);
     const notes = [
       {
         ...{ index: 2, textOffset: 2, eventId: "t1", timestampMs: 5 },
@@ -103,15 +106,28 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
         ...{ index: 4, textOffset: 3, eventId: "4", timestampMs: fixture.nowMs },
         ...{ type: "___ToolCallResult", data: "" },
       },
+      {
+        ...{ index: 5, textOffset: 3, eventId: "c1", timestampMs: fixture.nowMs },
+        ...{ type: "état 👋", data: "thinking" },
+      },
     ];
-    const check = async () => t.match((await snapshotOf(fixture)).notes, notes);
+    const check = async () => t.strictSame((await snapshotOf(fixture)).notes, notes);
     await check();
     await fixture.reopen();
+    await check();
+    t.same(await tool("thinking", custom), ACTIVE, "a retry after a restart is not added");
     await check();
     await end();
     await check();
     await fixture.reopen();
     await check();
+    t.same(await tool("thinking", custom), streamResult("done", "closed"));
+    for (const over of [{ type: "status" }, { data: "done" }])
+      t.same(
+        await tool("thinking", { ...custom, ...over }),
+        streamResult("missing", "closed"),
+        "an event with another type or other data is not a retry",
+      );
   });
 
   t.test("a snapshot does not change when later events arrive", async (t) => {

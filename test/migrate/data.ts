@@ -175,6 +175,7 @@ async function streams(store: Store): Promise<void> {
     }),
   );
   await append("closed", "more 😀");
+  await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: "état", data: "done" }));
   await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }));
   await start("stopped");
   await append("stopped", "unwanted");

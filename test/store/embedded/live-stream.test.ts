@@ -37,6 +37,7 @@ t.test(
     const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
       "tool calls": () => ({ type: TOOL, data: "tok" }),
       "tool calls without data": () => ({ type: TOOL, data: "" }),
+      "custom events": (at) => ({ type: long(at), data: "" }),
       "long ids": (at) => ({ type: TOOL, data: "", eventId: long(at) }),
       "control characters": () => ({ data: "\u0001".repeat(20) }),
       quotes: () => ({ data: '"\\\n'.repeat(20) }),

@@ -18,7 +18,7 @@ import {
 } from "../../../src/store/embedded/steps/stream-record.ts";
 import { t } from "../../support/suite.ts";
 
-const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
+const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS, "zustand ü"];
 const ENDINGS: (Ending | undefined)[] = [
   undefined,
   ...(["closed", "stopped", "cancelled", "interrupted"] as const),
@@ -65,7 +65,7 @@ t.test("a record of a newer build is refused", async (t) => {
   }
 });
 
-t.test("isStreamType accepts only the types of stream and tool-call events", async (t) => {
+t.test("isStreamType accepts the types of the specification and of custom events", async (t) => {
   for (const type of TYPES) t.equal(isStreamType(type), true);
-  for (const type of ["", "custom", "___Other"]) t.equal(isStreamType(type), false);
+  for (const type of ["", "___Other"]) t.equal(isStreamType(type), false);
 });

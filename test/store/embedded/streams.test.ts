@@ -89,6 +89,14 @@ t.test("events of streams count towards the limits of the memtable", async (t) =
   t.equal(store.stats().memtableRecords, 10);
   t.equal(await codeOf(store.append(draftOf())), "overloaded");
   t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
+  for (const type of ["status", "___ToolCallArgs"]) {
+    t.equal(await codeOf(store.streamEvent(eventOf(type))), "overloaded");
+    t.match(
+      await store.streamEvent(eventOf(type, "", { clientMsgNo: "none" })),
+      { verdict: "missing" },
+      "an event that is not stored needs no room",
+    );
+  }
   t.equal(
     await store.interruptStreams(-1000),
     1,
@@ -105,8 +113,9 @@ t.test("an invalid event is refused, and the other events of its batch are store
   const long = "n".repeat(301);
   const codes = await Promise.all(
     [
-      eventOf("custom"),
+      eventOf("___Other"),
       eventOf(""),
+      eventOf(long),
       eventOf(STREAM_START, "", { clientMsgNo: long }),
       eventOf(STREAM_START, "", { eventId: long }),
       eventOf(STREAM_START, "", { fromUid: long }),
@@ -117,7 +126,7 @@ t.test("an invalid event is refused, and the other events of its batch are store
   );
   t.same(codes, [
     ...["bad_request", "bad_request"],
-    ...Array(4).fill("too_large"),
+    ...Array(5).fill("too_large"),
     ...["bad_request", undefined],
   ]);
   t.equal(await store.stream(KEY, long), undefined);

@@ -8,12 +8,13 @@
 //            key           string   channel key
 //            body          bytes    to the end of the record
 //
-//   body     type          u8       index in TYPES
+//   body     type          u8       index in TYPES, or CUSTOM
 //            ending        u8       index in ENDINGS
 //            flags         u8       HAS_ID, HAS_TIME
 //            unused        u8
 //            index         u32
 //            timestampMs   f64
+//            customType    string   only if the type is CUSTOM
 //            eventId       string   only if the flag HAS_ID is set
 //            data          bytes    UTF-8, to the end of the body
 //
@@ -23,6 +24,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import {
   type ChannelKey,
+  isCustomType,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -34,6 +36,7 @@ import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 
 const RECORD_HEADER_BYTES = 12;
 const BODY_HEADER_BYTES = 16;
+const LENGTH_BYTES = 2;
 const HAS_ID = 1;
 const HAS_TIME = 2;
 
@@ -60,6 +63,7 @@ const TYPES: readonly string[] = [
   "___ToolCallEnd",
   "___ToolCallResult",
 ];
+const CUSTOM = 0xff;
 
 export interface StreamEvent {
   readonly index: number;
@@ -99,7 +103,7 @@ export function isStreamName({
 }
 
 export function isStreamType(type: string): boolean {
-  return type !== "" && TYPES.includes(type);
+  return isCustomType(type) || (type !== "" && TYPES.includes(type));
 }
 
 export function endingCode(ending: Ending): number {
@@ -112,14 +116,10 @@ export function endingOf(code: unknown): Ending {
   return ending;
 }
 
-/** Returns the id of an event whose producer chose none. */
-export function defaultEventId(index: number): string {
-  return String(index);
-}
-
-export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: StreamEvent): number {
-  const units = key.length + (eventId?.length ?? 0) + data.length;
-  return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 4 + units * 3;
+export function maxStreamRecordBytes({ key }: StreamName, event: StreamEvent): number {
+  const { type, eventId, data } = event;
+  const units = key.length + type.length + (eventId?.length ?? 0) + data.length;
+  return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 3 * LENGTH_BYTES + units * 3;
 }
 
 /** Encodes the record of an event. The target must have room for `maxStreamRecordBytes`. */
@@ -140,13 +140,15 @@ export function encodeStreamRecord(
 
 function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   const { index, type, ending, eventId, data, timestampMs, isTimed } = event;
-  target[at] = TYPES.indexOf(type);
+  const isCustom = isCustomType(type);
+  target[at] = isCustom ? CUSTOM : TYPES.indexOf(type);
   target[at + 1] = ENDINGS.indexOf(ending);
   target[at + 2] = (eventId === undefined ? 0 : HAS_ID) | (isTimed ? HAS_TIME : 0);
   target[at + 3] = 0;
   target.writeUInt32LE(index, at + 4);
   target.writeDoubleLE(timestampMs, at + 8);
   let end = at + BODY_HEADER_BYTES;
+  if (isCustom) end = writeString(target, end, type);
   if (eventId !== undefined) end = writeString(target, end, eventId);
   return end + writeText(target, end, data);
 }
@@ -170,17 +172,17 @@ export function decodeStreamRecord(bytes: Buffer): {
 }
 
 export function decodeBody(bytes: Buffer): StreamEvent {
-  const type = TYPES[bytes[0] ?? 0];
-  if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);
   const code = bytes[1] ?? 0;
-  let at = BODY_HEADER_BYTES;
-  let eventId: string | undefined;
   const flags = bytes[2] ?? 0;
-  if ((flags & HAS_ID) !== 0) {
-    const start = at + 2;
+  let at = BODY_HEADER_BYTES;
+  const nextString = () => {
+    const start = at + LENGTH_BYTES;
     at = start + bytes.readUInt16LE(at);
-    eventId = bytes.toString("utf8", start, at);
-  }
+    return bytes.toString("utf8", start, at);
+  };
+  const type = bytes[0] === CUSTOM ? nextString() : TYPES[bytes[0] ?? 0];
+  if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);
+  const eventId = (flags & HAS_ID) !== 0 ? nextString() : undefined;
   return {
     index: bytes.readUInt32LE(4),
     type,
@@ -193,9 +195,9 @@ export function decodeBody(bytes: Buffer): StreamEvent {
 }
 
 function writeString(target: Buffer, at: number, text: string): number {
-  const size = writeText(target, at + 2, text);
+  const size = writeText(target, at + LENGTH_BYTES, text);
   target.writeUInt16LE(size, at);
-  return at + 2 + size;
+  return at + LENGTH_BYTES + size;
 }
 
 function unreadable(what: string): BrokerError {

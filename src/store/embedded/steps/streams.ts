@@ -6,6 +6,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import {
   type ChannelKey,
+  isNoteType,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -37,8 +38,9 @@ export function createStreams(ports: StreamPorts): StreamStore {
     ...createStreamReads(ports),
 
     async streamEvent(draft) {
-      const error = draftError(draft, maxStreamBytes) ?? appends.lackOfRoom;
+      const error = draftError(draft, maxStreamBytes);
       if (error !== undefined) throw error;
+      if (rules.isStored(draft) && appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
       const bytes = draft.data.length + (draft.payload?.length ?? 0);
       return call((assignments) => rules.event(draft, assignments), bytes);
     },
@@ -69,6 +71,7 @@ function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefin
     draft.channel.id.length <= MAX_LABEL_UNITS &&
     draft.fromUid.length <= MAX_LABEL_UNITS &&
     (draft.eventId?.length ?? 0) <= MAX_LABEL_UNITS &&
+    draft.type.length <= MAX_LABEL_UNITS &&
     draft.data.length <= maxBytes;
   return fits ? undefined : new BrokerError("too_large");
 }
@@ -78,6 +81,13 @@ class StreamRules {
 
   constructor(ports: StreamPorts) {
     this.#ports = ports;
+  }
+
+  /** Returns false for a tool call or a custom event whose stream is not active. */
+  isStored({ key, clientMsgNo, type }: StreamDraft): boolean {
+    if (!isNoteType(type)) return true;
+    const stream = this.#ports.live.find(key, clientMsgNo);
+    return stream !== undefined && stream.ending === undefined;
   }
 
   event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {

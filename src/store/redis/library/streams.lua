@@ -17,7 +17,7 @@
 --   4… publications, in order
 local STREAM_DONE, STREAM_RUNNING, STREAM_MISSING, STREAM_LATE, STREAM_TAKEN, STREAM_STOPPED, STREAM_TOO_LARGE, STREAM_REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
-local START_EVENT, CONTENT_EVENT, NOTE_EVENT, END_EVENT = 1, 2, 3, 4 -- kinds of events; a note is a tool call
+local START_EVENT, CONTENT_EVENT, NOTE_EVENT, END_EVENT = 1, 2, 3, 4 -- kinds of events; a note is a tool call or a custom event
 local MAX_ENDS = 200
 local STREAM_END = '___TextMessageEnd'
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
@@ -244,7 +244,7 @@ local function late_reply(channel, stream, kind, id, mark)
   return stream_reply(channel, kind == CONTENT_EVENT and STREAM_LATE or STREAM_MISSING, stream.state)
 end
 
--- Adds an event to an active stream: content, a tool call or the end of the stream.
+-- Adds an event to an active stream: content, a note or the end of the stream.
 --
 -- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by the
 --          caller, 0 for none), cancels u8 (1 if an end cancels the stream), units u32 (UTF-16 units of

@@ -22,7 +22,7 @@
 --   streamText      STRING  the text, absent if it is empty
 --   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
 --   streamNotes     LIST    MessagePack list [index, textOffset, eventId, type, data, timestampMs]
---                           for each tool-call event
+--                           for each tool call and custom event
 --   streamEventIds  HASH    for each event id of the producer, its mark (`store/event-ids.ts`), ''
 --                           if different events share it; kept until no retry can arrive any
 --                           more

@@ -4,11 +4,11 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
+  isNoteType,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
   streamPayload,
-  TOOL_CALL_EVENTS,
 } from "../../../broker/model.ts";
 import type { StreamDraft } from "../../../broker/ports.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
@@ -20,13 +20,13 @@ import { checkOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { eventHead, eventTail } from "./stream-record.ts";
 
-/** Kinds of events by their number in the library: start, content, tool call and end. */
+/** Kinds of events by their number in the library. */
 const START = 1;
+const NOTE = 3;
 const END = 4;
 const KINDS = new Map<string, number>([
   [STREAM_START, START],
   [STREAM_CONTENT, 2],
-  ...[...TOOL_CALL_EVENTS].map((type) => [type, 3] as const),
   [STREAM_END, END],
 ]);
 const EVENT_BYTES = 13;
@@ -120,7 +120,7 @@ function orderOf({ key, clientMsgNo }: StreamName): string {
 }
 
 function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): number {
-  const kind = KINDS.get(type);
+  const kind = isNoteType(type) ? NOTE : KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
   if (kind === undefined || !isTime) throw new BrokerError("bad_request");
   if (data.length > maxStreamBytes) throw new BrokerError("too_large");

@@ -33,7 +33,8 @@ type StreamPorts = RedisStorePorts & Pick<ChannelStore, "personFacts">;
 
 /**
  * Creates the stream store. A write that rejects with `unavailable` may have taken effect.
- * Repeating it is safe, except for content and tool-call events without an event id of their own.
+ * Repeating it is safe, except for content, tool calls and custom events without an event id of
+ * their own.
  */
 export function createRedisStreams(ports: StreamPorts, operations: Operations): StreamStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError, personFacts } = ports;
