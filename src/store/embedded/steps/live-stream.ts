@@ -8,21 +8,14 @@ import {
   messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
-  STREAM_START,
-  type StreamNote,
   type StreamSnapshot,
   streamPayload,
 } from "../../../broker/model.ts";
+import { defaultEventId, StreamFold } from "../../../broker/stream-fold.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
-import {
-  defaultEventId,
-  type EncodedEvent,
-  type Ending,
-  type StreamEvent,
-  stateAfter,
-} from "./stream-record.ts";
+import { type EncodedEvent, type Ending, type StreamEvent, stateAfter } from "./stream-record.ts";
 
 /** Approximate memory of an event and of a stream, without their strings. */
 const EVENT_BYTES = 160;
@@ -70,22 +63,24 @@ export class LiveStream {
   flushing = 0;
   /** First event index of each part that the database has or may have. */
   readonly parts = new Set<number>();
-  #text = "";
+  /** Visible events. */
+  readonly #fold: StreamFold;
+  /** Assigned events that are not visible yet. */
+  readonly #unshown: StreamEvent[] = [];
+  /** Number of UTF-16 units of text before each assigned event. */
   readonly #offsets: number[] = [];
-  readonly #notes: StreamNote[] = [];
+  #textUnits = 0;
   readonly #ids = new Map<string, RememberedId>();
-  #start: StreamEvent | undefined;
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
-  /** Number of visible events, -1 while not even the stream's message is visible. */
-  #shown = -1;
-  #snapshot: StreamSnapshot | undefined;
+  #isMessageShown = false;
 
   constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
     this.channel = channel;
     this.head = head;
     this.lastEventMs = nowMs;
+    this.#fold = new StreamFold(head);
   }
 
   /** Number of assigned events, which is also the index of the next event. */
@@ -93,8 +88,9 @@ export class LiveStream {
     return this.#offsets.length;
   }
 
+  /** Number of visible events, -1 while not even the stream's message is visible. */
   get shown(): number {
-    return this.#shown;
+    return this.#isMessageShown ? this.#fold.nextIndex : -1;
   }
 
   get ending(): Ending | undefined {
@@ -102,11 +98,11 @@ export class LiveStream {
   }
 
   get isShownActive(): boolean {
-    return this.#shown >= 0 && !this.isEndedBefore(this.#shown);
+    return this.#isMessageShown && !this.isShownEnded;
   }
 
   get isShownEnded(): boolean {
-    return this.isEndedBefore(this.#shown);
+    return this.isEndedBefore(this.#fold.nextIndex);
   }
 
   isEndedBefore(index: number): boolean {
@@ -128,18 +124,12 @@ export class LiveStream {
 
   /** Adds an event. `nowMs` is the time at which the event was accepted, in Unix milliseconds. */
   assign(event: StreamEvent, nowMs: number): void {
-    const { index, type, data, eventId, timestampMs } = event;
-    const textOffset = this.#text.length;
-    this.#offsets.push(textOffset);
-    if (type === STREAM_CONTENT) this.#text += data;
-    else if (type === STREAM_START) this.#start = event;
-    else if (type === STREAM_END) {
+    this.#unshown.push(event);
+    this.#offsets.push(this.#textUnits);
+    if (event.type === STREAM_CONTENT) this.#textUnits += event.data.length;
+    else if (event.type === STREAM_END) {
       this.#end = event;
       this.endedMs = Math.max(nowMs, messageTimeMs(this.head.messageId));
-    } else {
-      const id = eventId ?? defaultEventId(index);
-      const note = { index, textOffset, type, data, timestampMs };
-      this.#notes.push({ ...note, eventId: id });
     }
     this.#rememberId(event);
     this.#snapshotBytes += snapshotBytes(event);
@@ -148,12 +138,9 @@ export class LiveStream {
 
   /** Removes an event, which must be the newest event and must be uncommitted. */
   rollBack(event: StreamEvent): void {
-    const { type } = event;
-    const textOffset = this.#offsets.pop() ?? 0;
-    if (type === STREAM_CONTENT) this.#text = this.#text.slice(0, textOffset);
-    else if (type === STREAM_END) this.#end = undefined;
-    else if (type === STREAM_START) this.#start = undefined;
-    else this.#notes.pop();
+    this.#unshown.pop();
+    this.#textUnits = this.#offsets.pop() ?? 0;
+    if (event.type === STREAM_END) this.#end = undefined;
     this.#forgetId(event);
     this.#snapshotBytes -= snapshotBytes(event);
     this.#memory -= eventBytes(event);
@@ -179,19 +166,23 @@ export class LiveStream {
     else if (id?.sharedIndex === index) id.sharedIndex = undefined;
   }
 
-  show(index: number): void {
-    this.#shown = index;
-    this.#snapshot = undefined;
+  showMessage(): void {
+    this.#isMessageShown = true;
+  }
+
+  /** Makes the oldest event that is not visible visible. */
+  showEvent(): void {
+    const event = this.#unshown.shift();
+    if (event !== undefined) this.#fold.add(event, stateAfter(event.ending));
   }
 
   textOffset(index: number): number | undefined {
-    if (index < 0 || index > this.#shown) return undefined;
-    return this.#offsets[index] ?? this.#text.length;
+    if (index < 0 || index > this.shown) return undefined;
+    return this.#offsets[index] ?? this.#textUnits;
   }
 
   snapshot(): StreamSnapshot {
-    this.#snapshot ??= this.#createSnapshot();
-    return this.#snapshot;
+    return this.#fold.snapshot();
   }
 
   toPublished(event: StreamEvent): ChannelEvent {
@@ -214,25 +205,6 @@ export class LiveStream {
         textOffset: this.#offsets[index] ?? 0,
         state: stateAfter(ending),
       },
-    };
-  }
-
-  #createSnapshot(): StreamSnapshot {
-    const nextIndex = Math.max(this.#shown, 0);
-    const start = nextIndex > 0 ? this.#start : undefined;
-    const end = this.isEndedBefore(nextIndex) ? this.#end : undefined;
-    const { key, channel, fromUid, clientMsgNo } = this.head;
-    const { messageId, messageSeq } = this.head;
-    return {
-      ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
-      state: stateAfter(end?.ending),
-      text: this.#text.slice(0, this.textOffset(nextIndex)),
-      nextIndex,
-      startData: start?.data ?? "",
-      endData: end?.data,
-      startId: start?.eventId,
-      endId: end?.eventId,
-      notes: this.#notes.filter((note) => note.index < nextIndex),
     };
   }
 

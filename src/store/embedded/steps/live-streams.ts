@@ -136,6 +136,7 @@ export class LiveStreams {
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.add(this.#memtable.channel(head.key), head);
+      stream.showMessage();
       for (const first of parts) stream.parts.add(first);
       for (const event of events) this.#replay(stream, event);
       stream.stored = events.length;
@@ -146,7 +147,7 @@ export class LiveStreams {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
     if (this.#rows.isEnded(channel.number, messageSeq)) return;
-    this.add(channel, message).show(0);
+    this.add(channel, message).showMessage();
   }
 
   replayEvent(bytes: Buffer): void {
@@ -174,7 +175,7 @@ export class LiveStreams {
   #replay(stream: LiveStream, event: StreamEvent): void {
     const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
     this.change(stream, () => stream.assign(event, acceptedMs));
-    stream.show(event.index + 1);
+    stream.showEvent();
   }
 
   startFlush() {

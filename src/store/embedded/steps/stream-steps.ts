@@ -77,7 +77,7 @@ export class StreamAssignments {
     for (const { stream, event, encoded } of this.#events) {
       if (event.index === 0) this.#commitMessage(publish);
       stream.pending.push(encoded);
-      stream.show(event.index + 1);
+      stream.showEvent();
       live.markDirty(stream);
       if (event.ending !== undefined) this.#ports.streamEnds.add(stream);
       publish({ kind: "event", event: stream.toPublished(event) });
@@ -88,7 +88,7 @@ export class StreamAssignments {
     if (this.#started === undefined) return;
     const { stream, record, message } = this.#started;
     this.#ports.memtable.commit(record);
-    stream.show(0);
+    stream.showMessage();
     publish({
       kind: "message",
       message: withStream(message, stream.snapshot()),
