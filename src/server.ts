@@ -82,7 +82,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await node.jwt?.start();
     // Until the node is ready, the listeners reject calls with 503.
     const ports = earlyPorts ?? (await listen());
-    // Last, because a start that fails must not show a generated password.
+    // The managers start last, because a start that fails must not show a generated password.
     await managers.start();
     node.streams.start();
     node.status = "ready";

@@ -66,7 +66,7 @@ export async function startNode(
     transport: transport.driver,
     newStore,
     configPlaces,
-    // Not written to the log, because logs are stored and forwarded.
+    // The password is not written to the log, because logs are stored and forwarded.
     announcePassword: (username: string, password: string) =>
       terminal.write(passwordText(username, password)),
     onUnfit,

@@ -63,8 +63,8 @@ export class StaticToken {
 
   async #inTurn(network: string, isRight: boolean): Promise<void> {
     await this.#turns.wait(network);
-    // Not set before the wait. Otherwise, a guesser could send each token twice and see which one
-    // need not wait.
+    // The network is verified only after the wait. Otherwise, a guesser could send each token twice
+    // and see which one need not wait.
     if (isRight) this.#verified.set(network, true);
   }
 

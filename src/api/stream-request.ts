@@ -71,7 +71,7 @@ export interface Viewer {
 /** Headers that may also be sent with `*` in the form of RFC 8187, which takes precedence. */
 const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
 
-/** Creates a reader of stream requests. With `all`, only a client token makes a viewer. */
+/** Creates a reader of stream requests. With `all`, a caller without a client token is a backend. */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {

@@ -145,7 +145,8 @@ export function createConversations({
         ? channels.findIndex(({ id, type }) => id === last.id && type === last.type) + 1
         : channels.length;
     return {
-      // Sorted again, because newer messages may have been stored between the two reads.
+      // The page is sorted again, because newer messages may have been stored between the two
+      // reads.
       conversations: newestFirst(page.conversations),
       cursor: selection.cursorAfter(count, page.conversations),
       readCount: list.heads.length,

@@ -1,6 +1,7 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported messages
-// have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
-// server created contains the id. Any other clientMsgNo is searched among the newest messages.
+// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported
+// messages have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo
+// that the server created contains the id. Any other clientMsgNo is looked for among the newest
+// messages.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";

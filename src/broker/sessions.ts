@@ -129,7 +129,7 @@ export function createSessions({
       const proof = proving instanceof Promise ? await proving : proving;
       const tokenHash = proof.kind === "token" ? proof.tokenHash : undefined;
       const claims = proof.kind === "jwt" ? proof.claims : undefined;
-      // Written field by field: V8 stores an object made by spreading in a slower and larger form.
+      // The object is written field by field: V8 stores a spread in a slower and larger form.
       const requested: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,

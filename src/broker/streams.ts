@@ -220,7 +220,7 @@ function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
   const { force, isCancel } = input;
   const isOwnPayload = input.payload !== undefined && !isEmptyStreamPayload(input.payload);
   const payload = isOwnPayload ? input.payload : undefined;
-  // Written field by field: a draft is created for every chunk, and spreads would cost a
+  // The draft is written field by field: one is created for every chunk, and spreads would cost a
   // microsecond or two.
   return {
     key,

@@ -130,7 +130,8 @@ export class Client implements ConnectionHandler {
     if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
     const nowMs = now();
-    // Charged before it waits, so that a client that exceeds the rate is closed at once.
+    // The frame is charged before it waits, so that a client that exceeds the rate is closed at
+    // once.
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted(nowMs)) return this.end("rate_limited");
     const isRefusedAtOnce =

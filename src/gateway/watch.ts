@@ -242,7 +242,7 @@ export class PresenceWatch {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
     if (online || waitMs <= 0) {
-      // Kept if a later event, whose state is not read yet, has set the time of the next push.
+      // The entry stays if a later event, whose state is not read yet, has set the next push.
       if (!this.#changed.has(uid)) this.#forbidOfflinePush(uid);
       return true;
     }

@@ -319,7 +319,8 @@ export class Migration {
     } catch (error) {
       if (!target.isAnswered) lease.noteUnanswered();
       const lastErr = toBrokerError(error).message;
-      // Saved so that waiting processes can report the error. A failure to save it is ignored.
+      // The error is saved so that waiting processes can report it. A failure to save it is
+      // ignored.
       if (link.isUp) await save({ lastErr }).catch(() => undefined);
       throw error;
     } finally {

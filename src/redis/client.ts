@@ -246,7 +246,7 @@ export function sendCommand(
 ): EncodedCommand {
   gather(client, isGathered);
   const command = new EncodedCommand(name, args);
-  // Set before `sendCommand`, because ioredis ignores later calls of `setTimeout`.
+  // The timeout is set before `sendCommand`, because ioredis ignores later calls of `setTimeout`.
   if (timeoutMs !== undefined) command.setTimeout(timeoutMs);
   client.sendCommand(command);
   return command;

@@ -91,11 +91,12 @@ function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of the addresses of a name can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
+  // The replacements remove the additions of Redis, ioredis and OpenSSL.
   return messageOf(error)
     .replace(/ script: [0-9a-f]{40}.*$/s, "")
-    .replace(/\. Please report this\.$/, "") // ioredis adds it
-    .replace(/ are unreachable\..* Last error: /s, " are unreachable: ") // by ioredis
-    .replace(/^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):.*$/s, "$1") // OpenSSL
+    .replace(/\. Please report this\.$/, "")
+    .replace(/ are unreachable\..* Last error: /s, " are unreachable: ")
+    .replace(/^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):.*$/s, "$1")
     .trim()
     .replace(/[.!]$/, "");
 }

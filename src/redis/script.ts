@@ -140,7 +140,7 @@ function writes(source: string): boolean {
 
 /** Returns the lines of the reduced source. Lines that are removed are empty. */
 function reduced(source: string): readonly string[] {
-  // Without comments, so that changing only these does not change a script's SHA.
+  // Comments are removed so that changing only comments does not change a script's SHA.
   const code = source.replace(TEXT_OR_COMMENT, "$1");
   return withoutUnused(withForwards(withConstants(code))).split("\n");
 }

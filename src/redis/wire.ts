@@ -497,7 +497,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
   const fields = unpackExtra(extra);
   const [origin, recipients, stream] = fields;
-  // Checked here so that `idBeforeOf` cannot throw.
+  // This check is made here so that `idBeforeOf` cannot throw.
   if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]);
   const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {

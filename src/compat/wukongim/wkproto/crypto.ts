@@ -46,8 +46,8 @@ export function agree(
   const secret = secretOf(privateKey, publicKeyOf(Buffer.from(clientKey, "base64")));
   if (secret === undefined) return undefined;
   const salt = randomSalt();
-  // Not `publicKey.export`: if the garbage collector runs in it, Node.js 20 waits forever for a lock
-  // that it holds itself.
+  // `publicKey.export` is not used: if the garbage collector runs in it, Node.js 20 waits forever
+  // for a lock that it holds itself.
   const serverKey = diffieHellman({ privateKey, publicKey: BASE_POINT }).toString("base64");
   return {
     keys: { serverKey, salt },

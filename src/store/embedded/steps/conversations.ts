@@ -64,7 +64,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // Read before the channels, so that a change after the read has no earlier time.
+    // The time is read before the channels, so that a change after the read has no earlier time.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
     );
@@ -158,7 +158,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         return this.#states.view(ref);
       });
     } finally {
-      // Not earlier, because lists read the old position until the step is committed.
+      // This call comes after the commit, because lists read the old position until then.
       if (movesBack) this.#userChannels.forgetRead(uid);
     }
   }
@@ -175,7 +175,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const position = {
           readSeq: Math.min(readSeq, head),
           deletedSeq: Math.min(deletedSeq, head),
-          // Lower than the seq of every message that the user sent.
+          // 0 is lower than the seq of every message that the user sent.
           headAtChange: 0,
           changedAtMs: 0,
         };

@@ -216,7 +216,7 @@ export class DedupeIndex {
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // Copied in loops, because a call into C++ costs more for so few bytes.
+    // The bytes are copied in loops, because a call into C++ costs more for so few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = noAt + TEXT_LENGTH_BYTES;

@@ -85,8 +85,8 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      // Set in the same turn in which the queue was found empty, so that no step stays in the
-      // queue.
+      // `#running` is reset in the turn in which the queue was found empty, so that no step stays
+      // there.
       this.#running = undefined;
     }
   }

@@ -145,7 +145,7 @@ export function stateAfter(
   { timeMs, order, close }: Pick<AppendRecord, "timeMs" | "order" | "close">,
 ): LogState {
   const { incarnation, terms } = state;
-  // Written field by field: a spread would cost a microsecond for each append.
+  // The state is written field by field: a spread would cost a microsecond for each append.
   return {
     version: state.version + 1,
     status: state.status,

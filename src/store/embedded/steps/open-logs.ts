@@ -276,8 +276,9 @@ export class OpenLogs {
   }
 
   /**
-   * Returns frames that begin at the offset, without frames at the tail. Returns `undefined` if no
-   * frame of the shown log ends at the offset, which the check alone does not prove.
+   * Returns a run of frames that begins at the offset and is empty at the tail. Returns `undefined`
+   * if no frame of the shown log ends at the offset. An equal check alone does not prove that one
+   * does.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
     const { shown } = log;
@@ -293,7 +294,8 @@ export class OpenLogs {
     let owner = log;
     let state = shown;
     let end = Infinity;
-    // Not recursive, because the chain of a fork's sources can have any length.
+    // This is a loop and not a recursion, because the chain of a fork's sources can have any
+    // length.
     for (;;) {
       const start = startOf(state);
       const { origin } = state.terms;

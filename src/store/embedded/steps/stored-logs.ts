@@ -178,7 +178,7 @@ export class StoredLogs {
     const fields = [VERSION, ...toFields(text, state)];
     if (isInline(state)) {
       const bytes = Buffer.concat([...this.ownFrames(number), ...flush.frames]);
-      // Read before they are removed, in the same transaction.
+      // The keys are read before they are removed, in the same transaction.
       for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
         void this.#tables.logFrames.remove(key);
       fields.push(bytes);

@@ -61,8 +61,8 @@ export function createUsers({
     device: async (uid, flag) => devices.get(uid, flag),
     isBanned: async (uid) => devices.isBanned(uid),
 
-    // Serialised with the user's logins: when this call returns, every login that was accepted
-    // before the ban is visible.
+    // This call is serialised with the user's logins: when it returns, every login that was
+    // accepted before the ban is visible.
     putBan: (uid, isBanned) =>
       lock.run(userLock(uid), () =>
         transact(
@@ -77,8 +77,8 @@ export function createUsers({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      // Serialised with the user's logins: when this call is answered, every login that was checked
-      // against the old token is visible.
+      // This call is serialised with the user's logins: when it returns, every login that was
+      // checked against the old token is visible.
       return lock.run(userLock(uid), () =>
         transact(
           tables,

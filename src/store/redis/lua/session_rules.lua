@@ -117,9 +117,9 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `session` the newest main login of its flag, with `label` (or ''). `newest`
--- is the newest login so far. If `newest` is the login of `session`, an empty `label` keeps the
--- label of `newest`. A label of `newest` that is not kept becomes a past label.
+-- Makes `session` the newest main login of its flag, with `label` (may be ''). `newest` is the
+-- newest login so far. If `newest` is the login of `session`, an empty `label` keeps the label of
+-- `newest`. A label of `newest` that is not kept becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end

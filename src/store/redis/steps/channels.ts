@@ -151,7 +151,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // Checked before the index is written: users who cannot be added must not get index entries.
+      // The group is checked before the index is written: users who cannot be added must not get
+      // entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);

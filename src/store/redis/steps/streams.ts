@@ -66,7 +66,7 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
     const refused = await channelOrder.enter(key, prepare());
     if (refused !== undefined) return { verdict: "refused", state: undefined, refused };
     const reply = await steps.event({ ...draft, permission: "granted" });
-    // Added again, because a reader may have removed the channel just before the stream started.
+    // The channel is added again, because a reader may have removed it before the stream started.
     if (isStart) await addToIndexes(key);
     return finish(key, reply);
   }
