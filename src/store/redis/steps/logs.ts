@@ -97,7 +97,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     await references
       .release(reference)
       .catch((error: unknown) =>
-        onError(error, "Could not release the source of a removed fork. A sweep does it later"),
+        onError(error, "Could not release the source of a removed fork. A sweep will release it"),
       );
   }
 
