@@ -35,12 +35,13 @@ const COMMON = {
  * platform must not be in this list.
  */
 const INTERNAL_NAMES =
-  "absent acked append bool broken callListener connectFrame connectNow deliver draft " +
-  "expect failures finish handlerFailed hasCursor hasTokenFunction hold inboxSeqs isAnnounced " +
-  "isBlocked isConnectSent isCounted isCurrent isFresh isOwn isReading isRunning isSending " +
-  "isTouched isWanted nextRef notified onError onEvent onStream optionalText probe receive " +
-  "receiveRange renew resumed seen sentAt setHead " +
-  "settings settle sinceId startedBy stop stopTimeout timer tuple uint";
+  "absent acked bool broken callListener connectFrame connectNow deliver draft expect " +
+  "failed failures finish handlerFailed hasCursor hasEnded hasTokenFunction hold idle " +
+  "inboxSeqs isAnnounced isBlocked isConnectSent isCounted isCurrent isEnd isFresh isLive " +
+  "isOwn isReading isRunning isSending isTouched isUpToDate isWanted limitMs nextRef notified " +
+  "onError onEvent onStream optionalText probe receive receiveRange renew restart resumed " +
+  "seen sendsToken sentAt setHead settings settle sinceId startedBy stop stopTimeout " +
+  "succeeded timer tuple uint";
 const SHORT_NAMES = {
   mangleProps: new RegExp(`^(${INTERNAL_NAMES.replaceAll(" ", "|")})$`),
 };

@@ -149,6 +149,51 @@ export interface LiveStream extends AsyncIterable<string> {
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
 
+/** A record of a durable stream. */
+export interface StreamRecord<T = unknown> {
+  /**
+   * A JSON value in a stream of `application/json`. In a stream of another type, the data that
+   * arrived together: a string for `text/*`, otherwise bytes.
+   */
+  readonly data: T;
+  /** Offset after the record, for `records`. */
+  readonly offset: string;
+  /**
+   * True for the first record after the stream was created anew, or after the server lost its last
+   * records. Reading began again at the beginning, so the app discards what it has.
+   */
+  readonly restarted: boolean;
+}
+
+/** A durable stream below `/v1/stream/`. Iterating yields its records from the beginning. */
+export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>> {
+  /**
+   * Yields the records after `offset`, then new records, until the stream is closed. Continues
+   * after a lost connection, without a gap or a repetition. `offset` is that of a record, `-1` for
+   * the beginning (the default), or `now` for new records only. Throws a refusal of the server, for
+   * example `stream_unknown`.
+   */
+  records(offset?: string): AsyncIterableIterator<StreamRecord<T>>;
+  /**
+   * Appends a record, and resolves when it is durable. Appends keep their order. An append whose
+   * reply is lost is repeated only if the stream was opened with `producer`; otherwise it rejects
+   * with `connection_lost` or `timeout`.
+   */
+  append(data: T): Promise<void>;
+  /** Closes the stream permanently for everybody, after all earlier appends. */
+  close(): Promise<void>;
+}
+
+export interface RecordStreamOptions {
+  /** Content type of the stream, which `append` needs. Default: `application/json`. */
+  readonly contentType?: string | undefined;
+  /**
+   * Name of this writer. It is used by one writer at a time: the one that was opened last shuts out
+   * the others. With it, an append is repeated until it is acknowledged, and is stored once.
+   */
+  readonly producer?: string | undefined;
+}
+
 /** A tool call or a custom event of a producer, or an event of another client. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
@@ -347,6 +392,12 @@ export interface Client {
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /** Follows a stream, active or ended. The client asks the server for one it does not know. */
   stream(target: StreamTarget): LiveStream;
+  /**
+   * Opens a durable stream by its path, which begins with `/v1/stream/`, or by its URL. The client's
+   * token is sent to the client's server only, and not with a signed URL or path. Throws
+   * `bad_option`.
+   */
+  stream<T = unknown>(path: string, options?: RecordStreamOptions | undefined): RecordStream<T>;
   /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
   cancel(target: StreamTarget): Promise<StreamState>;
   /**

@@ -10,6 +10,7 @@ export const CLIENT_MESSAGES = {
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
   not_delivered: "The connection ended twice after the send",
+  no_fetch: "No fetch on this platform",
   no_websocket: "No WebSocket: pass the option webSocket",
   queue_full: "Too many calls wait (maxQueued)",
   timeout: "No response in time",
@@ -18,8 +19,17 @@ export const CLIENT_MESSAGES = {
 
 export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 
+/** Code of a refused call of a durable stream. */
+type RecordStreamErrorCode =
+  | "log_full"
+  | "offset_lost"
+  | "producer_fenced"
+  | "stream_deleted"
+  | "stream_ended"
+  | "stream_type";
+
 /** Code of a JindouError. `docs/sdk.md` explains each code. */
-export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
+export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason | RecordStreamErrorCode;
 
 export const RETRYABLE: ReadonlySet<string> = new Set([
   "connection_lost",

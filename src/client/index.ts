@@ -3,7 +3,14 @@
 
 import { type ChannelRef, GROUP_CHANNEL, historyRange, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
-import type { Client, ConversationView } from "./api.ts";
+import type {
+  Client,
+  ConversationView,
+  LiveStream,
+  RecordStream,
+  RecordStreamOptions,
+  StreamTarget,
+} from "./api.ts";
 import { Channels } from "./channels.ts";
 import { Commands } from "./commands.ts";
 import type { Request, RequestFunction } from "./connection.ts";
@@ -21,6 +28,7 @@ import {
 } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
+import { RecordStreams } from "./record-streams.ts";
 import { TokenRefresh } from "./refresh.ts";
 import { Background, Calls } from "./requests.ts";
 import { Streams } from "./streams.ts";
@@ -75,6 +83,14 @@ export function connect(options: ConnectOptions): Client {
     stopFollowing();
   });
   connector.connectNow();
+
+  function stream(target: StreamTarget): LiveStream;
+  function stream<T>(path: string, options?: RecordStreamOptions): RecordStream<T>;
+  function stream(target: StreamTarget | string, options?: RecordStreamOptions) {
+    if (typeof target === "string") return components.recordStreams.open(target, options);
+    return streams.open(target);
+  }
+
   return {
     uid,
     deviceId,
@@ -103,7 +119,7 @@ export function connect(options: ConnectOptions): Client {
     background: () => visibility.set(false),
     foreground: () => visibility.set(true),
     ...createQueries(calls.call, components),
-    stream: (target) => streams.open(target),
+    stream,
     watchPresence: (uids, handler) => presence.watch(uids, handler),
     cursors: () => channels.cursors(),
     close: () => connector.close(),
@@ -143,6 +159,7 @@ function createComponents(settings: Settings) {
     },
     callListener: (listener) => events.call(listener, undefined),
   });
+  const recordStreams = new RecordStreams({ settings, onError });
   const receiver = createReceiver(uid, streams.startedBy);
   const channels: Channels = new Channels({
     uid,
@@ -191,6 +208,7 @@ function createComponents(settings: Settings) {
     background,
     outbox,
     streams,
+    recordStreams,
     receiver,
     channels,
     commands,
@@ -204,7 +222,8 @@ function createComponents(settings: Settings) {
 
 function createConnector(settings: Settings, components: Components): Connector {
   const { events, calls, background, outbox, refresh } = components;
-  const { streams, channels, commands, presence, typing, unreads, visibility } = components;
+  const { streams, recordStreams, channels, commands } = components;
+  const { presence, typing, unreads, visibility } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
@@ -216,6 +235,7 @@ function createConnector(settings: Settings, components: Components): Connector 
       visibility.opened();
       typing.opened();
       streams.opened();
+      recordStreams.opened();
       presence.opened();
       unreads.opened(connack);
       channels.opened(connack); // last, because it may call the app's handlers
@@ -230,7 +250,7 @@ function createConnector(settings: Settings, components: Components): Connector 
       background.lost();
       refresh.lost();
       typing.close();
-      for (const component of [events, channels, calls, outbox, streams, commands])
+      for (const component of [events, channels, calls, outbox, streams, recordStreams, commands])
         component.close(error);
     },
     emit: (event, value) => events.emit(event, value),

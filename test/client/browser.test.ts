@@ -16,6 +16,7 @@ const NAMES: readonly ScenarioName[] = [
   "kick",
   "restart",
   "restartStream",
+  "records",
 ];
 
 /** Globals of the page: the bundled module, and the world's functions that the test exposes. */
@@ -38,13 +39,14 @@ for (const name of NAMES)
   t.test(`the scenario ${name} succeeds in Chromium`, { timeout: 300_000 }, async (t) => {
     const page = await openPage(t, await browser, MODULE);
     await page.exposeFunction("post", world.post);
+    await page.exposeFunction("sign", world.sign);
     await page.exposeFunction("kill", world.kill);
     await page.exposeFunction("start", world.start);
     const facts: readonly Fact[] = await page.evaluate(
       ([name, url]) => {
         const { bundled, ...functions } = globalThis as unknown as PageGlobals & Omit<World, "url">;
-        const { post, kill, start } = functions;
-        return bundled.SCENARIOS[name]({ url, post, kill, start });
+        const { post, sign, kill, start } = functions;
+        return bundled.SCENARIOS[name]({ url, post, sign, kill, start });
       },
       [name, world.url] as const,
     );

@@ -26,6 +26,11 @@ export async function startWorld(t: Test): Promise<World> {
         return 0; // the broker is not running
       }
     },
+    async sign(path, access) {
+      const { body } = await broker.call("/v1/sign", { path, access, expires_in: 3600 });
+      const { pathname, search } = new URL(body.url);
+      return pathname + search;
+    },
     kill: () => broker.kill(),
     async start() {
       broker = await spawnBroker(t, ports, dataPath);

@@ -9,6 +9,7 @@ import {
   type JindouError,
   person,
   type ReceivedMessage,
+  type StreamRecord,
 } from "../../src/client/index.ts";
 
 /** The broker, as a scenario accesses it. */
@@ -16,6 +17,8 @@ export interface World {
   readonly url: string;
   /** Sends a POST as a backend would. Resolves with the status, 0 if the broker is not running. */
   post(path: string, body: object): Promise<number>;
+  /** Returns the path of a stream with a signature. */
+  sign(path: string, access: "read" | "write"): Promise<string>;
   /** Ends the broker process with SIGKILL. */
   kill(): Promise<void>;
   /** Starts the broker again on the same ports and data. Resolves when it is ready. */
@@ -37,6 +40,7 @@ export const SCENARIOS = {
   kick,
   restart,
   restartStream,
+  records,
 } satisfies Record<string, Scenario>;
 
 /** Two users connect, send and receive messages, and read history. */
@@ -346,6 +350,46 @@ async function restartStream(world: World): Promise<readonly Fact[]> {
     ["the text read in pieces", pieces.join(""), stream.text()],
     ["the final state", watched.snapshot().state, "closed"],
     ["the stored text", reread.text, stream.text()],
+  ];
+}
+
+/** A user reads and writes a durable stream while the broker is killed and started again. */
+async function records(world: World): Promise<readonly Fact[]> {
+  const rosa = await login(world, "rosa");
+  const path = await world.sign("/v1/stream/scene/records", "write");
+  const headers = { "content-type": "application/json" };
+  await fetch(world.url.replace("ws", "http") + path, { method: "PUT", headers });
+  const written = rosa.stream<string>(path, { producer: "rosa" });
+  const received: StreamRecord<string>[] = [];
+  const reading = (async () => {
+    for await (const record of rosa.stream<string>(path)) received.push(record);
+  })();
+  const append = (from: number, to: number) =>
+    Promise.all(numbers(from, to).map((number) => written.append(number)));
+  await append(0, 20);
+  await until(() => received.length === 20);
+  const appending = append(20, 60);
+  await world.kill();
+  await world.start();
+  await appending;
+  await written.close();
+  await reading;
+  const rest: string[] = [];
+  for await (const { data } of rosa.stream<string>(path).records(received[30]?.offset))
+    rest.push(data);
+  const isRestarted = received.some(({ restarted }) => restarted);
+  const firstOf = (target: string) => codeOf(rosa.stream(target).records().next());
+  const refusals = [
+    await codeOf(written.append("late")),
+    await firstOf(await world.sign("/v1/stream/scene/missing", "read")),
+    await firstOf("/v1/stream/scene/records"),
+  ];
+  await rosa.close();
+  return [
+    ["each record is read once and in order", received.map(({ data }) => data), numbers(0, 60)],
+    ["reading did not begin again", isRestarted, false],
+    ["the records after the offset of a record", rest, numbers(31, 60)],
+    ["refused calls", refusals, ["stream_ended", "stream_unknown", "forbidden"]],
   ];
 }
 

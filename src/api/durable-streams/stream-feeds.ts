@@ -103,10 +103,13 @@ function createDataText(): DataText {
   };
 }
 
-/** Every line end begins a new line of data, because the data could otherwise forge events. */
+/**
+ * Every line end begins a new line of data, because the data could otherwise forge events. A space
+ * at the start of a line is written twice, because readers remove one.
+ */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
   const body = Buffer.from(bodyOf(pieces, contentType));
   if (!isTextLog(contentType)) return `event: data\ndata:${body.toString("base64")}\n\n`;
-  const text = body.toString();
-  return `event: data\ndata:${text.replace(/\r\n|\r|\n/g, "\ndata:")}\n\n`;
+  const lines = body.toString().replace(/(^|\r\n|\r|\n)( ?)/g, "\ndata:$2$2");
+  return `event: data${lines}\n\n`;
 }

@@ -1,0 +1,515 @@
+// Streams of the protocol Durable Streams, which the client reads and writes over HTTP. A reader
+// catches up with plain requests. Then it follows the stream with server-sent events, or with long
+// polls on platforms whose `fetch` returns only whole bodies. State: the readers and writers that
+// have a request.
+
+import { type Deferred, deferred } from "../lib/deferred.ts";
+import type { RecordStream, RecordStreamOptions, StreamRecord } from "./api.ts";
+import { bytesOf } from "./bytes.ts";
+import { reconnectDelayMs } from "./connector.ts";
+import { asJindouError, JindouError } from "./errors.ts";
+import { badOption, checkNames, type Settings } from "./options.ts";
+import type { OwnBytes } from "./socket.ts";
+import { timeLimit } from "./waiting.ts";
+
+interface RecordStreamsPorts {
+  readonly settings: Settings;
+  onError(error: JindouError): void;
+}
+
+interface Call {
+  readonly query?: string;
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | OwnBytes | null | undefined;
+  readonly limitMs: number;
+}
+
+/** The records that one reply or one event contains. */
+interface Batch {
+  readonly records: readonly unknown[];
+  /** Offset after the records. */
+  readonly next: string;
+  readonly isUpToDate: boolean;
+  readonly isEnd: boolean;
+}
+
+interface Append extends Deferred {
+  /** `undefined` to close the stream. */
+  readonly body: string | OwnBytes | undefined;
+}
+
+const BEGINNING = "-1";
+const JSON_TYPE = "application/json";
+/** Maximum time without data on a live connection. A server sends something at least every 60 s. */
+const MAX_SILENCE_MS = 75_000;
+/** Maximum number of characters of the appends that one request joins. */
+const MAX_JOINED = 65_536;
+
+export class RecordStreams {
+  readonly #ports: RecordStreamsPorts;
+  readonly #active = new Set<Calls>();
+  #closed: JindouError | undefined;
+
+  constructor(ports: RecordStreamsPorts) {
+    this.#ports = ports;
+  }
+
+  /** Returns the stream, and calls nothing yet. Throws `bad_option`. */
+  open<T>(path: string, options: RecordStreamOptions = {}): RecordStream<T> {
+    checkNames("stream", options, "contentType producer");
+    const { settings, onError } = this.#ports;
+    const [origin = ""] = /^\w+:\/\/[^/?#]+/.exec(settings.url.replace(/^ws/, "http")) ?? [];
+    const url = path.startsWith("/") ? origin + path : path;
+    if (!/^https?:\/\/[^/]+\/v1\/stream\/./.test(url))
+      throw badOption("stream: the path must begin with /v1/stream/");
+    const isSigned = /[?&]sig=/.test(url);
+    const sendsToken = url.startsWith(`${origin}/`) && !isSigned;
+    const calls = () => new Calls({ settings, onError, url, sendsToken, active: this.#active });
+    const writer = new Writer(calls(), settings, options);
+    const write = async (encode: () => Append["body"]) => {
+      if (this.#closed !== undefined) throw this.#closed;
+      return writer.write(encode());
+    };
+    const records = (offset = BEGINNING): AsyncIterableIterator<StreamRecord<T>> => {
+      if (this.#closed !== undefined) throw this.#closed;
+      return new Reader<T>(calls(), settings, offset);
+    };
+    return {
+      records,
+      append: (data) => write(() => encoded(data, options.contentType)),
+      close: () => write(() => undefined),
+      [Symbol.asyncIterator]: () => records(),
+    };
+  }
+
+  /** Ends all pauses and restarts the live readers, whose connections may be dead. */
+  opened(): void {
+    for (const calls of this.#active) calls.restart();
+  }
+
+  close(error: JindouError): void {
+    this.#closed = error;
+    for (const calls of this.#active) calls.end(error);
+  }
+}
+
+interface CallsPorts extends RecordStreamsPorts {
+  readonly url: string;
+  readonly sendsToken: boolean;
+  readonly active: Set<Calls>;
+}
+
+/** The HTTP calls of one reader or writer, one at a time. */
+class Calls {
+  /** True if the calls wait for records, so that `restart` may abort the current one. */
+  isLive = false;
+  readonly #ports: CallsPorts;
+  #current: AbortController | undefined;
+  #pause: Deferred | undefined;
+  #failures = 0;
+  #isTokenRenewed = false;
+  #isRestarted = false;
+  #hasEnded = false;
+  #error: JindouError | undefined;
+
+  constructor(ports: CallsPorts) {
+    this.#ports = ports;
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** Calls once, and reads the reply with `read`. Rejects with the refusal of the server. */
+  async call<T>(
+    { query, limitMs, method = "GET", body = null, ...call }: Call,
+    read: (reply: Response) => T | Promise<T>,
+  ): Promise<T> {
+    if (typeof fetch === "undefined") throw new JindouError("no_fetch");
+    const { url, sendsToken, settings, active } = this.#ports;
+    active.add(this);
+    const abort = new AbortController();
+    this.#current = abort;
+    const stop = this.limit(limitMs);
+    try {
+      const headers = { ...call.headers, ...(sendsToken && (await credentialOf(settings))) };
+      const target = query === undefined ? url : `${url}${url.includes("?") ? "&" : "?"}${query}`;
+      // a cached reply could be that of an earlier stream with this path
+      const { signal } = abort;
+      const options = { method, body, headers, signal, cache: "no-cache" } as const;
+      const reply = await fetch(target, options);
+      if (!reply.ok) throw await refusalOf(reply);
+      return await read(reply);
+    } finally {
+      stop();
+    }
+  }
+
+  /** Aborts the current call after `ms`, unless the returned function is called before. */
+  limit(ms: number): () => void {
+    const current = this.#current;
+    return timeLimit(ms, () => current?.abort(new JindouError("timeout")));
+  }
+
+  /** Waits until the call may be repeated. Rejects if a repetition could not succeed. */
+  async failed(thrown: unknown): Promise<void> {
+    if (this.#error !== undefined) throw this.#error;
+    if (this.#isRestarted) {
+      this.#isRestarted = false;
+      return;
+    }
+    const { settings, sendsToken, onError } = this.#ports;
+    const error = asJindouError(thrown, "connection_lost");
+    if (error.code === "unauthorized" && sendsToken && settings.hasTokenFunction) {
+      if (this.#isTokenRenewed) throw error;
+      this.#isTokenRenewed = true;
+      return;
+    }
+    if (!error.retry) throw error;
+    onError(error);
+    this.#pause = deferred();
+    const delayMs = reconnectDelayMs(this.#failures, settings.reconnect);
+    const stop = timeLimit(Math.max(delayMs, error.retryAfterMs), this.#pause.resolve);
+    this.#failures += 1;
+    await this.#pause.promise;
+    stop();
+    if (this.#error !== undefined) throw this.#error;
+  }
+
+  succeeded(): void {
+    this.#failures = 0;
+    this.#isTokenRenewed = false;
+    this.#isRestarted = false;
+  }
+
+  restart(): void {
+    this.#pause?.resolve();
+    if (!this.isLive) return;
+    this.#isRestarted = true;
+    this.#current?.abort();
+  }
+
+  /** Ends the current call and pause. With an error, `failed` rejects with it. */
+  end(error?: JindouError): void {
+    this.#hasEnded = true;
+    this.#error ??= error;
+    this.idle();
+    this.#current?.abort();
+    this.#pause?.resolve();
+  }
+
+  /** Called when there is no call for now. */
+  idle(): void {
+    this.#ports.active.delete(this);
+  }
+}
+
+class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
+  readonly #calls: Calls;
+  readonly #requestMs: number;
+  readonly #records: AsyncGenerator<StreamRecord<T>, undefined>;
+  /** Content type of the stream, known after the first reply. */
+  #contentType = "";
+  /** Offset before the next batch. */
+  #start = BEGINNING;
+  /** Number of the next records that are left out, because the app has them. */
+  #skipped = 0;
+
+  constructor(calls: Calls, settings: Settings, offset: string) {
+    this.#calls = calls;
+    this.#requestMs = settings.timeouts.requestMs;
+    const [start = BEGINNING, skipped] = offset.split("+");
+    this.#start = start;
+    this.#skipped = Number(skipped ?? 0);
+    this.#records = this.#read();
+  }
+
+  next(): Promise<IteratorResult<StreamRecord<T>, undefined>> {
+    return this.#records.next();
+  }
+
+  return(): Promise<IteratorResult<StreamRecord<T>, undefined>> {
+    this.#calls.end();
+    return this.#records.return(undefined);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async *#read(): AsyncGenerator<StreamRecord<T>, undefined> {
+    let restarted = false;
+    try {
+      for (;;) {
+        try {
+          for await (const { records, next, isUpToDate, isEnd } of this.#batches()) {
+            this.#calls.succeeded();
+            const start = this.#start;
+            for (const [index, data] of records.entries()) {
+              if (index < this.#skipped) continue;
+              const isLast = index === records.length - 1;
+              const offset = isLast ? next : `${start}+${index + 1}`;
+              yield { data: data as T, offset, restarted }; // the app names the type
+              restarted = false;
+            }
+            this.#skipped = Math.max(0, this.#skipped - records.length);
+            this.#start = next;
+            if (isEnd) return undefined;
+            if (isUpToDate) this.#calls.isLive = true;
+          }
+        } catch (error) {
+          if (isLost(error) && this.#start !== BEGINNING) {
+            this.#start = BEGINNING;
+            this.#skipped = 0;
+            this.#calls.isLive = false;
+            restarted = true;
+          } else await this.#calls.failed(error);
+        }
+        if (this.#calls.hasEnded) return undefined;
+      }
+    } finally {
+      this.#calls.end();
+    }
+  }
+
+  async *#batches(): AsyncGenerator<Batch> {
+    const place = `offset=${this.#start}`;
+    if (!this.#calls.isLive || !canStream()) {
+      const query = this.#calls.isLive ? `${place}&live=long-poll` : place;
+      const limitMs = this.#calls.isLive ? MAX_SILENCE_MS : this.#requestMs;
+      yield await this.#calls.call({ query, limitMs }, (reply) => this.#wholeBatch(reply));
+      return;
+    }
+    const call = { query: `${place}&live=sse`, limitMs: this.#requestMs };
+    const reply = await this.#calls.call(call, (reply) => reply);
+    const isBase64 = reply.headers.has("stream-sse-data-encoding");
+    let records: readonly unknown[] = [];
+    for await (const { event, data } of this.#events(reply)) {
+      if (event === "data") records = this.#recordsOf(isBase64 ? bytesOfBase64(data) : data);
+      if (event !== "control") continue;
+      const { streamNextOffset: next, upToDate, streamClosed } = JSON.parse(data);
+      yield { records, next, isUpToDate: upToDate === true, isEnd: streamClosed === true };
+      records = [];
+    }
+  }
+
+  async #wholeBatch(reply: Response): Promise<Batch> {
+    const { headers, status } = reply;
+    const next = headers.get("stream-next-offset");
+    if (next === null) throw new JindouError("connection_lost", { message: NOT_A_STREAM });
+    if (status !== 204) this.#contentType = headers.get("content-type") ?? "";
+    const isText = /^(text\/|application\/json)/i.test(this.#contentType);
+    const data = isText ? await reply.text() : new Uint8Array(await reply.arrayBuffer());
+    return {
+      records: this.#recordsOf(data),
+      next,
+      isUpToDate: headers.has("stream-up-to-date"),
+      isEnd: headers.has("stream-closed"),
+    };
+  }
+
+  #recordsOf(data: string | Uint8Array): readonly unknown[] {
+    if (data.length === 0) return [];
+    return isJson(this.#contentType) ? JSON.parse(String(data)) : [data];
+  }
+
+  /** Yields the server-sent events of a reply. Throws if there are none. */
+  async *#events(
+    reply: Response,
+  ): AsyncGenerator<{ readonly event: string | undefined; readonly data: string }> {
+    const reader = reply.body?.getReader();
+    const decoder = new TextDecoder();
+    let text = "";
+    let isEmpty = true;
+    try {
+      for (;;) {
+        const stop = this.#calls.limit(MAX_SILENCE_MS);
+        const chunk = await reader?.read().finally(stop);
+        if (chunk?.value === undefined) break;
+        const blocks = (text + decoder.decode(chunk.value, { stream: true })).split("\n\n");
+        text = blocks.pop() ?? "";
+        for (const block of blocks) {
+          isEmpty = false;
+          const lines = block.split("\n");
+          yield { event: fieldsOf(lines, "event")[0], data: fieldsOf(lines, "data").join("\n") };
+        }
+      }
+    } finally {
+      reader?.cancel().catch(() => undefined);
+    }
+    if (isEmpty) throw new JindouError("connection_lost", { message: NOT_A_STREAM });
+  }
+}
+
+/** Sends the appends of one stream in order, one request at a time. */
+class Writer {
+  readonly #calls: Calls;
+  readonly #settings: Settings;
+  readonly #contentType: string;
+  readonly #producer: string | undefined;
+  /** The writer that was opened last shuts out earlier ones with the same name. */
+  #epoch = Date.now();
+  #number = 0;
+  #queue: Append[] = [];
+  #isWriting = false;
+
+  constructor(
+    calls: Calls,
+    settings: Settings,
+    { contentType = JSON_TYPE, producer }: RecordStreamOptions,
+  ) {
+    this.#calls = calls;
+    this.#settings = settings;
+    this.#contentType = contentType;
+    this.#producer = producer;
+  }
+
+  write(body: Append["body"]): Promise<void> {
+    if (this.#queue.length >= this.#settings.maxQueued)
+      return Promise.reject(new JindouError("queue_full"));
+    const append = { ...deferred(), body };
+    this.#queue.push(append);
+    if (!this.#isWriting) void this.#writeAll();
+    return append.promise;
+  }
+
+  async #writeAll(): Promise<void> {
+    this.#isWriting = true;
+    while (this.#queue.length > 0) {
+      const appends = this.#nextAppends();
+      try {
+        await this.#send(appends);
+        for (const { resolve } of appends) resolve();
+      } catch (error) {
+        for (const { reject } of appends) reject(asJindouError(error, "connection_lost"));
+      }
+    }
+    this.#isWriting = false;
+    this.#calls.idle();
+  }
+
+  /** Removes the appends of the next request from the queue. */
+  #nextAppends(): readonly Append[] {
+    let length = 0;
+    const end = this.#queue.findIndex(({ body }, at) => {
+      length += body?.length ?? 0;
+      return at > 0 && (!isJson(this.#contentType) || body === undefined || length > MAX_JOINED);
+    });
+    const isClose = this.#queue[0]?.body === undefined;
+    return this.#queue.splice(0, isClose ? 1 : end < 0 ? this.#queue.length : end);
+  }
+
+  async #send(appends: readonly Append[]): Promise<void> {
+    const [body] = appends.map(({ body }) => body);
+    const closes = body === undefined;
+    const isJoined = !closes && isJson(this.#contentType);
+    for (;;) {
+      const call = {
+        method: "POST",
+        limitMs: this.#settings.timeouts.requestMs,
+        headers: closes ? { "stream-closed": "true" } : this.#headers(),
+        body: isJoined ? `[${appends.map(({ body }) => body).join()}]` : body,
+      };
+      try {
+        await this.#calls.call(call, () => undefined);
+        this.#calls.succeeded();
+        if (!closes) this.#number += 1;
+        return;
+      } catch (error) {
+        const epoch = this.#number === 0 ? epochOf(error) : undefined;
+        if (epoch !== undefined) this.#epoch = epoch + 1;
+        else if (closes || this.#producer !== undefined || isUnauthorized(error))
+          await this.#calls.failed(error);
+        else throw error;
+      }
+    }
+  }
+
+  #headers(): Readonly<Record<string, string>> {
+    const type = { "content-type": this.#contentType };
+    if (this.#producer === undefined) return type;
+    return {
+      ...type,
+      "producer-id": this.#producer,
+      "producer-epoch": String(this.#epoch),
+      "producer-seq": String(this.#number),
+    };
+  }
+}
+
+const NOT_A_STREAM = "The reply is not that of a stream";
+
+/** Returns false on React Native, whose `fetch` resolves when the whole body is there. */
+function canStream(): boolean {
+  return "body" in Response.prototype && typeof TextDecoder !== "undefined";
+}
+
+function isJson(contentType: string): boolean {
+  return /^application\/json *(;|$)/i.test(contentType);
+}
+
+function fieldsOf(lines: readonly string[], name: string): readonly string[] {
+  return lines
+    .filter((line) => line.startsWith(`${name}:`))
+    .map((line) => line.slice(name.length + 1).replace(/^ /, ""));
+}
+
+function bytesOfBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+}
+
+/** Returns the body of an append. Throws `bad_option`. */
+function encoded(data: unknown, contentType = JSON_TYPE): string | OwnBytes {
+  // `JSON.stringify` returns undefined for functions and undefined
+  const body = isJson(contentType)
+    ? (JSON.stringify(data) as string | undefined)
+    : typeof data === "string"
+      ? data
+      : (bytesOf(data)?.slice() as OwnBytes | undefined); // a copy has memory of its own
+  if (body !== undefined) return body;
+  throw badOption(`append: the data cannot be sent as ${contentType}`);
+}
+
+/** Returns the headers that identify the client's user. Values may have any characters. */
+async function credentialOf({
+  uid,
+  token,
+  deviceFlag,
+}: Settings): Promise<Readonly<Record<string, string>>> {
+  const extended = (text: string) =>
+    `UTF-8''${encodeURIComponent(text).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16)}`)}`;
+  return {
+    "x-uid*": extended(uid),
+    "x-token*": extended(await token()),
+    "x-device-flag": String(deviceFlag),
+  };
+}
+
+async function refusalOf(reply: Response): Promise<JindouError> {
+  const retryAfterMs = Number(reply.headers.get("retry-after")) * 1000 || 0;
+  try {
+    const { code, error: message } = (await reply.json()) as {
+      readonly code: JindouError["code"];
+      readonly error: string;
+    };
+    return new JindouError(code, { message, retryAfterMs, cause: reply });
+  } catch {
+    // the reply is that of a proxy
+    return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
+  }
+}
+
+function isLost(error: unknown): boolean {
+  return error instanceof JindouError && error.code === "offset_lost";
+}
+
+function isUnauthorized(error: unknown): boolean {
+  return error instanceof JindouError && error.code === "unauthorized";
+}
+
+/** Returns the higher epoch of the producer that a refusal names. */
+function epochOf(error: unknown): number | undefined {
+  if (!(error instanceof JindouError) || error.code !== "producer_fenced") return undefined;
+  return Number((error.cause as Response).headers.get("producer-epoch")); // `refusalOf` sets it
+}

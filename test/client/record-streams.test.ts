@@ -1,0 +1,216 @@
+// Durable streams as an app reads and writes them. The scenario `records` has the ordinary case and
+// a killed broker; here are the other content types, lost replies, and platforms that lack parts.
+
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Test } from "tap";
+import { type Client, connect, type StreamRecord } from "../../src/client/index.ts";
+import { startBroker } from "../support/broker.ts";
+import { t } from "../support/suite.ts";
+
+const broker = await startBroker(t);
+const api = `http://127.0.0.1:${broker.apiPort}`;
+await broker.call("/user/token", { uid: "zoë", token: "naïve", device_flag: 1 });
+
+function clientOf(t: Test, port = broker.clientPort): Client {
+  const url = `ws://127.0.0.1:${port}`;
+  const reconnect = { minMs: 10, maxMs: 50 };
+  const client = connect({ url, uid: "zoë", token: "naïve", reconnect });
+  t.teardown(() => client.close());
+  return client;
+}
+
+/** Creates a stream and returns its signed path. */
+async function create(
+  name: string,
+  body: string | Uint8Array = "",
+  contentType = "application/json",
+): Promise<string> {
+  const path = `/v1/stream/records/${name}`;
+  const headers = { "content-type": contentType };
+  await fetch(api + path, { method: "PUT", body, headers });
+  return sign(path);
+}
+
+async function sign(path: string): Promise<string> {
+  const { body } = await broker.call("/v1/sign", { path, access: "write", expires_in: 60 });
+  const { pathname, search } = new URL(body.url);
+  return pathname + search;
+}
+
+async function take<T>(
+  records: AsyncIterator<StreamRecord<T>>,
+  count: number,
+): Promise<StreamRecord<T>[]> {
+  const received: StreamRecord<T>[] = [];
+  while (received.length < count) {
+    const { done, value } = await records.next();
+    if (done) break;
+    received.push(value);
+  }
+  return received;
+}
+
+t.test("records are JSON values, texts or bytes, as the stream's content type says", async (t) => {
+  const client = clientOf(t);
+  const bytes = new Uint8Array([0, 255, 13, 10, 10]);
+  for (const [contentType, ...values] of [
+    ["application/json", { a: [1, "é\n"] }, [[]], null, "", 0],
+    ["text/plain", " leading", "two\n\nlines: 𝄞", "data:x"],
+    ["application/octet-stream", bytes, bytes.slice(1)],
+  ] as const) {
+    const path = await create(`type-${values.length}`, "", contentType);
+    const stream = client.stream(path, { contentType });
+    const live = stream.records();
+    for (const value of values) {
+      const next = take(live, 1);
+      await stream.append(value);
+      t.same((await next)[0]?.data, value, contentType);
+    }
+    const [whole] = await take(stream.records(), 1);
+    if (contentType === "text/plain") t.equal(whole?.data, values.join(""));
+    await stream.close();
+    t.equal((await live.next()).done, true, "the end of the stream ends the records");
+  }
+});
+
+t.test("reading continues after any record, also after one of several in a request", async (t) => {
+  const client = clientOf(t);
+  const stream = client.stream<number>(await create("middle", "[0,1,2,3]"));
+  await stream.append(4);
+  const all = await take(stream.records(), 5);
+  t.same(
+    all.map(({ data }) => data),
+    [0, 1, 2, 3, 4],
+  );
+  for (const { data, offset } of all.slice(0, 4)) {
+    const rest = await take(stream.records(offset), 4 - data);
+    t.same(
+      rest.map((record) => [record.data, record.offset]),
+      all.slice(data + 1).map((record) => [record.data, record.offset]),
+    );
+  }
+  const later: StreamRecord<number>[] = [];
+  const reading = take(stream.records("now"), 1).then((records) => later.push(...records));
+  while (later.length === 0) await stream.append(5);
+  await reading;
+  t.match(later, [{ data: 5 }], "`now` leaves out earlier records");
+});
+
+t.test("a stream that was created anew is read again, and the first record says so", async (t) => {
+  const client = clientOf(t);
+  const path = await create("anew", "[0,1]");
+  const records = client.stream<number>(path).records();
+  const [, last] = await take(records, 2);
+  await fetch(`${api}/v1/stream/records/anew`, { method: "DELETE" });
+  await t.rejects(records.next(), { code: "stream_unknown" });
+  await create("anew", "[2,3]");
+  const again = await take(client.stream<number>(path).records(last?.offset), 2);
+  t.match(again, [
+    { data: 2, restarted: true },
+    { data: 3, restarted: false },
+  ]);
+});
+
+t.test("a reader that stops and a client that is closed end a waiting iterator", async (t) => {
+  const client = clientOf(t);
+  const path = await create("waiting");
+  const records = client.stream(path).records();
+  const waiting = records.next();
+  await records.return?.();
+  t.same(await waiting, { done: true, value: undefined });
+  const open = client.stream(path);
+  const closed = t.rejects(open.records().next(), { code: "closed" });
+  await client.close();
+  await closed;
+  await t.rejects(open.append(1), { code: "closed" });
+});
+
+/** Starts a proxy in front of the broker that loses the replies to the first POSTs. */
+async function startLossyProxy(t: Test, losses: number): Promise<number> {
+  let remaining = losses;
+  const proxy = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const { method = "GET", url } = request;
+    const headers = Object.entries(request.headers).filter(
+      ([name]) => name === "content-type" || name.startsWith("producer-"),
+    ) as [string, string][];
+    const body = chunks.length === 0 ? undefined : Buffer.concat(chunks);
+    const target = `http://127.0.0.1:${broker.clientPort}${url}`;
+    const reply = await fetch(target, { method, headers, body: body ?? null });
+    if (method === "POST" && remaining-- > 0) return void request.socket.destroy();
+    const text = await reply.text();
+    response.writeHead(reply.status, Object.fromEntries(reply.headers)).end(text);
+  });
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  t.teardown(() => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  return (proxy.address() as AddressInfo).port; // it listens on a TCP port
+}
+
+t.test(
+  "an append whose reply is lost is repeated only for a producer, and stored once",
+  async (t) => {
+    const client = clientOf(t, await startLossyProxy(t, 3));
+    const path = await create("lossy");
+    await t.rejects(client.stream(path).append("unnamed"), {
+      code: "connection_lost",
+      retry: true,
+    });
+    const stream = client.stream(path, { producer: "zoë's tab" });
+    await Promise.all(["a", "b", "c"].map((value) => stream.append(value)));
+    const text = await (await fetch(`${api}/v1/stream/records/lossy`)).text();
+    t.equal(text, '["unnamed","a","b","c"]');
+  },
+);
+
+t.test("the producer that was opened last shuts out an earlier one of the same name", async (t) => {
+  const client = clientOf(t);
+  const path = await create("fenced");
+  const early = client.stream(path, { producer: "p" });
+  await early.append(0);
+  const late = client.stream(path, { producer: "p" });
+  await late.append(1);
+  await t.rejects(early.append(2), { code: "producer_fenced", retry: false });
+  await late.append(3);
+  t.equal(await (await fetch(`${api}/v1/stream/records/fenced`)).text(), "[0,1,3]");
+});
+
+t.test("a stream is followed on a platform whose fetch returns only whole bodies", async (t) => {
+  const { Response: own } = globalThis;
+  t.teardown(() => {
+    globalThis.Response = own;
+  });
+  globalThis.Response = class {} as typeof Response; // as on React Native
+  const client = clientOf(t);
+  const path = await create("whole", "[0]");
+  const records = client.stream(path).records();
+  t.match(await take(records, 1), [{ data: 0 }]);
+  const next = take(records, 1);
+  await client.stream(path).append(1);
+  t.match(await next, [{ data: 1 }]);
+  await client.stream(path).close();
+  t.equal((await records.next()).done, true);
+});
+
+t.test("invalid paths, options and data are rejected, and a missing fetch is named", async (t) => {
+  const client = clientOf(t);
+  for (const path of ["", "answers/1", "/v1/stream/", "/stream/1", "ws://127.0.0.1/v1/stream/1"])
+    t.throws(() => client.stream(path), { code: "bad_option" }, path);
+  t.throws(() => client.stream("/v1/stream/a", { from: 1 } as object), { code: "bad_option" });
+  const stream = client.stream("/v1/stream/a");
+  await t.rejects(stream.append(undefined), { code: "bad_option" });
+  const text = client.stream("/v1/stream/a", { contentType: "text/plain" });
+  await t.rejects(text.append({}), { code: "bad_option" });
+  const { fetch: own } = globalThis;
+  t.teardown(() => {
+    globalThis.fetch = own;
+  });
+  Object.assign(globalThis, { fetch: undefined });
+  await t.rejects(stream.records().next(), { code: "no_fetch" });
+});
