@@ -1,5 +1,6 @@
 // Every benchmark runs from start to end in its quick form, all in one run from the command line as
-// a person would. Nothing is asserted about speed.
+// a person would. By default, `attacks` runs with two of its attacks. Nothing is asserted about
+// speed.
 
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
@@ -7,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
+import { volume } from "../support/volume.ts";
 
 interface Result {
   readonly rows: readonly {
@@ -14,6 +16,10 @@ interface Result {
     readonly baseline: { readonly value: number };
   }[];
 }
+
+const isFull = volume(1, undefined, 0) === 1;
+/** Attacks that run by default. Each has two rows on each of the two stores. */
+const ATTACKS = ["history", "resume"];
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const ROWS = {
@@ -28,7 +34,7 @@ const ROWS = {
   connections: 8,
   "user-groups": 18,
   beside: 4,
-  attacks: 68,
+  attacks: isFull ? 68 : ATTACKS.length * 4,
   growth: 12,
   idle: 2,
   start: 3,
@@ -45,9 +51,10 @@ const skip =
 const resultOf = (name: string): string => join(ROOT, "bench/results", `${name}-quick.json`);
 
 function bench(...args: readonly string[]) {
+  const attacks = isFull ? {} : { BENCH_ATTACKS: ATTACKS.join() };
   return spawnSync(
     ...tieToParent(process.execPath, [...TYPESCRIPT_ARGS, join(ROOT, "bench/run.ts"), ...args]),
-    { cwd: ROOT, encoding: "utf8", timeout: 800_000 },
+    { cwd: ROOT, encoding: "utf8", timeout: 800_000, env: { ...process.env, ...attacks } },
   );
 }
 

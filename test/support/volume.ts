@@ -1,4 +1,4 @@
-// Reduces the number of repetitions in tests: one fifth by default, all of them with
+// Reduces the number of repetitions in tests: one eighth by default, all of them with
 // JINDOU_TEST_VOLUME=full (`npm run test:full`).
 
 const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
@@ -10,7 +10,7 @@ const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 export function volume(
   full: number,
   name?: string,
-  few = Math.max(1, Math.round(full / 5)),
+  few = Math.max(1, Math.round(full / 8)),
 ): number {
   const override = name === undefined ? undefined : process.env[name];
   if (override !== undefined) return Number(override);

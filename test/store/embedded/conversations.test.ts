@@ -11,11 +11,12 @@ import { draftOf, group } from "../../contract/store-fixture.ts";
 import { conversationsOf } from "../../support/conversation-list.ts";
 import { Random } from "../../support/random.ts";
 import { t } from "../../support/suite.ts";
+import { volume } from "../../support/volume.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
-const STEPS = 350;
+const STEPS = volume(350, "JINDOU_TEST_STEPS", 150);
 
 /** A store that restarts and crashes, and the model that it is compared with. */
 class Pair {
