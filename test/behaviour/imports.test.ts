@@ -1,9 +1,22 @@
 // The import of another server's data over HTTP: its phases, its lines, and what users and backends
 // see after it was closed.
 
+import { connect } from "../../src/client/index.ts";
+import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
-import { codeOf, group, person, startWorld, TIMEOUT_MS, type World, wire } from "./world.ts";
+import { nativeWire } from "../support/wire.ts";
+import {
+  codeOf,
+  eventually,
+  group,
+  person,
+  startWorld,
+  TIMEOUT_MS,
+  untilReceived,
+  type World,
+  wire,
+} from "./world.ts";
 
 const G = group("g");
 const HOUR_S = 3600;
@@ -37,6 +50,8 @@ const message = (seq: number, fields: object = {}) => ({
   payload: base64(`{"type":1,"content":"text ${seq}"}`),
   ...fields,
 });
+
+const byNumber = (a: number, b: number) => a - b;
 
 const state = async (world: World) => (await world.call("/admin/import")).body.state;
 
@@ -202,7 +217,10 @@ t.test(
       { message_seq: 9 },
     ]);
     t.same((await find(["1", "18446744073709551615"])).messages, []);
-    t.same((await find(["18446744073709551616", "99999999999999999999"])).messages, []);
+    for (const id of ["18446744073709551616", "99999999999999999999", 2 ** 64, 1e20]) {
+      t.same((await find([id])).messages, [], `no message has the id ${id}`);
+      t.match(await world.ok("/message", { ...wire(G), message_id: id }), { status: 404 });
+    }
     t.match(await world.ok("/message", { ...wire(G), message_id: "9007199254741002" }), {
       message_seq: 9,
     });
@@ -223,6 +241,63 @@ t.test(
   },
 );
 
+t.test(
+  "a client that resumes an imported channel gets its messages over the gaps once, and then live ones, in every format",
+  async (t) => {
+    const world = await startWorld(t);
+    await world.call("/admin/import/open", {});
+    const imported = [2, 3, 9, 15];
+    const uids = ["ann", "bob", "sdk"];
+    await importLines(world, [
+      ...uids.map((uid) => ({ kind: "token", uid, device_flag: 0, token: `token-${uid}` })),
+      { kind: "channel", ...wire(G) },
+      { kind: "members", ...wire(G), uids },
+      ...imported.map((seq) => message(seq)),
+      ...imported.map((seq) => message(seq, { ...wire(person("bob")), client_msg_no: `p-${seq}` })),
+    ]);
+    await world.ok("/admin/import/close", {});
+    // Positions at a message, inside each gap, before the first message, and at the newest one.
+    for (const [format, wireOf] of [
+      ["native", nativeWire],
+      ["JSON-RPC", jsonRpcWire],
+    ] as const)
+      for (const lastSeq of [0, 1, 2, 5, 8, 9, 12, 15]) {
+        const channels = [G, person("ann")];
+        const resume = channels.map((channel) => ({ channel, lastSeq }));
+        const client = await world.connect(t, "bob", { resume, wire: wireOf("bob") });
+        t.match(
+          client.connack.resume,
+          channels.map(() => ({ status: "ok", headSeq: 15 })),
+        );
+        const missed = imported.filter((seq) => seq > lastSeq);
+        await untilReceived(client, 2 * missed.length);
+        for (const channel of channels)
+          t.same(
+            client.messages.filter((m) => m.channel.type === channel.type).map((m) => m.messageSeq),
+            missed,
+            `${format}: messages after ${lastSeq}`,
+          );
+        client.kill();
+        await client.closed;
+      }
+    const url = `ws://127.0.0.1:${world.clientPort}`;
+    const cursors = [{ channel: G, lastSeq: 5 }];
+    const sdk = connect({ url, uid: "sdk", token: "token-sdk", deviceFlag: 0, cursors });
+    t.teardown(() => sdk.close());
+    const seqsOfSdk: number[] = [];
+    sdk.on("message", ({ messageSeq }) => void seqsOfSdk.push(messageSeq));
+    const page = await sdk.history(G, { limit: 10 });
+    t.same(page.messages.map(({ messageSeq }) => messageSeq).toSorted(byNumber), imported);
+    const bob = await world.connect(t, "bob", { resume: [{ channel: G, lastSeq: 12 }] });
+    await untilReceived(bob, 1);
+    await world.untilSubscribed();
+    t.match((await world.send("ann", G, "live")).body, { message_seq: 16 });
+    t.equal((await untilReceived(bob, 2)).at(-1), "live");
+    await eventually(() => seqsOfSdk.includes(16));
+    t.same(seqsOfSdk, [9, 15, 16], "the SDK gets them, too");
+  },
+);
+
 t.test("in the wukongim dialect an imported message has the id of its old server", async (t) => {
   const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
   await world.call("/admin/import/open", {});
@@ -230,6 +305,11 @@ t.test("in the wukongim dialect an imported message has the id of its old server
   await importLines(world, [
     { kind: "channel", ...wire(G) },
     { kind: "members", ...wire(G), uids: ["ann", "bob"] },
+    message(3, {
+      setting: 2,
+      payload: base64('{"type":100,"content":""}'),
+      stream_data: base64("whole text"),
+    }),
     message(4),
     recent,
   ]);
@@ -247,7 +327,23 @@ t.test("in the wukongim dialect an imported message has the id of its old server
     t.match(page, `"message_idstr":"${label}"`);
   }
   t.notMatch(page, "source_id");
+  const [stream, ...others] = JSON.parse(page).messages;
+  t.match(stream, {
+    ...{ setting: 2, end: 1, stream_data: base64("whole text") },
+    payload: base64('{"type":100,"content":"whole text"}'),
+    event_meta: {
+      completed: true,
+      events: [
+        { event_key: "main", status: "closed", snapshot: { kind: "text", text: "whole text" } },
+      ],
+    },
+  });
+  for (const other of others) t.notOk("stream_data" in other);
   const target = '"channel_id":"g","channel_type":2';
+  for (const written of ["18446744073709551616", '"99999999999999999999"']) {
+    t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), '"messages":[]');
+    t.match(await post("/message", `{${target},"message_id":${written}}`), '"status":404');
+  }
   for (const written of [id, `"${id}"`]) {
     t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), `"message_seq":4`);
     t.match(await post("/message", `{${target},"message_id":${written}}`), `"message_id":${id},`);

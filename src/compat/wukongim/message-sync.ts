@@ -27,7 +27,8 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../../broker/model.ts";
-import { isMessageStream, laneEnding, laneMeta } from "./stream-lane.ts";
+import { importedStream, isMessageStream, laneEnding, laneMeta } from "./stream-lane.ts";
+import { SETTINGS } from "./wkproto/packets.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const PAGE_SIZE = 100;
@@ -272,8 +273,6 @@ export function viewOf(body: Static<typeof maxSeqQuery>) {
   return { channel: { id, type }, uid };
 }
 
-/** Bits of WuKongIM's field `setting` that are derived from the message. */
-const SETTINGS = { topic: 8, stream: 2 } as const;
 interface StreamEnding {
   readonly end_reason: number;
   readonly error: string;
@@ -302,15 +301,16 @@ interface StreamView {
 
 function syncedJson(message: Message, view: StreamView) {
   const { topic, ...json } = messageJson(message, undefined);
+  const stream = message.stream ?? importedStream(message);
   const setting =
     (json.setting ?? 0) |
     (topic ? SETTINGS.topic : 0) |
-    (message.stream === undefined ? 0 : SETTINGS.stream);
+    (stream === undefined ? 0 : SETTINGS.stream);
   return {
     ...(view.isWukongim ? withLabel(json) : json),
     setting,
     ...(topic ? { topic } : {}),
-    ...streamFields(message.stream, view),
+    ...streamFields(stream, view),
   };
 }
 

@@ -3,6 +3,7 @@
 
 import {
   type ChannelEvent,
+  type Message,
   messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
@@ -10,6 +11,7 @@ import {
   type StreamState,
 } from "../../broker/model.ts";
 import { type EventFields, MESSAGE_START_ID, readEventId } from "./event-ids.ts";
+import { SETTINGS } from "./wkproto/packets.ts";
 
 export const MAIN_LANE = "main";
 /** Lane of `stream.finish`, which completes the whole message. */
@@ -66,6 +68,33 @@ interface LaneEvent {
 
 export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): boolean {
   return startId === MESSAGE_START_ID;
+}
+
+/**
+ * Returns the stream of an imported message as one of `/message/event` that was closed, `undefined`
+ * if the message was not a stream. The import has put the text into the payload.
+ */
+export function importedStream(message: Message): StreamSnapshot | undefined {
+  const { sourceId, passthrough, payload } = message;
+  if (sourceId === undefined || ((passthrough?.setting ?? 0) & SETTINGS.stream) === 0)
+    return undefined;
+  const text = contentOf(payload);
+  if (text === undefined) return undefined;
+  const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
+  return {
+    ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq, text },
+    ...{ state: "closed", nextIndex: 0, notes: [] },
+    ...{ startData: "", startId: MESSAGE_START_ID, endData: "" },
+  };
+}
+
+function contentOf(payload: Uint8Array): string | undefined {
+  try {
+    const { content } = Object(JSON.parse(Buffer.from(payload).toString()));
+    return typeof content === "string" ? content : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 export function laneEventData(event: LaneEvent): string {

@@ -468,7 +468,10 @@ class WkprotoCodec implements Codec {
     const hasStream = message.stream !== undefined && this.#version >= EVENT_VERSION;
     return {
       flags,
-      setting: setting | (topic === "" ? 0 : SETTINGS.topic) | (hasStream ? SETTINGS.stream : 0),
+      setting:
+        (setting & KEPT_BITS) |
+        (topic === "" ? 0 : SETTINGS.topic) |
+        (hasStream ? SETTINGS.stream : 0),
       fromUid: message.fromUid === SYSTEM_UID ? "" : message.fromUid,
       channelId: channel.id,
       channelType: channel.type,
@@ -503,9 +506,11 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/** Keeps the setting bits that do not affect the layout of a packet in any version. */
+/** Setting bits that do not affect the layout of a packet in any version. */
+const KEPT_BITS = RECEIPT_BIT | SIGNAL_BIT;
+
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
-  const setBits = setting & (RECEIPT_BIT | SIGNAL_BIT);
+  const setBits = setting & KEPT_BITS;
   return setBits === 0 && topic === "" ? undefined : { setting: setBits, topic };
 }
 
