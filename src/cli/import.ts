@@ -27,8 +27,10 @@ export type CopySource = (options: {
   readonly source: SourceSettings;
   readonly target: { readonly url: URL; readonly token: string };
   readonly isLast: boolean;
+  readonly comparesAll: boolean;
   readonly acceptsDifferences: boolean;
-  readonly lines: readonly string[];
+  readonly userLines: readonly string[];
+  readonly channelLines: readonly string[];
   note(line: string): void;
 }) => Promise<{
   readonly stored: number;
@@ -37,6 +39,8 @@ export type CopySource = (options: {
     Record<string, { readonly count: number; readonly examples: string[] }>
   >;
   readonly messages: number;
+  readonly compared: number;
+  readonly warnings: readonly string[];
   readonly differences: readonly string[];
   readonly isClosed: boolean;
 }>;
@@ -66,6 +70,10 @@ export async function importFrom(
     token: secretOf(env, IMPORT_TOKEN_ENV) ?? "",
     rowsPerSecond: numberOf(flags, "rate", { min: 1, max: MAX_ROWS_PER_SECOND }) ?? ROWS_PER_SECOND,
   };
+  const isLast = flags.has("close");
+  const comparesAll = comparesAllOf(flags, isLast);
+  const userLines = linesOf(flags, "users", ["user", "token", "system_uid"]);
+  const channelLines = linesOf(flags, "channels", ["channel", "members", "list"]);
   const { note } = output;
   if (isDryRun) {
     const report = await survey({ ...source, note }).catch(rethrow);
@@ -73,22 +81,19 @@ export async function importFrom(
     for (const line of report.lines) output.print(line);
     return;
   }
-  const isLast = flags.has("close");
   const report = await copy({
     source,
     target: {
       url: addressOf(flags.get("to"), "to", TARGET_TOKEN_ENV),
       token: secretOf(env, TARGET_TOKEN_ENV) ?? "",
     },
-    isLast,
-    acceptsDifferences: flags.has("accept-differences"),
-    lines: linesOf(flags.get("lines")),
-    note,
+    ...{ isLast, comparesAll, acceptsDifferences: flags.has("accept-differences") },
+    ...{ userLines, channelLines, note },
   }).catch(rethrow);
   const { differences, isClosed, ...counts } = report;
   if (output.isJson)
     output.print(JSON.stringify({ ...counts, differences, closed: isClosed ? 1 : 0 }));
-  else for (const line of reportLines(report)) output.print(line);
+  else for (const line of reportLines(report, comparesAll)) output.print(line);
   if (differences.length === 0 || isClosed) return;
   throw new CommandError(
     isLast
@@ -100,18 +105,23 @@ export async function importFrom(
 
 type Report = Awaited<ReturnType<CopySource>>;
 
-function reportLines(report: Report): readonly string[] {
-  const { stored, unchanged, messages, refused, differences, isClosed } = report;
+function reportLines(report: Report, comparesAll: boolean): readonly string[] {
+  const { stored, unchanged, messages, compared, refused, differences, isClosed } = report;
   const refusals = Object.entries(refused).flatMap(([code, { count, examples }]) => [
     `  ${code}: ${count}`,
     ...examples.map((example) => `    ${example}`),
   ]);
   return [
     `Read ${messages} messages. Stored ${stored} lines; ${unchanged} were there already.`,
+    ...report.warnings,
     ...(refusals.length > 0 ? ["Not stored, by error code:", ...refusals] : []),
     ...(differences.length > 0
       ? ["Differences:", ...differences.map((difference) => `  ${difference}`)]
-      : ["What was read in this run is equal on both sides."]),
+      : [
+          comparesAll
+            ? `The whole history, ${compared} messages, is equal on both sides.`
+            : `The ${compared} messages that were read in this run are equal on both sides.`,
+        ]),
     isClosed
       ? "The import is closed. The node serves clients."
       : "The import is open. Run the command with --close when the clients of the old server are stopped.",
@@ -124,14 +134,45 @@ function rethrow(error: unknown): never {
   throw error;
 }
 
-function linesOf(file: string | undefined): readonly string[] {
+function comparesAllOf(flags: Arguments["flags"], isLast: boolean): boolean {
+  const scope = flags.get("compare");
+  if (scope === undefined) return isLast;
+  if (scope === "all" || scope === "new") return scope === "all";
+  throw usageError(
+    "--compare must be all, for the whole history, or new, for the messages that this run stores.",
+  );
+}
+
+/** Returns the lines of the file that the flag names, after a check of their kinds. */
+function linesOf(
+  flags: Arguments["flags"],
+  flag: "users" | "channels",
+  kinds: readonly string[],
+): readonly string[] {
+  const file = flags.get(flag);
   if (file === undefined) return [];
+  let lines: readonly string[];
   try {
-    const lines = readFileSync(file, "utf8").split("\n");
-    return lines.filter((line) => line.trim() !== "");
+    lines = readFileSync(file, "utf8").split("\n");
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new CommandError(`The file ${file} in --lines cannot be read: ${reason}.`, INVALID);
+    throw new CommandError(`The file ${file} in --${flag} cannot be read: ${reason}.`, INVALID);
+  }
+  return lines.filter((line, at) => {
+    if (line.trim() === "") return false;
+    if (kinds.includes(kindOf(line))) return true;
+    throw new CommandError(
+      `Line ${at + 1} of ${file} in --${flag} is not a JSON object whose field kind is ${kinds.join(", ")}.`,
+      INVALID,
+    );
+  });
+}
+
+function kindOf(line: string): string {
+  try {
+    return String(Object(JSON.parse(line)).kind);
+  } catch {
+    return "";
   }
 }
 

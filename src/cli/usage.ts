@@ -106,12 +106,19 @@ desktop, as jindou token does.`,
     flags: {
       "dry-run": { text: "report only" },
       to: { value: "<url>", text: "the HTTP API of the node, by default on its port 5001" },
-      close: { text: "compare unread counts, and close the import if nothing differs" },
-      "accept-differences": { text: "close the import even if both sides differ" },
-      lines: {
-        value: "<file>",
-        text: "lines of POST /admin/import that are stored as well (NDJSON)",
+      close: {
+        text: "compare the history and unread counts, and close the import if nothing differs",
       },
+      compare: {
+        value: "<scope>",
+        text: "all: compare the whole history (default with --close); new: only what this run stores",
+      },
+      "accept-differences": { text: "close the import even if both sides differ" },
+      users: {
+        value: "<file>",
+        text: "lines of POST /admin/import about users that are stored as well (NDJSON)",
+      },
+      channels: { value: "<file>", text: "the same about channels, their members and lists" },
       from: { value: "<url>", text: "the HTTP API of the server, by default on its port 5001" },
       rate: { value: "<number>", text: "maximum number of rows read per second (default: 10000)" },
     },

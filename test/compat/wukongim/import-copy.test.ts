@@ -1,6 +1,7 @@
 // Tests of `jindou import wukongim --to`: copies a stand-in for WuKongIM 2.2.5 into a node, in several
 // passes, while messages arrive and both sides are killed.
 
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { jindou, spawnJindou } from "../../main/jindou.ts";
@@ -69,7 +70,8 @@ t.test(
     t.ok(second.messages < 60, "only new messages are read again");
     const last = await runImport(t, source, node, ["--close"]);
     t.equal(last.code, 0, last.stdout + last.stderr);
-    t.match(JSON.parse(last.stdout), { differences: [], closed: 1 });
+    const total = (await node.call("/admin/import")).body.stored.message;
+    t.match(JSON.parse(last.stdout), { differences: [], warnings: [], compared: total, closed: 1 });
     t.equal((await node.call("/readyz")).status, 200);
     t.match(await runImport(t, source, node), { code: 1, stderr: /refuses/ }, "no pass after it");
 
@@ -93,6 +95,97 @@ t.test(
       .find((row) => row.client_msg_no === "stream-done");
     t.match(pair[6], Buffer.from('{"type":1').toString("base64").slice(0, 8));
     t.ok(stream, "a finished stream was captured");
+  },
+);
+
+t.test("an import reads what users have deleted even if the server has no logs", async (t) => {
+  const source = await startSource(t, TOKEN);
+  const node = await startBroker(t);
+  t.equal((await runImport(t, source, node)).code, 0);
+  source.messages.add("club", 2, "ann", 3); // kim has deleted the four messages before them
+  source.override = (path) =>
+    path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
+  const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+  t.equal(code, 0, stdout + stderr);
+  t.match(JSON.parse(stdout), { warnings: [/^The logs of the server cannot be read/] });
+  const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
+  const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
+  t.same(
+    club.recents.map((message: { readonly message_seq: number }) => message.message_seq),
+    [7, 6, 5],
+  );
+  const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
+  t.match(state.body, { ban: 1, large: 0 });
+});
+
+t.test(
+  "files add what the server does not return, and lines of another kind are rejected before anything is read",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    const folder = await tempFolder(t);
+    const fileOf = async (name: string, lines: readonly object[]) => {
+      const path = join(folder, name);
+      await writeFile(path, `${lines.map((line) => JSON.stringify(line)).join("\n")}\n\n`);
+      return path;
+    };
+    const room = { channel_id: "room/ü:1|2 x?", channel_type: 2 };
+    const users = await fileOf("users", [
+      { kind: "token", uid: "eve", device_flag: 1, token: "token-eve" },
+    ]);
+    const channels = await fileOf("channels", [{ kind: "members", ...room, uids: ["ann", "eve"] }]);
+    for (const [flag, path] of [
+      ["users", channels],
+      ["channels", users],
+      ["users", join(folder, "missing")],
+    ] as const)
+      t.match(await runImport(t, source, node, [`--${flag}=${path}`]), {
+        code: 2,
+        stderr: new RegExp(`--${flag}`),
+      });
+    t.equal(source.requests.length, 0);
+    const flags = [`--users=${users}`, `--channels=${channels}`, "--close"];
+    const { code, stdout, stderr } = await runImport(t, source, node, flags);
+    t.equal(code, 0, stdout + stderr);
+    const query = new URLSearchParams({ channel_id: room.channel_id, channel_type: "2" });
+    const membersOf = async (list = "") => {
+      const { body } = await node.call(`/channel/members?${query}${list}`);
+      return body.uids;
+    };
+    t.same((await membersOf()).toSorted(), ["ann", "eve"]);
+    t.same(await membersOf("&list=whitelist"), ["ann"], "the server lists this one");
+    t.match((await node.call("/user/devices?uid=eve")).body, { devices: [{ has_token: 1 }] });
+  },
+);
+
+t.test(
+  "the comparison covers the history that earlier runs have stored, without the messages that the node refuses",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t, { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024" });
+    const rows = source.messages.of(TEAM, 2);
+    const replace = (seq: number, payload: string) => {
+      const at = rows.findIndex((row) => row.message_seq === seq);
+      const row = rows[at];
+      if (row !== undefined) rows[at] = { ...row, payload };
+      return row?.payload ?? "";
+    };
+    replace(20, Buffer.alloc(2000, "x").toString("base64"));
+    const first = await runImport(t, source, node);
+    t.equal(first.code, 0, first.stdout + first.stderr);
+    t.match(JSON.parse(first.stdout), { refused: { too_large: { count: 1 } }, differences: [] });
+    const before = replace(10, Buffer.from('{"type":1}').toString("base64"));
+    t.equal((await runImport(t, source, node)).code, 0, "a run compares what it reads");
+    const all = await runImport(t, source, node, ["--compare=all"]);
+    t.match(all, { code: 1, stderr: /differ/ });
+    t.match(JSON.parse(all.stdout).differences, [
+      new RegExp(`^${TEAM}: messages 1 to \\d+ differ$`),
+    ]);
+    t.match(await runImport(t, source, node, ["--close"]), { code: 1, stderr: /not closed/ });
+    replace(10, before);
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    t.match(JSON.parse(stdout), { differences: [], closed: 1 });
   },
 );
 

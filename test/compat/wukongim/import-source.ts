@@ -105,9 +105,13 @@ export function replyTo(
     case "/channel/messagesync":
       return { status: 200, body: messages.page(body) };
     case "/conversation/sync":
-      return { status: 200, body: JSON.stringify(conversationsOf(JSON.parse(body).uid, messages)) };
+      return { status: 200, body: JSON.stringify(conversationsOf(JSON.parse(body), messages)) };
     case "/cluster/logs":
       return logReply(query);
+    case "/channel/whitelist":
+      return captured(
+        "allowlist of a group whose id has a slash: the API port takes it in the query",
+      );
     case "/cluster/nodes":
       return captured("nodes");
     case "/user/systemuids":
@@ -142,7 +146,10 @@ function loggedRows(messages: FakeMessages): readonly Row[] {
 const DELETIONS: Readonly<Record<string, number>> = { "kim club": 4 };
 
 /** Returns the chats of a user as `/conversation/sync` counts them, by the user's own messages too. */
-function conversationsOf(uid: string, messages: FakeMessages) {
+function conversationsOf(
+  { uid, msg_count: count }: { readonly uid: string; readonly msg_count: number },
+  messages: FakeMessages,
+) {
   return CONVERSATIONS.flatMap(({ text }) => {
     const row = JSON.parse(text);
     if (row.uid !== uid || row.type !== 0) return [];
@@ -151,9 +158,13 @@ function conversationsOf(uid: string, messages: FakeMessages) {
     const own = rows.findLast(({ from_uid: from }) => from === uid)?.message_seq ?? 0;
     const pair = row.channel_type === 1 ? usersOf(row.channel_id) : undefined;
     const peer = pair?.uid === uid ? pair.peer : (pair?.uid ?? row.channel_id);
-    if (last === 0 || (DELETIONS[`${uid} ${row.channel_id}`] ?? 0) >= last) return [];
+    const deleted = DELETIONS[`${uid} ${row.channel_id}`] ?? 0;
+    if (last === 0 || deleted >= last) return [];
     const unread = Math.max(0, last - Math.max(row.readed_to_msg_seq, own));
-    return [{ channel_id: peer, channel_type: row.channel_type, unread, last_msg_seq: last }];
+    const shown = rows.filter(({ message_seq: seq }) => seq > deleted);
+    const recents = count === 0 ? [] : shown.slice(-count).toReversed();
+    const channel = { channel_id: peer, channel_type: row.channel_type };
+    return [{ ...channel, unread, last_msg_seq: last, recents }];
   });
 }
 

@@ -8,9 +8,10 @@ import { withStreamText } from "../../../api/imports.ts";
 import { addToChecksum } from "../../../broker/imports.ts";
 import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SYSTEM_UID } from "../../../broker/model.ts";
 import { usersOf } from "../stored-id.ts";
+import { SETTINGS } from "../wkproto/packets.ts";
 import * as listings from "./listings.ts";
-import { inParallel, Source, type SourceOptions } from "./source.ts";
-import { Target, type TargetOptions } from "./target.ts";
+import { inParallel, Source, SourceError, type SourceOptions } from "./source.ts";
+import { Target, type TargetChannel, type TargetOptions } from "./target.ts";
 
 const PAGE_SIZE = 1000;
 /** Maximum size of a body. The default of `api.maxBodyBytes` is twice as much. */
@@ -19,21 +20,26 @@ const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
 /** Number of messages after which both sides are compared. At most the limit of one call. */
 const MAX_COMPARED = 9000;
+/** Messages that expire within this time may be removed while they are compared. */
+const EXPIRING_S = 300;
+/** Code of a line whose number belongs to another message. */
+const CONFLICT = "import_conflict";
 const EXAMPLES = 5;
 const PROGRESS_MS = 5000;
-const STREAM = 2;
-/** Bits of `setting` that Jindou derives from the message: stream and topic. */
-const DERIVED_SETTINGS = 2 | 8;
 
 interface CopyOptions {
   readonly source: SourceOptions;
   readonly target: TargetOptions;
   /** True to compare unread counts and to close the import after the pass. */
   readonly isLast: boolean;
+  /** True to compare the whole history, not only the messages that this pass stores. */
+  readonly comparesAll: boolean;
   /** True to close the import even if both sides differ. */
   readonly acceptsDifferences: boolean;
-  /** Further lines of `/admin/import`, for data that the server does not return. */
-  readonly lines: readonly string[];
+  /** Further lines of `/admin/import` about users, which are stored after those of the server. */
+  readonly userLines: readonly string[];
+  /** Further lines about channels, their members and their lists. */
+  readonly channelLines: readonly string[];
   /** Reports the progress to the user of the command. */
   note(line: string): void;
 }
@@ -47,6 +53,10 @@ interface CopyReport {
     Record<string, { readonly count: number; readonly examples: string[] }>
   >;
   readonly messages: number;
+  /** Number of messages that were compared with those of the server. */
+  readonly compared: number;
+  /** Descriptions of data that the server did not return. */
+  readonly warnings: readonly string[];
   /** Descriptions of the data that differs between both sides. */
   readonly differences: readonly string[];
   readonly isClosed: boolean;
@@ -67,6 +77,7 @@ interface Flags {
 /** A channel with messages, and its names on both sides. */
 interface CopiedChannel extends listings.LoggedChannel {
   readonly read: listings.ReadChannel;
+  readonly name: TargetChannel;
   /** Users of a personal channel. For a group, the same user twice. */
   readonly users: readonly [string, string];
 }
@@ -90,9 +101,11 @@ class Copy {
   /** Conversations in which a user has deleted messages. WuKongIM counts these as unread. */
   readonly #deleted = new Set<string>();
   readonly #differences: string[] = [];
+  readonly #warnings: string[] = [];
   #differenceCount = 0;
   #hasLimits = false;
   #messages = 0;
+  #compared = 0;
 
   constructor(options: CopyOptions) {
     this.#options = options;
@@ -102,17 +115,18 @@ class Copy {
   }
 
   async run(): Promise<CopyReport> {
-    const { note, isLast, lines, acceptsDifferences } = this.#options;
+    const { note, isLast, userLines, channelLines, acceptsDifferences } = this.#options;
     const nodes = await listings.nodeIds(this.#source);
     const { hasLimits } = await this.#target.open();
     this.#hasLimits = hasLimits;
     note("The import is open. Reading users …");
     await this.#copyUsers();
+    await this.#lines.addAll(userLines);
     note(`Read ${this.#users.size} users. Reading channels …`);
     const logged = await this.#readChannels(nodes);
     await this.#readLogs(nodes[0]);
     await this.#copyChannels();
-    for (const line of lines) await this.#lines.addText(line);
+    await this.#lines.addAll(channelLines);
     await this.#lines.flush();
     note(`Read ${this.#groups.size} groups. Reading messages of ${logged.length} channels …`);
     await this.#copyMessages(logged);
@@ -126,6 +140,8 @@ class Copy {
     return {
       ...this.#lines.counts(),
       messages: this.#messages,
+      compared: this.#compared,
+      warnings: this.#warnings,
       differences: unnamed > 0 ? [...this.#differences, `and ${unnamed} more`] : this.#differences,
       isClosed,
     };
@@ -167,14 +183,14 @@ class Copy {
       if (!this.#groups.has(id))
         this.#groups.set(id, { isCreated: false, ban: false, disband: false });
       const read = { channelId: id, channelType: type, loginUid: SYSTEM_UID };
-      return { ...channel, read, users: [id, id] };
+      return { ...channel, read, name: { id, type, uid: "" }, users: [id, id] };
     }
     const pair = type === PERSON_CHANNEL ? usersOf(id) : undefined;
     if (pair === undefined) return undefined;
     const { uid, peer } = pair;
     for (const user of [uid, peer]) if (user !== SYSTEM_UID) this.#users.add(user);
     const read = { channelId: peer, channelType: type, loginUid: uid };
-    return { ...channel, read, users: [uid, peer] };
+    return { ...channel, read, name: { id: peer, type, uid }, users: [uid, peer] };
   }
 
   /**
@@ -190,9 +206,23 @@ class Copy {
     return channels.toSorted((a, b) => (times.get(a) ?? 0) - (times.get(b) ?? 0));
   }
 
-  /** Reads flags and deletions, which only the logs of the slots have. The newest entry counts. */
+  /** Reads flags and deletions, which only the logs of the slots have. */
   async #readLogs(node: string | undefined): Promise<void> {
-    if (node === undefined) return;
+    try {
+      if (node !== undefined) await this.#readEntries(node);
+    } catch (error) {
+      if (!(error instanceof SourceError)) throw error;
+      this.#flags.clear();
+      this.#deletions.clear();
+      this.#warnings.push(
+        `The logs of the server cannot be read, so the flags large, send_ban and allow_stranger are unknown and count as 0. Set them with --channels. (${error.message})`,
+      );
+      await this.#inferDeletions();
+    }
+  }
+
+  /** The newest entry of a channel or a conversation counts. */
+  async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
       if (command === "CMDUpdateChannelInfo" || command === "CMDAddChannelInfo") {
         const name = `${data.channel_type}:${data.channel_id}`;
@@ -207,6 +237,39 @@ class Copy {
       const name = `${data.uid}\n${data.channelType}:${data.channelId}`;
       if (!this.#deletions.has(name)) this.#deletions.set(name, Number(data.deletedAtMsgSeq ?? 0));
     }
+  }
+
+  /**
+   * Infers deletions from what `/conversation/sync` shows: a hidden conversation was deleted at its
+   * newest message, any other below the oldest message that is shown.
+   */
+  async #inferDeletions(): Promise<void> {
+    const rows = new Map<string, listings.SourceConversation[]>();
+    for await (const row of listings.conversations(this.#source)) {
+      if (row.isCommand || row.uid === SYSTEM_UID || row.lastSeq === 0) continue;
+      const own = rows.get(row.uid);
+      if (own === undefined) rows.set(row.uid, [row]);
+      else own.push(row);
+    }
+    let unknown = 0;
+    await inParallel([...rows], async ([uid, own]) => {
+      const shown = await listings.recentsOf(this.#source, uid);
+      const isWhole = shown.size < listings.MAX_CONVERSATIONS;
+      for (const { channelId, channelType, lastSeq } of own) {
+        const channel = seenBy(uid, channelId, channelType);
+        if (channel === undefined || channel.id === SYSTEM_UID) continue;
+        const recents = shown.get(`${channelType}:${channel.id}`);
+        const name = `${uid}\n${channelType}:${channelId}`;
+        if (recents === undefined && isWhole) this.#deletions.set(name, lastSeq);
+        if (recents === undefined) continue;
+        if (recents.count >= listings.MAX_RECENTS) unknown += 1;
+        else if (recents.firstSeq > 1) this.#deletions.set(name, recents.firstSeq - 1);
+      }
+    });
+    if (unknown > 0)
+      this.#warnings.push(
+        `${unknown} conversations show ${listings.MAX_RECENTS} messages or more, so older deletions in them are unknown. Their users see all messages.`,
+      );
   }
 
   async #copyChannels(): Promise<void> {
@@ -224,9 +287,8 @@ class Copy {
       ),
       ...[...this.#accounts.keys()].map((id) => ({ id, type: PERSON_CHANNEL })),
     ];
-    // The server cannot list the members of a channel whose id contains a slash.
-    const listed = ({ id }: { readonly id: string }) => isId(id) && !id.includes("/");
-    await inParallel(named.filter(listed), async (channel) => {
+    await inParallel(named, async (channel) => {
+      if (!listings.isListed(channel, "subscribers")) return;
       const members = await listings.membersOf(this.#source, channel);
       if (channel.type === GROUP_CHANNEL) for (const uid of members) this.#users.add(uid);
       await this.#addUids({ kind: "members", ...wireOf(channel) }, members);
@@ -235,8 +297,9 @@ class Copy {
       ...named.filter(({ type }) => type === GROUP_CHANNEL),
       ...[...this.#users].map((id) => ({ id, type: PERSON_CHANNEL })),
     ];
-    await inParallel(owners.filter(listed), async (channel) => {
+    await inParallel(owners, async (channel) => {
       for (const list of ["denylist", "allowlist"] as const) {
+        if (!listings.isListed(channel, list)) continue;
         const uids = await listings.membersOf(this.#source, channel, list);
         await this.#addUids({ kind: "list", ...wireOf(channel), list }, uids);
       }
@@ -282,49 +345,83 @@ class Copy {
   }
 
   async #copyChannel(channel: CopiedChannel, onDone: (count: number) => void): Promise<void> {
-    const { users, type, lastSeq } = channel;
-    const name = { id: users[1], type, uid: type === GROUP_CHANNEL ? "" : users[0] };
-    const before = await this.#target.range(name, 1, 0);
-    onDone(before.headSeq);
-    let next = before.headSeq + 1;
-    let range = new Range(next, before.headTimeS);
+    const { lastSeq } = channel;
+    const { comparesAll, isLast } = this.#options;
+    const { headSeq, headTimeS } = await this.#target.range(channel.name, 1, 0);
+    if (!comparesAll) onDone(headSeq);
+    let next = comparesAll ? 1 : headSeq + 1;
+    let range = new Range(next, comparesAll ? 0 : headTimeS);
     while (next <= lastSeq || next === 1) {
       const page = await listings.messagesOf(this.#source, channel.read, next, PAGE_SIZE);
-      const ended = page.findIndex((message) => isOpenStream(message) && !this.#options.isLast);
+      const ended = page.findIndex((message) => isOpenStream(message) && !isLast);
       const messages = ended === -1 ? page : page.slice(0, ended);
-      for (const batch of inBodies(messages.map((message) => lineOf(channel, message)))) {
-        const refused = await this.#lines.send(batch.map(({ text }) => text));
-        for (const [at, { message }] of batch.entries())
-          if (!refused.has(at + 1)) range.add(message);
-        this.#messages += batch.length;
-      }
+      const added = messages.filter(({ message_seq: seq }) => seq > headSeq);
+      const refusals = await this.#store(channel, added);
+      for (const message of messages) if (!refusals.has(message.message_seq)) range.add(message);
+      this.#messages += added.length;
       next = (messages.at(-1)?.message_seq ?? next) + 1;
       onDone(messages.length);
       const isEnd = messages.length < PAGE_SIZE;
       if (isEnd || range.count >= MAX_COMPARED) {
-        await this.#compareRange(channel, name, range);
+        await this.#compareRange(channel, range);
         range = new Range(next, range.lastTimeS);
       }
       if (isEnd) return;
     }
   }
 
-  async #compareRange(
-    { id }: CopiedChannel,
-    name: Parameters<Target["range"]>[0],
-    range: Range,
-  ): Promise<void> {
-    if (range.count === 0) return;
+  /** Returns the codes of the messages that the node refused, by number. */
+  async #store(
+    channel: CopiedChannel,
+    messages: readonly listings.SourceMessage[],
+  ): Promise<ReadonlyMap<number, string>> {
+    const refusals = new Map<number, string>();
+    for (const batch of inBodies(messages.map((message) => lineOf(channel, message)))) {
+      const codes = await this.#lines.send(batch.map(({ text }) => text));
+      for (const [line, code] of codes) {
+        const seq = batch[line - 1]?.message.message_seq;
+        if (seq !== undefined) refusals.set(seq, code);
+      }
+    }
+    return refusals;
+  }
+
+  async #compareRange(channel: CopiedChannel, range: Range): Promise<void> {
+    this.#compared += range.count;
+    if (await this.#isEqual(channel, range)) return;
+    // An earlier run may have stored none of the messages that the node refuses.
+    const accepted = await this.#acceptedIn(channel, range);
+    if (await this.#isEqual(channel, accepted)) return;
+    this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
+  }
+
+  async #isEqual({ name }: CopiedChannel, range: Range): Promise<boolean> {
+    if (range.count === 0) return true;
     const { count, checksum, headSeq } = await this.#target.range(
       name,
       range.fromSeq,
       range.lastSeq,
     );
-    if (headSeq < range.lastSeq) return this.#differ(`${id}: the newest message is ${headSeq}`);
+    if (headSeq < range.lastSeq) return false;
     // The node may have removed messages that are expired or old.
-    if (this.#hasLimits || range.hasExpiring) return;
-    if (count !== range.count || checksum !== range.checksum())
-      this.#differ(`${id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
+    if (this.#hasLimits || range.hasExpired) return true;
+    return count === range.count && checksum === range.checksum();
+  }
+
+  /** Sends the messages of the range again. Returns those that the node does not refuse. */
+  async #acceptedIn(channel: CopiedChannel, range: Range): Promise<Range> {
+    const accepted = new Range(range.fromSeq, range.firstTimeS);
+    for (let next = range.fromSeq; next <= range.lastSeq; ) {
+      const page = await listings.messagesOf(this.#source, channel.read, next, PAGE_SIZE);
+      const messages = page.filter(({ message_seq: seq }) => seq <= range.lastSeq);
+      const refusals = await this.#store(channel, messages);
+      for (const message of messages) {
+        const code = refusals.get(message.message_seq);
+        if (code === undefined || code === CONFLICT) accepted.add(message);
+      }
+      next = (page.at(-1)?.message_seq ?? range.lastSeq) + 1;
+    }
+    return accepted;
   }
 
   async #copyPositions(): Promise<void> {
@@ -369,25 +466,29 @@ class Copy {
 
 const NO_FLAGS: Flags = { large: false, sendBan: false, allowStranger: false };
 
-/** Messages of a channel that were stored and not compared yet. */
+/** Messages of a channel that are stored and were not compared yet. */
 class Range {
   readonly fromSeq: number;
+  /** Time of the message before the range, in Unix seconds. */
+  readonly firstTimeS: number;
   readonly #hash = createHash("sha256");
   count = 0;
   lastSeq = 0;
   lastTimeS: number;
-  hasExpiring = false;
+  hasExpired = false;
 
-  constructor(fromSeq: number, lastTimeS: number) {
+  constructor(fromSeq: number, firstTimeS: number) {
     this.fromSeq = fromSeq;
-    this.lastTimeS = lastTimeS;
+    this.firstTimeS = firstTimeS;
+    this.lastTimeS = firstTimeS;
   }
 
   add(message: listings.SourceMessage): void {
     this.count += 1;
     this.lastSeq = message.message_seq;
     this.lastTimeS = Math.max(this.lastTimeS, message.timestamp);
-    if (message.expire > 0) this.hasExpiring = true;
+    if (message.expire > 0 && this.lastTimeS + message.expire <= Date.now() / 1000 + EXPIRING_S)
+      this.hasExpired = true;
     addToChecksum(this.#hash, {
       messageSeq: message.message_seq,
       timestampMs: this.lastTimeS * 1000,
@@ -409,7 +510,7 @@ function payloadOf({ payload, stream_data: text }: listings.SourceMessage): Uint
 
 /** True if the text of the message's stream may still grow. */
 function isOpenStream({ setting, end }: listings.SourceMessage): boolean {
-  return (setting & STREAM) !== 0 && end !== 1;
+  return (setting & SETTINGS.stream) !== 0 && end !== 1;
 }
 
 interface MessageLine {
@@ -418,15 +519,20 @@ interface MessageLine {
 }
 
 function lineOf({ users, type }: CopiedChannel, message: listings.SourceMessage): MessageLine {
-  const { message_idstr, from_uid, setting, end: _, ...fields } = message;
+  const { message_idstr, from_uid, setting: _setting, end: _end, ...fields } = message;
   const fromUid = from_uid || SYSTEM_UID;
   const [first, second] = users;
   const text = JSON.stringify({
     ...{ kind: "message", channel_id: fromUid === second ? first : second, channel_type: type },
-    ...{ from_uid: fromUid, message_id: message_idstr, setting: setting & ~DERIVED_SETTINGS },
+    ...{ from_uid: fromUid, message_id: message_idstr, setting: keptSetting(message) },
     ...fields,
   });
   return { message, text };
+}
+
+/** Removes the bit of the topic, and that of a stream whose text the server has lost. */
+function keptSetting({ setting, stream_data: text }: listings.SourceMessage): number {
+  return setting & ~SETTINGS.topic & ~(text === undefined ? SETTINGS.stream : 0);
 }
 
 function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLine[]> {
@@ -471,6 +577,10 @@ class Lines {
     this.#target = target;
   }
 
+  async addAll(texts: readonly string[]): Promise<void> {
+    for (const text of texts) await this.addText(text);
+  }
+
   async add(line: object): Promise<void> {
     await this.addText(JSON.stringify(line));
   }
@@ -490,8 +600,8 @@ class Lines {
     await this.#sending;
   }
 
-  /** Sends one body. Returns the numbers of the lines that were refused. */
-  async send(texts: readonly string[]): Promise<ReadonlySet<number>> {
+  /** Sends one body. Returns the codes of the lines that were refused, by their numbers. */
+  async send(texts: readonly string[]): Promise<ReadonlyMap<number, string>> {
     const { stored, unchanged, refused } = await this.#target.store(texts);
     this.#stored += stored;
     this.#unchanged += unchanged;
@@ -502,7 +612,7 @@ class Lines {
       const example = `${(texts[line - 1] ?? "").slice(0, 120)}: ${message}`;
       if (entry.examples.length < EXAMPLES) entry.examples.push(example);
     }
-    return new Set(refused.map(({ line }) => line));
+    return new Map(refused.map(({ line, code }) => [line, code]));
   }
 
   counts(): Pick<CopyReport, "stored" | "unchanged" | "refused"> {

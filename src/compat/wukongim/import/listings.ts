@@ -1,7 +1,8 @@
 // The listings of a WuKongIM server, page by page. Each listing has its own way of paging. A row
 // that is not as expected is an error and is not skipped.
 
-import { isRecord } from "../stream-lane.ts";
+import { GROUP_CHANNEL, isId } from "../../../broker/model.ts";
+import { isRecord, MAIN_LANE } from "../stream-lane.ts";
 import { type Source, SourceError } from "./source.ts";
 
 /** End of the id of the channel that stores the commands of another channel. */
@@ -61,7 +62,7 @@ interface LogEntry {
   readonly data: Row;
 }
 
-interface SourceConversation {
+export interface SourceConversation {
   readonly uid: string;
   readonly isCommand: boolean;
   /** Both uids, joined by `@`, for a personal channel. */
@@ -126,15 +127,27 @@ export async function* loggedChannels(
   }
 }
 
-/**
- * Returns the members of a channel, or the uids on one of its lists. The server cannot list them if
- * the id contains `/`.
- */
+type UidList = "subscribers" | "denylist" | "allowlist";
+
+/** Returns whether the server can list these uids of the channel. */
+export function isListed({ id, type }: SourceChannel, list: UidList): boolean {
+  return isId(id) && (!id.includes("/") || (list === "allowlist" && type === GROUP_CHANNEL));
+}
+
+/** Returns the members of a channel, or the uids on one of its lists, which must be `isListed`. */
 export async function membersOf(
   source: Source,
   { id, type }: SourceChannel,
-  list: "subscribers" | "denylist" | "allowlist" = "subscribers",
+  list: UidList = "subscribers",
 ): Promise<readonly string[]> {
+  if (id.includes("/")) {
+    const query = new URLSearchParams({ channel_id: id, channel_type: String(type) });
+    const path = `/channel/whitelist?${query}`;
+    const rows = (await source.get(path)) ?? [];
+    if (!Array.isArray(rows) || !rows.every(isRecord)) throw unexpected(path);
+    source.count(rows.length);
+    return rows.map((row) => text(row, "uid"));
+  }
   const path = `/cluster/channels/${encodeURIComponent(id)}/${type}/${list}`;
   return uidsIn(source, path, await source.get(path));
 }
@@ -229,8 +242,51 @@ export async function messagesOf(
     ...(typeof row.topic === "string" && { topic: row.topic }),
     payload: text(row, "payload"),
     ...(row.end === 1 && { end: 1 }),
-    ...(typeof row.stream_data === "string" && { stream_data: row.stream_data }),
+    ...streamTextOf(row),
   }));
+}
+
+/** Returns the text of a stream in base64, from the lane `main` if the message has no other. */
+function streamTextOf({ stream_data: data, event_meta: meta }: Row): { stream_data?: string } {
+  if (typeof data === "string") return { stream_data: data };
+  const { events } = isRecord(meta) ? meta : {};
+  if (!Array.isArray(events)) return {};
+  const lane = events.filter(isRecord).find(({ event_key: key }) => key === MAIN_LANE);
+  const { text: snapshot } = isRecord(lane?.snapshot) ? lane.snapshot : {};
+  return typeof snapshot === "string"
+    ? { stream_data: Buffer.from(snapshot).toString("base64") }
+    : {};
+}
+
+/** Maximum number of conversations that `/conversation/sync` returns. */
+export const MAX_CONVERSATIONS = 1000;
+/** Number of messages that `recentsOf` asks for in each conversation. */
+export const MAX_RECENTS = 1000;
+
+/** The newest messages that a user sees in a conversation. */
+interface Recents {
+  readonly count: number;
+  readonly firstSeq: number;
+}
+
+/** Returns what a user sees of each conversation, by `<type>:<id>` of the channel. */
+export async function recentsOf(
+  source: Source,
+  uid: string,
+): Promise<ReadonlyMap<string, Recents>> {
+  const path = "/conversation/sync";
+  const reply = await source.post(path, { uid, version: 0, msg_count: MAX_RECENTS });
+  if (!Array.isArray(reply) || !reply.every(isRecord)) throw unexpected(path);
+  return new Map(
+    reply.map((row) => {
+      const recents = row.recents ?? [];
+      if (!Array.isArray(recents) || !recents.every(isRecord)) throw unexpected(path);
+      source.count(1 + recents.length);
+      const seqs = recents.map((message) => number(message, "message_seq"));
+      const name = `${number(row, "channel_type")}:${text(row, "channel_id")}`;
+      return [name, { count: seqs.length, firstSeq: Math.min(...seqs) }];
+    }),
+  );
 }
 
 /** Returns the unread counts of a user by `<type>:<id>` of the channel. Both servers have the call. */

@@ -28,6 +28,14 @@ interface LineCounts {
   readonly refused: readonly RefusedLine[];
 }
 
+/** A channel as the node names it. */
+export interface TargetChannel {
+  readonly id: string;
+  readonly type: number;
+  /** A user of a personal channel, "" for a group. */
+  readonly uid: string;
+}
+
 /** Summary of a channel's messages in the node. */
 interface TargetRange {
   readonly headSeq: number;
@@ -68,12 +76,7 @@ export class Target {
     return this.#call(path, JSON.stringify(body));
   }
 
-  /** `uid` is a user of a personal channel, "" for a group. */
-  async range(
-    channel: { readonly id: string; readonly type: number; readonly uid: string },
-    fromSeq: number,
-    toSeq: number,
-  ): Promise<TargetRange> {
+  async range(channel: TargetChannel, fromSeq: number, toSeq: number): Promise<TargetRange> {
     const query = new URLSearchParams({
       channel_id: channel.id,
       channel_type: String(channel.type),
