@@ -82,7 +82,7 @@ export function Calls() {
         {call === undefined || data === undefined ? (
           <Card>
             <p class="muted">
-              Choose a call. It is made with your credential, on the node that answers.
+              Choose a call. It is made with your credential, on the node that replies.
             </p>
           </Card>
         ) : (

@@ -103,7 +103,7 @@ function BusiestChannels() {
     <Card
       title={`Busiest channels of the last 15 minutes${data === undefined ? "" : ` on node ${data.node_id}`}`}
       json={path}
-      help="Accepted messages and events that were sent through the node that answers, without retries. A channel with less than a thousandth of them may be missing."
+      help="Accepted messages and events that were sent through the node that replies, without retries. A channel with less than a thousandth of them may be missing."
     >
       <ErrorNote error={error} />
       {data?.channels.length === 0 && <Empty>Nothing was sent in the last 15 minutes.</Empty>}

@@ -198,7 +198,7 @@ function Readers({ question, seq }: { readonly question: Question; readonly seq:
     <Card
       title="Read by"
       json={path}
-      help="From the read positions of the members: whoever has read a later message counts. This is not the same as received by: a device may have a message that its user has not read."
+      help="From the read positions of the members: a member who has read a later message counts as a reader. This is not the same as received by: a device may have a message that its user has not read."
     >
       <ErrorNote error={error} />
       {data?.readers.length === 0 && (

@@ -416,7 +416,7 @@ function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
     <Card
       title="Newest errors"
       json={path}
-      help="Refusals counted since this page was opened, and the clients that were disconnected or refused last, on the node that answers."
+      help="Refusals counted since this page was opened, and the clients that were disconnected or refused last, on the node that replies."
     >
       <ErrorNote error={error} />
       {counted.length > 0 && (

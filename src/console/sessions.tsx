@@ -272,7 +272,7 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
             <th>Why</th>
             <FigureHead
               label="Code"
-              help="Close code of the WebSocket. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: not. 1006: no close frame."
+              help="Close code of the WebSocket. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
             />
             <FigureHead label="Connected for" help="Time from the connect to the end." />
             <th>Address</th>
@@ -322,7 +322,7 @@ function DeviceText({ row }: { readonly row: SessionRow }) {
 }
 
 function ClientText({ row }: { readonly row: SessionRow }) {
-  if (row.format === "") return <em class="muted">said nothing</em>;
+  if (row.format === "") return <em class="muted">sent nothing</em>;
   return (
     <>
       {row.format.endsWith(`v${row.version}`) ? row.format : `${row.format} ${row.version}`}

@@ -168,7 +168,7 @@ function WhyOffline({ uid }: { readonly uid: string }) {
     >
       <ErrorNote error={error} />
       {data !== undefined && newest === undefined && (
-        <Empty>No session of this user ended within 24 hours, as far as the nodes remember.</Empty>
+        <Empty>The nodes remember no session of this user that ended within 24 hours.</Empty>
       )}
       {newest !== undefined && (
         <>

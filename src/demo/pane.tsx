@@ -58,7 +58,7 @@ export function Pane(seat: Seat) {
           </p>
           {hasNext && (
             <button type="button" class="primary" onClick={() => setShown(shown + 1)}>
-              Go on with device {shown + 2}
+              Continue with device {shown + 2}
             </button>
           )}
         </div>

@@ -40,7 +40,7 @@ function histogram<const Name extends string>(
 export const METRICS = {
   build: gauge(
     "build_info",
-    "Always 1. The labels contain the running versions, and the id of the node that answers",
+    "Always 1. The labels contain the running versions, and the id of the node that replies",
     ["version", "node_version", "node_id"],
   ),
 

@@ -143,7 +143,7 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   await ann.shows("This device was signed out");
   await ann.shows(/code 4200/);
   await checkAccessible(t, page, `${name}, after a kick`);
-  await ann.button("Go on with device 2").click();
+  await ann.button("Continue with device 2").click();
   await ann.shows("online · device 2");
   await ann.shows("Can you hear me?");
   await ann.send("From the other device");
