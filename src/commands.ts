@@ -70,7 +70,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   const { runClientCommand } = await import("./cli/run.ts");
   const stopping = new AbortController();
   if (command === "watch") onStopSignal(() => stopping.abort());
-  // The reader of a pipe may end before the command, as head does.
+  // The program that reads the output, such as `head`, may exit before the command.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => process.exit());
   await runClientCommand(command, argv, {
     env: process.env,

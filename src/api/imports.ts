@@ -195,7 +195,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
     if (read === undefined) return refusal(`kind must be one of ${LINE_KINDS.join(", ")}`);
     const result = read(parsed);
     if ("problem" in result) return result.problem;
-    return toLine(result.value as AnyLine, limits.maxPayloadBytes); // checked by the reader of its kind
+    return toLine(result.value as AnyLine, limits.maxPayloadBytes); // `read` has checked the type
   }
 
   return {

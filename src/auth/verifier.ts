@@ -20,7 +20,7 @@ interface VerifierPorts {
   readonly keys: {
     /** Keys that are valid now. Throws `unavailable` if no keys were read yet. */
     current(): KeySet;
-    /** Returns the error for a token for which the current keys have no key. */
+    /** Returns the error for a token whose key is not among the current keys. */
     missing(kid: string): Error;
   };
   readonly rules: ClaimRules & { readonly algorithms: readonly string[] };

@@ -87,7 +87,7 @@ export function createUsers(ports: {
             session.level === MAIN_DEVICE &&
             session.tokenTag !== JWT_TAG &&
             session.tokenTag !== tag &&
-            !(isEqual && session.tokenTag === ""), // "" means that it has no token
+            !(isEqual && session.tokenTag === ""), // the tag "" means no token
         );
     },
 

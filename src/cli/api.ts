@@ -68,7 +68,7 @@ export class Api {
 
   async close(): Promise<void> {
     if (this.#accessToken === undefined) return;
-    await this.request("/manager/logout", {}).catch(() => undefined); // it expires by itself
+    await this.request("/manager/logout", {}).catch(() => undefined); // the token expires anyway
   }
 
   #credential(): Headers {

@@ -32,7 +32,7 @@ const INFORMATION: ReadonlyMap<string, () => string> = new Map([
 
 /** Returns the text that a command line asks for, `undefined` if flags must be parsed first. */
 export function informationFor(argv: readonly string[]): string | undefined {
-  if (clientCommandOf(argv) !== undefined) return undefined; // it has a help of its own
+  if (clientCommandOf(argv) !== undefined) return undefined; // the command has its own help
   if (argv.length === 1 && argv[0] === "help") return helpText();
   const flag = argv.find((argument) => argument.startsWith("-"));
   return flag === undefined ? undefined : INFORMATION.get(flag)?.();

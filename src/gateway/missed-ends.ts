@@ -1,14 +1,14 @@
 // Finds the streams that ended while a client was away. A client that resumes is sent their whole
-// state, so that it keeps no half text.
+// state, so that its texts do not stay incomplete.
 
 import { type ChannelKey, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import { MAX_STREAM_ENDS, type StreamEnd, type StreamStore } from "../broker/ports.ts";
 import { timesIn } from "../broker/session-names.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 
-/** Time before the connect for which clients that cannot resume are sent ends of streams. */
+/** The ends of streams within this time before a connect are sent to clients that cannot resume. */
 const RECENT_MS = 60_000;
-/** Time by which an event may reach a slow client later than messages that are newer. */
+/** Maximum time by which an event may reach a slow client later than newer messages. */
 const MARGIN_MS = 600_000;
 
 interface Away {

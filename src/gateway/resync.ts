@@ -148,7 +148,7 @@ export class SessionResync {
       } catch (error) {
         if (!(error instanceof BrokerError)) {
           onError(error, "Could not update a session; the session is closed");
-          return session.end("unavailable"); // its client reconnects and resumes
+          return session.end("unavailable"); // the client reconnects and resumes
         }
         await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
       }

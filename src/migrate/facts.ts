@@ -157,7 +157,7 @@ export class MoveTarget {
         return { key, reply: await this.#link.run(IMPORT, [key], args) };
       }),
     );
-    await Promise.allSettled(calls); // no call may be in flight when this throws
+    await Promise.allSettled(calls); // no call may be in flight when this function throws
     return Promise.all(calls);
   }
 }

@@ -10,7 +10,8 @@ import {
   sentenceAbout,
 } from "./causes.ts";
 
-// Match error replies about a missing right, from scripts and from commands, of all versions.
+// Match the error replies about a missing right of all versions of Redis, from scripts and
+// commands.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
 export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;

@@ -156,8 +156,8 @@ export class SocketLimits {
 
   /**
    * Counts a call without a credential against its address until the returned function is called,
-   * once. Returns `undefined` if the connection must be closed, because the address is at its limit
-   * or too many are counted.
+   * which must happen once. Returns `undefined` if the connection must be closed, because the
+   * address is at its limit or too many addresses are counted.
    */
   hold(address: string): (() => void) | undefined {
     if (!this.#isLimited) return noop;

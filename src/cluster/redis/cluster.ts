@@ -58,7 +58,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   });
   link.onChange((isUp) => {
     wasDisconnected = true;
-    if (isUp) registry.refresh().catch(() => {}); // if it fails, the next heartbeat refreshes
+    if (isUp) registry.refresh().catch(() => {}); // the next heartbeat tries again
   });
   return {
     ...topics,

@@ -202,7 +202,7 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
   };
 }
 
-/** Returns the channel as the sender named it: the other user's messages were sent to this user. */
+/** Returns the channel as the sender named it. The other user sent the message to this user. */
 function channelAsSent(
   channel: ChannelRef,
   { fromUid, uid }: { readonly fromUid: string; readonly uid: string },

@@ -68,7 +68,7 @@ export function recover(
     const { path, bytes, header } = segment;
     const start = header === undefined ? 0 : SEGMENT_HEADER_BYTES;
     if (index === position.segment && position.offset > 0 && header === undefined) {
-      if (bytes.length === position.offset) continue; // made by the command in `lostError`
+      if (bytes.length === position.offset) continue; // made by truncate -s, see `lostError`
       if (!mayHaveLostData(position, target.boot))
         throw lostError(path, "contains only zeros", position.offset);
     }

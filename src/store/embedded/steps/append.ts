@@ -147,7 +147,7 @@ export class Appends {
     }
     if ("committed" in first && !first.committed) {
       await this.turn.syncing;
-      if (!first.committed) return undefined; // its batch was not written
+      if (!first.committed) return undefined; // the batch of the first message was not written
     }
     return repeatedResult(first, firstMessage(first), draft);
   }

@@ -192,7 +192,7 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
      */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
-      corrected?.catch(() => undefined); // it rejects below
+      corrected?.catch(() => undefined); // the error is thrown where `corrected` is awaited
       if (steadyClock() - silentMs < reliableSinceMs) {
         await corrected;
         return 0;

@@ -26,7 +26,7 @@ const GROUPS_PER_CALL = 200;
 /** Maximum number of calls in flight for long lists, so that other calls have room. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
-/** Duration of a script after which the group is added again, see `addBefore`. */
+/** Duration of the script in `addBefore` after which the group is added again. */
 const MAX_ADD_MS = 60_000;
 
 /** Access of other steps to the group index of each user. */
