@@ -142,7 +142,7 @@ t.test(
 );
 
 t.test(
-  "clients behind a trusted proxy have the address in the PROXY header, and TLS can be used",
+  "a client behind a trusted proxy has the address in its PROXY header, also with TLS",
   async (t) => {
     const file = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
     const secure = await startWorld(t, {

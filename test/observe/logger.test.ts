@@ -51,7 +51,7 @@ function prettyLines(
   return lines.join("").trimEnd().split("\n");
 }
 
-t.test("a line for people has time, level, room, message, reason and fields", async (t) => {
+t.test("a log line for people has time, level, room, message, reason and fields", async (t) => {
   const [line] = prettyLines((logger) =>
     roomLogger(logger, "redis").warn(
       { reason: "it is away. Start it", waitedS: 3, name: "two words", sub: { a: 1 } },
@@ -64,7 +64,7 @@ t.test("a line for people has time, level, room, message, reason and fields", as
 });
 
 t.test(
-  "a line for people has the stack of an error of the node, but not of a warning",
+  "a log line for people has the stack of an error of the node, but not of a warning",
   async (t) => {
     const err = new Error("oops");
     const [warning, line, frame, ...frames] = prettyLines((logger) => {
@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("a line for people shows neither secrets nor control characters", async (t) => {
+t.test("a log line for people shows neither secrets nor control characters", async (t) => {
   const [line, masked, ...more] = prettyLines((logger) => {
     logger.info({ text: "a\u001b[2Jhunter2\nb" }, "Printed");
     logger.info({ port: 5200 }, "Listening");

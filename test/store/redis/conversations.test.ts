@@ -155,7 +155,7 @@ async function costs(t: Test, url: string): Promise<void> {
     ["a page", {}, 1],
     ["a page of unread conversations", { onlyUnread: true }, 2],
   ] as const)
-    t.test(`${what} reads at most ${commands} values of a group outside of it`, async (t) => {
+    t.test(`${what} reads at most ${commands} values of each group that is not on the page`, async (t) => {
       const few = await costOf(100, over);
       const many = await costOf(100 + MORE, over);
       const added = many.commands - few.commands;
