@@ -30,9 +30,9 @@ export interface EventRow extends EventPosition {
   readonly timestampMs: number;
   /** Channel to which the event belongs, "" if it belongs to none. */
   readonly key: ChannelKey | "";
-  /** Seq of the message to which the event refers. `undefined` if it refers to none. */
+  /** Seq of the message to which the event refers, `undefined` for an event without a message. */
   readonly messageSeq: number | undefined;
-  /** Fields of an event that does not refer to a message, as the event shows them. */
+  /** Fields of an event without a message, as readers of the feed get them. */
   readonly data: EventData | undefined;
 }
 
@@ -45,7 +45,7 @@ export interface EventPage {
    * restore lost them. The rows follow the loss. 0 if the rows follow the reader's position.
    */
   readonly lost: number;
-  /** Why events are missing. `undefined` if none are. */
+  /** Why events are missing, `undefined` if no event is missing. */
   readonly loss: "expired" | "forked" | undefined;
 }
 

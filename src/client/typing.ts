@@ -42,7 +42,7 @@ export class Typing {
     this.#ports.emit(channel, TYPE, isTyping ? "" : STOP).catch(() => undefined);
   }
 
-  /** Makes the next report send an event, because receivers end the typing with a message. */
+  /** Makes the next report send an event: for receivers, a message ends the typing. */
   sent(channel: ChannelRef): void {
     this.#sentAt.delete(channelKey(channel, this.#ports.uid));
   }

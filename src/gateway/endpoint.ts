@@ -38,8 +38,8 @@ const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. Of `protocols`, the first that the client offered, or that recognises its
- * first frame, is used.
+ * Creates the gateway. It uses the first of `protocols` that the client has offered, or that
+ * recognises the client's first frame.
  */
 export function createGateway(
   context: ClientContext,

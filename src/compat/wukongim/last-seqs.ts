@@ -96,7 +96,7 @@ function longestEntry(
   while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
   for (let i = last - 1; i >= firstEnd; i--) {
     const entryEnd = ends[i];
-    // An id that ends later than the first end contains that end, and so a colon.
+    // An id that is longer than the shortest one contains the end of the shortest, and so a colon.
     if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at, i > firstEnd)) continue;
     const { type, seq, idEnd, end } = entryEnd;
     const name = nameOf({ type, id: text.slice(at, idEnd) });

@@ -18,7 +18,10 @@ interface SocketContext<Data> {
 }
 
 const ABNORMAL = 1006;
-/** Seconds before the time-out at which a silent peer gets a ping, at most a quarter of it. */
+/**
+ * A silent peer gets a ping this many seconds before the time-out, or after three quarters of it,
+ * whichever is later.
+ */
 const PING_MARGIN_S = 16;
 const PING_SHARE = 1 / 4;
 

@@ -188,7 +188,7 @@ end
 -- Marks a stream as ended. Its event ids are kept for another `window`, because retries may arrive.
 local function close_stream(channel, stream)
   call('DEL', stream.keys.active)
-  -- Not lower than the time in the message id, even if the clock was set back since.
+  -- Not lower than the time in the message id, even if the clock has been set back in the meantime.
   local ended_ms = math.max(now, message_ms(tonumber(call('HGET', stream.keys.stream, 'i'))))
   if channel.topic ~= '' then remember_end(stream.keys.ends, stream, stream.no, ended_ms) end
   for _, user in ipairs(channel.users) do
@@ -290,7 +290,7 @@ local function stream_end()
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or stream and stream.is_changed then return stream_reply(channel, STREAM_MISSING) end
     -- The score is the time of the start, or of the last check. A time in the future is not used:
-    -- the clock was set back since.
+    -- the clock has been set back in the meantime.
     if stream and stream.state == STREAM_ACTIVE and stream.last >= since and stream.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(stream.last), name)
       return stream_reply(channel, STREAM_MISSING)
