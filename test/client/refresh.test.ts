@@ -45,7 +45,7 @@ async function start(
   };
 }
 
-t.test("the token function is called after 80 to 90 % of the life of each token", async (t) => {
+t.test("the token function is called after 80 to 90 % of the lifetime of each token", async (t) => {
   let tokens = 0;
   const { refreshed, pass, errors } = await start(t, () => `t${++tokens}`, { replies: [200] });
   await pass(84_000);

@@ -127,7 +127,7 @@ t.test(
   },
 );
 
-t.test("a refused upgrade rejects with its HTTP status", async (t) => {
+t.test("openNative rejects with the HTTP status of a refused upgrade", async (t) => {
   const server = new WebSocketServer({
     host: "127.0.0.1",
     port: 0,

@@ -29,6 +29,6 @@ t.test("an IPv6 address is written as RFC 5952 requires", async (t) => {
   for (const [full, short] of Object.entries(cases)) t.equal(addressText(v6(full)), short);
 });
 
-t.test("zero bytes are converted to an empty string", async (t) => {
+t.test("an address without bytes is converted to an empty string", async (t) => {
   t.equal(addressText(bytes()), "");
 });
