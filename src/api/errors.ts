@@ -32,6 +32,7 @@ export const HTTP_STATUS = {
   stranger_refused: 403,
   denylisted: 403,
   not_allowlisted: 403,
+  refused_by_hook: 403,
   client_events_off: 403,
   channel_not_found: 404,
   not_in_channel: 404,

@@ -65,6 +65,10 @@ export const ERRORS = {
       "The client_msg_no belongs to a message with another payload; send this one with a new client_msg_no",
     retry: false,
   },
+  refused_by_hook: {
+    message: "The backend refused it",
+    retry: false,
+  },
   client_events_off: {
     message: "The channel accepts no events from clients; create or update it with client_events 1",
     retry: false,
@@ -106,6 +110,11 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
+/** Returns true if the call may succeed later: always with a time to wait. */
+export function mayRetry(code: ErrorCode, retryAfterMs: number): boolean {
+  return ERRORS[code].retry || retryAfterMs > 0;
+}
+
 export type SendRefusal = Extract<
   ErrorCode,
   | "channel_disbanded"
@@ -115,6 +124,7 @@ export type SendRefusal = Extract<
   | "stranger_refused"
   | "denylisted"
   | "not_allowlisted"
+  | "refused_by_hook"
 >;
 
 export interface ErrorDetail {

@@ -206,6 +206,11 @@ export interface MessageDraft {
   readonly permission: SendPermission;
   /** True if a used clientMsgNo with another payload is a new message, as in WuKongIM. */
   readonly allowsReuse?: boolean | undefined;
+  /**
+   * Payload that the sender sent, if a hook has replaced it. Retries are recognised by it.
+   * `undefined` if it is `payload`.
+   */
+  readonly sentPayload?: Uint8Array | undefined;
 }
 
 export interface AppendResult {
@@ -315,6 +320,7 @@ export interface CommandDraft {
   readonly origin: string | undefined;
   /** Same as in `MessageDraft`. */
   readonly allowsReuse?: boolean | undefined;
+  readonly sentPayload?: Uint8Array | undefined;
 }
 
 export interface InboxStore {
@@ -588,6 +594,8 @@ export interface LoginTerms {
    * if the device was logged out in a later second. `undefined` without a JWT.
    */
   readonly issuedS?: number | undefined;
+  /** True if the session gets level 0 even if the registered device is a main device. */
+  readonly isSecondary?: boolean | undefined;
 }
 
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;

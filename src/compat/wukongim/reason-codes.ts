@@ -51,6 +51,7 @@ const BY_CODE = {
   denylisted: REASONS.onDenylist,
   not_allowlisted: REASONS.notInAllowlist,
   client_msg_no_reused: REASONS.systemError,
+  refused_by_hook: REASONS.notAllowedToSend,
   client_events_off: REASONS.notAllowedToSend,
   event_type_empty: REASONS.systemError,
   stream_running: REASONS.systemError,

@@ -1,6 +1,6 @@
 // Error codes and error objects of JSON-RPC.
 
-import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
+import { ERRORS, type ErrorCode, mayRetry } from "../../broker/errors.ts";
 
 /** Predefined error codes (JSON-RPC 2.0, section 5.1). */
 export const RPC_CODES = {
@@ -20,7 +20,7 @@ interface Refusal {
 }
 
 export function errorObject({ code, message, retryAfterMs }: Refusal, number: number): object {
-  const { retry } = ERRORS[code];
+  const retry = mayRetry(code, retryAfterMs);
   return {
     code: number,
     message: message || ERRORS[code].message,

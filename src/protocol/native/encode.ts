@@ -1,7 +1,7 @@
 // Encodes replies and pushes, on the server. Owns a writer whose slab all connections share. Frames
 // are immutable and may be kept. The order of the fields is described in docs/protocol/native.md.
 
-import { CLOSE_REASONS, ERRORS } from "../../broker/errors.ts";
+import { CLOSE_REASONS, ERRORS, mayRetry } from "../../broker/errors.ts";
 import type { Presence } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
 import {
@@ -164,7 +164,7 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
   begin(writer, { op: REPLY_OPS.error, ref, fields: 4 }, textBytes(code) + textBytes(message));
   writer.text(code);
   writer.text(message);
-  writer.bool(ERRORS[reply.code].retry);
+  writer.bool(mayRetry(reply.code, reply.retryAfterMs));
   writer.uint(wholeMs(reply.retryAfterMs));
 }
 

@@ -28,6 +28,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   denylisted: 0,
   not_allowlisted: 0,
   client_msg_no_reused: 0,
+  refused_by_hook: 0,
   client_events_off: 0,
   event_type_empty: 0,
   stream_running: 0,

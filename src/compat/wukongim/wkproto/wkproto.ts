@@ -1,7 +1,7 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
 // replies and pushes to packets. All codecs share the newest encrypted message of each version.
 
-import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../../broker/errors.ts";
+import { CLOSE_REASONS, type CloseReason, mayRetry } from "../../../broker/errors.ts";
 import {
   type ChannelRef,
   DEVICE_FLAGS,
@@ -355,7 +355,9 @@ class WkprotoCodec implements Codec {
         // a client does not reconnect after a CONNACK with a refusal, but it does if the connection
         // is closed without a CONNACK
         if (reply.ref === CONNECT_REF)
-          return ERRORS[reply.code].retry ? NO_FRAMES : this.#encodeRefusal(reasonOf(reply.code));
+          return mayRetry(reply.code, reply.retryAfterMs)
+            ? NO_FRAMES
+            : this.#encodeRefusal(reasonOf(reply.code));
         if (reply.ref < SEND_REF || this.#status !== "connected") return NO_FRAMES;
         return this.#encodeSendack(reply.ref, reasonOf(reply.code));
       case "history":

@@ -1,6 +1,6 @@
 // Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 4, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
+// Layout of versions 1 to 5, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
 // (kind LOG_RECORD) have other layouts after the first two bytes (see stream-record.ts and
 // log-state.ts).
 //
@@ -24,6 +24,8 @@
 //            topic         string   if the flag HAS_PASSTHROUGH is set
 //            sourceId      u64      in version 4, whose flag HAS_SOURCE is always set: the message
 //                                   was imported
+//            sentHash      8 bytes  in version 5: the hash of the payload that the sender sent, which a
+//                                   hook has replaced
 //            payload       bytes    always; up to the end of the record. A DEDUPE_RECORD has the
 //                                   hash of the payload instead (see store/payload-hash.ts)
 //
@@ -38,9 +40,12 @@ import {
   messageTimeMs,
   type Passthrough,
 } from "../../../broker/model.ts";
+import { HASH_BYTES } from "../../../lib/byte-hash.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-const RECORD_VERSION = 4;
+const RECORD_VERSION = 5;
+const SENT_HASH_VERSION = 5;
+const IMPORTED_VERSION = 4;
 const PASSTHROUGH_VERSION = 3;
 /** Version of records without a `passthrough`. Builds that do not know version 3 can read them. */
 export const PLAIN_VERSION = 2;
@@ -91,6 +96,11 @@ export interface StoredRecord {
   readonly isStream: boolean;
   /** True if the event feed has an event of the message. Absent means false, see `hasEvent`. */
   readonly hasEvent?: boolean;
+  /**
+   * Hash of the payload that the sender sent. `undefined` if it is the payload of the message.
+   * Decoding omits it (see `sentHashIn`).
+   */
+  readonly sentHash?: Uint8Array | undefined;
 }
 
 export interface RecordTimes {
@@ -118,14 +128,15 @@ export function maxRecordBytes(message: Message): number {
     (message.streamNo?.length ?? 0) +
     (message.tagKey?.length ?? 0) +
     (message.passthrough?.topic.length ?? 0);
-  return FIXED_BYTES + 15 + SOURCE_BYTES + units * 3 + message.payload.length;
+  const optionalBytes = 15 + SOURCE_BYTES + HASH_BYTES;
+  return FIXED_BYTES + optionalBytes + units * 3 + message.payload.length;
 }
 
 /** Encodes a record at `at` and returns its end. The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
-  const { kind, message, dedupe, isStream } = record;
+  const { kind, message, dedupe, isStream, sentHash } = record;
   const { streamNo, tagKey, passthrough, sourceId, payload } = message;
-  target[at] = versionOf(message);
+  target[at] = sentHash === undefined ? versionOf(message) : SENT_HASH_VERSION;
   target[at + 1] = kind;
   target[at + 2] =
     (message.header.redDot ? RED_DOT : 0) |
@@ -153,12 +164,16 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
     end = writeString(target, end + 1, passthrough.topic);
   }
   if (sourceId !== undefined) end = target.writeBigUInt64LE(BigInt(sourceId), end);
+  if (sentHash !== undefined) {
+    target.set(sentHash, end);
+    end += HASH_BYTES;
+  }
   target.set(payload, end);
   return end + payload.length;
 }
 
 function versionOf({ passthrough, sourceId }: Message): number {
-  if (sourceId !== undefined) return RECORD_VERSION;
+  if (sourceId !== undefined) return IMPORTED_VERSION;
   return passthrough === undefined ? PLAIN_VERSION : PASSTHROUGH_VERSION;
 }
 
@@ -201,7 +216,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
     tagKey: flags & HAS_TAG ? next() : undefined,
     passthrough: flags & HAS_PASSTHROUGH ? passthrough() : undefined,
     ...(flags & HAS_SOURCE ? { sourceId: source() } : {}),
-    payload: new Uint8Array(bytes.subarray(at)),
+    payload: new Uint8Array(bytes.subarray(bytes[0] === SENT_HASH_VERSION ? at + HASH_BYTES : at)),
     stream: undefined,
   };
   return {
@@ -243,7 +258,15 @@ export function payloadAt(bytes: Buffer, at: number): number {
     start += 1; // setting
     skipText();
   }
-  return flags & HAS_SOURCE ? start + SOURCE_BYTES : start;
+  if (flags & HAS_SOURCE) start += SOURCE_BYTES;
+  return bytes[at] === SENT_HASH_VERSION ? start + HASH_BYTES : start;
+}
+
+/** Returns the hash of the payload that the sender sent, `undefined` if no hook replaced it. */
+export function sentHashIn(bytes: Buffer, at: number): Buffer | undefined {
+  if (bytes[at] !== SENT_HASH_VERSION) return undefined;
+  const end = payloadAt(bytes, at);
+  return bytes.subarray(end - HASH_BYTES, end);
 }
 
 export function peekCounted(

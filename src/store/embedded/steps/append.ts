@@ -267,9 +267,9 @@ function ignoreAnswer(): void {}
 function repeatedResult(
   first: RememberedMessage,
   { messageId, messageSeq }: FirstMessage,
-  { payload }: Pick<MessageDraft, "payload">,
+  draft: Pick<MessageDraft, "payload" | "sentPayload">,
 ): AppendResult {
-  return hasOtherPayload(first, payload) ? REUSED : { messageId, messageSeq, duplicate: true };
+  return hasOtherPayload(first, draft) ? REUSED : { messageId, messageSeq, duplicate: true };
 }
 
 /** Returns the error of an invalid draft, which would make the other calls of its batch fail. */

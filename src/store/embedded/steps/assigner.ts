@@ -53,7 +53,7 @@ interface AssignerPorts {
 
 export type RepeatableDraft = Pick<
   MessageDraft,
-  "key" | "fromUid" | "clientMsgNo" | "payload" | "allowsReuse"
+  "key" | "fromUid" | "clientMsgNo" | "payload" | "sentPayload" | "allowsReuse"
 >;
 
 interface AssignedMessage {
@@ -117,7 +117,7 @@ export class Assigner {
   findRepeated(draft: RepeatableDraft, nowMs: number): RememberedMessage | undefined {
     const first = this.findFirst(draft, nowMs);
     if (first === undefined || !draft.allowsReuse) return first;
-    return hasOtherPayload(first, draft.payload) ? undefined : first;
+    return hasOtherPayload(first, draft) ? undefined : first;
   }
 
   assign(draft: MessageDraft, nowMs: number): AssignedMessage {
@@ -149,13 +149,16 @@ export class Assigner {
       return { message, record: undefined };
     }
     const counts = isStored && countsPermanently(header.redDot, draft);
+    const { sentPayload } = draft;
+    const sentHash = sentPayload === undefined ? undefined : payloadHash(sentPayload);
     const record = this.#addRecord(channel, {
       kind: isStored ? MESSAGE_RECORD : DEDUPE_RECORD,
-      message: isStored ? message : { ...message, payload: payloadHash(draft.payload) },
+      message: isStored ? message : { ...message, payload: sentHash ?? payloadHash(draft.payload) },
       dedupe: hasClientMsgNo,
       counted: isStored ? channel.counted + (counts ? 1 : 0) : 0,
       isStream: false,
       hasEvent: isStored && this.#ports.events.isOn,
+      sentHash: isStored ? sentHash : undefined,
     });
     return { message, record };
   }

@@ -182,7 +182,7 @@ export function rememberCommands(
   for (const { message } of commands) lastId = Math.max(lastId, message.messageId);
   void tables.meta.put(LAST_COMMAND_ID, [VERSION, lastId]);
   for (const { draft, message } of commands)
-    if (draft.clientMsgNo !== "") dedupe.putCommand(message);
+    if (draft.clientMsgNo !== "") dedupe.putCommand(message, draft.sentPayload);
 }
 
 /** Returns the message of a command, without a seq: each inbox assigns its own. */

@@ -7,6 +7,7 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
+import type { MessageDraft } from "../../../broker/ports.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import {
@@ -25,6 +26,7 @@ import {
   payloadAt,
   peekId,
   peekTimes,
+  sentHashIn,
   TEXT_LENGTH_BYTES,
   textAt,
 } from "../engine/record.ts";
@@ -60,13 +62,14 @@ interface StoredFirst extends FirstMessage {
 
 /** A command that is being stored. `outcome` resolves to `undefined` if the command failed. */
 export interface PendingCommand {
-  readonly payload: Uint8Array;
+  readonly payloadHash: Buffer;
   readonly outcome: Promise<FirstMessage | undefined>;
 }
 
 export type RememberedMessage = MemtableRecord | StoredFirst | PendingCommand;
 
 type Outcome = PendingCommand["outcome"];
+type SentPayload = Pick<MessageDraft, "payload" | "sentPayload">;
 type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
 type DedupeEntry = StoredFirst & Pick<Message, "timestampMs">;
 
@@ -229,9 +232,9 @@ export class DedupeIndex {
   }
 
   /** Tracks a command that is being stored. Its entry must be stored before `outcome` resolves. */
-  trackCommand(command: DedupeKey & Pick<Message, "payload">, outcome: Outcome): void {
+  trackCommand(command: DedupeKey & SentPayload, outcome: Outcome): void {
     const name = nameOf(command);
-    const pending = { payload: command.payload, outcome };
+    const pending = { payloadHash: payloadHash(command.sentPayload ?? command.payload), outcome };
     this.addToFilter(command);
     this.#pendingCommands.set(name, pending);
     void outcome.then(() => {
@@ -249,9 +252,9 @@ export class DedupeIndex {
   }
 
   /** Stores the entry of a command. Must be called inside `commit`. */
-  putCommand(command: Message): void {
+  putCommand(command: Message, sentPayload: Uint8Array | undefined): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
-    const entry = { ...command, payloadHash: payloadHash(command.payload) };
+    const entry = { ...command, payloadHash: payloadHash(sentPayload ?? command.payload) };
     void this.#table(this.#generation).put(key, dedupeValue(entry));
   }
 
@@ -279,9 +282,11 @@ export function payloadHashIn(value: Buffer): Buffer | undefined {
   return value.length < VALUE_BYTES ? undefined : Buffer.from(value.subarray(HASH_AT, VALUE_BYTES));
 }
 
-/** Returns the hash of the message's payload, `undefined` if the record does not have it. */
+/** Returns the hash of the payload that the sender sent, `undefined` if the record has none. */
 function recordPayloadHash({ bytes, start, end }: MemtableRecord): Buffer | undefined {
   if (isStreamRecord(bytes, start)) return STREAM_HASH;
+  const sentHash = sentHashIn(bytes, start);
+  if (sentHash !== undefined) return sentHash;
   const payload = bytes.subarray(payloadAt(bytes, start), end);
   if (bytes[start + 1] !== DEDUPE_RECORD) return payloadHash(payload);
   return payload.length === PAYLOAD_HASH_BYTES ? payload : undefined;
@@ -294,10 +299,12 @@ export function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage
 }
 
 /** Returns true if the payload is certainly not the one that was sent first. */
-export function hasOtherPayload(first: RememberedMessage, payload: Uint8Array): boolean {
-  if ("outcome" in first) return isOtherPayload(payloadHash(first.payload), payload);
+export function hasOtherPayload(
+  first: RememberedMessage,
+  { payload, sentPayload = payload }: SentPayload,
+): boolean {
   const remembered = "committed" in first ? recordPayloadHash(first) : first.payloadHash;
-  return isOtherPayload(remembered, payload);
+  return isOtherPayload(remembered, sentPayload);
 }
 
 function nameOf({ key, fromUid, clientMsgNo }: DedupeKey): string {

@@ -8,6 +8,7 @@ import {
   type DeviceLevel,
   JWT_TAG,
   MAIN_DEVICE,
+  SECONDARY_DEVICE,
   type SessionRecord,
 } from "../../../broker/model.ts";
 import type {
@@ -143,14 +144,15 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,
-    { claim, tokenHash, issuedS }: LoginTerms,
+    { claim, tokenHash, issuedS, isSecondary }: LoginTerms,
   ): MaybePromise<Refused | LoggedInSession> {
     const { uid, flag, sessionId } = requested;
     const needsDevice = tokenHash !== undefined || issuedS !== undefined;
     const device = needsDevice ? devices.get(uid, flag) : undefined;
     if (issuedS !== undefined && issuedS < (device?.revokedS ?? 0)) return { kind: "unauthorized" };
-    const level = levelOf(requested, tokenHash, device);
-    if (level === undefined) return { kind: "unauthorized" };
+    const ownLevel = levelOf(requested, tokenHash, device);
+    if (ownLevel === undefined) return { kind: "unauthorized" };
+    const level = isSecondary ? SECONDARY_DEVICE : ownLevel;
     if (devices.isBanned(uid)) return { kind: "refused", reason: "banned" };
     const session = level === requested.level ? requested : { ...requested, level };
     const newest = newestOf(session);

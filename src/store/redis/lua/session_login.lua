@@ -18,6 +18,7 @@
 --            `jwt` if it must not have been logged out after the JWT was issued, else `none`
 --        11  hash of the token; with `jwt`, Unix second at which the JWT was issued; '' with `none`
 --        12  `judge` if a banned account is refused, else `ignore`
+--        13  `secondary` if the session gets level 0 whatever the level of the device, else `any`
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
@@ -31,7 +32,7 @@ if ARGV[10] == 'token' then
   local device = read_device(user, ARGV[4])
   -- A device that logged out has an empty token hash.
   if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
-  session.level = device.level
+  session.level = ARGV[13] == 'secondary' and 0 or device.level
 elseif ARGV[10] == 'jwt' then
   local device = read_device(user, ARGV[4])
   if device and tonumber(ARGV[11]) < device.revoked then return { 'unauthorized' } end

@@ -156,7 +156,7 @@ export function isAnyStored(results: Buffer): boolean {
 }
 
 function numbersOf(
-  { header, clientMsgNo, permission, allowsReuse, payload }: MessageDraft,
+  { header, clientMsgNo, permission, allowsReuse, payload, sentPayload = payload }: MessageDraft,
   expires: boolean,
 ): readonly number[] {
   const [check, refused] = checkOf(permission);
@@ -168,7 +168,7 @@ function numbersOf(
     expires ? 1 : 0,
     refused,
     allowsReuse ? 1 : 0,
-    ...(clientMsgNo === "" ? NO_HASH : payloadHash(payload)),
+    ...(clientMsgNo === "" ? NO_HASH : payloadHash(sentPayload)),
   ];
 }
 

@@ -121,7 +121,7 @@ export async function accept(
       ...[...copyArgs(ports, stored), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
       ...[headOf(command), hasPending ? packr.pack(pending) : ""],
-      ...[isRefused ? 1 : 0, payloadHash(draft.payload)],
+      ...[isRefused ? 1 : 0, payloadHash(draft.sentPayload ?? draft.payload)],
       ...[draft.allowsReuse ? 1 : 0, direct.length],
       ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
     ],

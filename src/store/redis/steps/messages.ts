@@ -52,10 +52,11 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     placement: Placement,
   ): Promise<void> {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
-    else if (isApart && placement.messageSeq === 0)
-      // A message that is not stored must be published from the draft of the retry.
-      await publish(draft, placement);
-    else if (isApart) await publishAgain(ports, draft, placement);
+    else if (isApart && placement.messageSeq === 0) {
+      // A message that is not stored must be published from the draft of the retry. If a hook is
+      // asked, the draft may have another payload than the message.
+      if (draft.permission !== "refused_by_hook") await publish(draft, placement);
+    } else if (isApart) await publishAgain(ports, draft, placement);
   }
 
   async function publish(draft: MessageDraft, placement: Placement): Promise<void> {

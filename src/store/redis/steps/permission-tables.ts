@@ -20,6 +20,7 @@ const REFUSALS = {
   stranger_refused: 5,
   denylisted: 6,
   not_allowlisted: 7,
+  refused_by_hook: 8,
 } as const satisfies Record<SendRefusal, number>;
 
 const BY_CODE = new Map<number, SendRefusal>(

@@ -75,7 +75,7 @@ export function createRedisSessions({
   }
 
   return {
-    async login(session, incarnation, { claim, tokenHash, issuedS } = {}) {
+    async login(session, incarnation, { claim, tokenHash, issuedS, isSecondary } = {}) {
       const { uid } = session;
       const order = claim !== undefined && "order" in claim ? claim.order : "";
       const label = claim !== undefined && "label" in claim ? claim.label : "";
@@ -92,6 +92,7 @@ export function createRedisSessions({
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, ...(proof.length === 0 ? ["none", ""] : proof), judgement],
+          isSecondary ? "secondary" : "any",
         ],
       )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
       const result = kind.toString() as LoginResult["kind"];
