@@ -176,6 +176,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   await node.systemAccounts.close();
   await node.imports.close();
   node.jwt?.close();
+  await node.hooks?.close();
   await node.store.close();
   await pause(LAST_REPLIES_MS);
   for (const listener of listeners) listener.close();

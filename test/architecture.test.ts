@@ -54,6 +54,7 @@ const WIRED = [
   "cluster/",
   "compat/",
   "config/",
+  "events/",
   "gateway/",
   "migrate/",
   "protocol/",
@@ -97,6 +98,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
     local: [...COMMON, ...PORTS, "broker/credentials.ts"],
     packages: ["jose", "typebox"],
     node: [...PURE_NODE, "node:fs/promises"],
+  },
+  // All outgoing HTTP, except for the keys of `auth/`. The only importer of `undici`.
+  "events/": {
+    local: [...COMMON, ...PORTS, "broker/channel-patterns.ts", "broker/hooks.ts"],
+    packages: ["typebox", "undici"],
+    node: PURE_NODE,
   },
   "gateway/": {
     local: [...COMMON, "broker/", "protocol/", "transport/types.ts"],
@@ -174,12 +181,16 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "broker/options.ts",
       "cluster/options.ts",
       "compat/wukongim/options.ts",
+      "events/hook-options.ts",
       "gateway/options.ts",
       "migrate/options.ts",
       "redis/address.ts",
       "redis/options.ts",
       "store/options.ts",
       "transport/options.ts",
+      // The forms of settings that are not numbers or names.
+      "broker/channel-patterns.ts",
+      "events/signature.ts",
       // The rule "no open API without a credential" involves several settings and is defined in one
       // place.
       "api/protected-mode.ts",

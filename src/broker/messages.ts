@@ -6,6 +6,7 @@ import type { ChannelActivity } from "./channel-activity.ts";
 import { type Audience, audienceOf } from "./commands.ts";
 import { COMMAND_TYPE, type ContentRules, checkPayload } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
+import type { SendHook } from "./hooks.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import { findMessages, type MessageQuery } from "./message-lookup.ts";
 import {
@@ -57,6 +58,8 @@ export interface SendInput {
 interface MessageRules extends SendTerms, ContentRules {
   readonly historyLimit: number;
   readonly activity?: Pick<ChannelActivity, "message">;
+  /** Hook that the messages of clients must pass. `undefined` if none is configured. */
+  readonly hook?: SendHook | undefined;
 }
 
 export interface SendResult {
@@ -76,7 +79,9 @@ export interface HistoryPage extends HistorySlice {
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
-   * channel keep their order. Throws a `SendRefusal` code, `client_msg_no_reused`, `bad_id`,
+   * channel keep their order, even if a hook is asked about them. The store recognises retries by
+   * the payload that was sent, before the hook is asked, even if the hook has replaced it. Throws a
+   * `SendRefusal` code, `client_msg_no_reused`, `bad_id`,
    * `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`, `unavailable`,
    * `too_late` or `disk_full`.
    */
@@ -98,9 +103,20 @@ export function createMessages(
   const rule = createSendRule(store, rules);
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
-  /** Appends a message after the recipients of earlier commands in its queue are known. */
-  function sendMessage(draft: MessageDraft): Promise<AppendResult> {
-    const turn = rule.turn(queueOf(draft.origin, draft));
+  /**
+   * Appends a message after the earlier messages of its queue have passed the hook, and after the
+   * recipients of earlier commands are known.
+   */
+  function sendMessage(
+    draft: MessageDraft,
+    hooked: Promise<HookedDraft> | undefined,
+  ): Promise<AppendResult> {
+    const queue = queueOf(draft.origin, draft);
+    if (hooked !== undefined)
+      return rule
+        .inTurn(queue, hooked)
+        .then((passed) => passed.result ?? store.append(passed.draft));
+    const turn = rule.turn(queue);
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
@@ -113,14 +129,22 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
+  async function sendCommand(
+    input: SendInput,
+    draft: MessageDraft,
+    hooked: Promise<HookedDraft> | undefined,
+  ): Promise<AppendResult> {
     const { origin, fromUid } = input;
-    if (origin === undefined) return issue(input, draft, resolveCommand(input));
+    const resolve = async (): Promise<Resolution> => {
+      const passed = await hooked;
+      if (passed?.result !== undefined) return passed.result;
+      return { draft: passed?.draft ?? draft, audience: await resolveCommand(input) };
+    };
+    if (origin === undefined) return issue(input, draft, resolve());
     const pass = commands.enter(fromUid);
     if (pass === undefined) throw new BrokerError("overloaded");
     try {
-      const resolution = pass.turn.then(() => resolveCommand(input));
-      return await issue(input, draft, resolution, pass);
+      return await issue(input, draft, pass.turn.then(resolve), pass);
     } finally {
       pass.leave();
     }
@@ -128,11 +152,13 @@ export function createMessages(
 
   async function issue(
     { origin, copyLimit }: SendInput,
-    draft: MessageDraft,
-    resolution: Promise<SendRefusal | Audience>,
+    { key }: MessageDraft,
+    resolution: Promise<Resolution>,
     pass?: Pass,
   ): Promise<AppendResult> {
-    const audience = await rule.inTurn(queueOf(origin, draft), resolution);
+    const resolved = await rule.inTurn(queueOf(origin, { key }), resolution);
+    if (!("audience" in resolved)) return resolved;
+    const { draft, audience } = resolved;
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.setSize(Math.max(1, recipients?.length ?? 0));
@@ -148,13 +174,77 @@ export function createMessages(
     });
   }
 
+  /**
+   * Asks the hook, unless the call is a retry of a stored message or the sender may not send. The
+   * hook is not part of the step that stores the message: that step judges both again.
+   */
+  async function passHook(
+    hook: SendHook,
+    draft: MessageDraft,
+    faultOf: (replacement: Uint8Array) => string | undefined,
+  ): Promise<HookedDraft> {
+    const { fromUid, channel, payload, clientMsgNo } = draft;
+    const first = await resultOfRetry(draft);
+    if (first !== undefined) return { result: first, draft };
+    const refused = await rule.refusal({ fromUid, isBackend: false }, channel, undefined);
+    if (refused !== undefined) throw new BrokerError(refused);
+    try {
+      const message = { fromUid, channel, clientMsgNo: clientMsgNo || undefined, payload };
+      const replacement = await hook.ask(message);
+      if (replacement === undefined) return { result: undefined, draft };
+      const fault = faultOf(replacement);
+      if (fault !== undefined) throw hook.unusable(fault);
+      return { result: undefined, draft: { ...draft, payload: replacement, sentPayload: payload } };
+    } catch (error) {
+      // Another call with the same number may have passed the hook meanwhile.
+      const result = await resultOfRetry(draft);
+      if (result !== undefined) return { result, draft };
+      throw error;
+    }
+  }
+
+  /** Returns the result of a call whose number is known to the store, otherwise `undefined`. */
+  async function resultOfRetry(draft: MessageDraft): Promise<AppendResult | undefined> {
+    if (draft.clientMsgNo === "") return undefined;
+    const result = await store.append({ ...draft, permission: "refused_by_hook" });
+    return result.refused === "refused_by_hook" ? undefined : result;
+  }
+
+  function hookedDraft(
+    { channel, origin, header }: SendInput,
+    draft: MessageDraft,
+    isCommand: boolean,
+  ): Promise<HookedDraft> | undefined {
+    const { hook } = rules;
+    if (hook === undefined || origin === undefined || !hook.covers(channel)) return undefined;
+    const hooked = passHook(hook, draft, (payload) => {
+      const type = typeOrFault(payload);
+      if (typeof type === "string") return type;
+      if (header.syncOnce || (type === COMMAND_TYPE) === isCommand) return undefined;
+      return "a message must not become a command, nor a command a message";
+    });
+    hooked.catch(ignore); // a command that waits for its turn handles the rejection later
+    return hooked;
+  }
+
+  /** Returns the type of a payload, or the message of the error if the payload is not valid. */
+  function typeOrFault(payload: Uint8Array): number | string {
+    try {
+      return checkPayload(payload, rules);
+    } catch (error) {
+      if (error instanceof BrokerError) return error.message;
+      throw error;
+    }
+  }
+
   return {
     async send(input) {
       const isCommand = checkMessage(input, rules);
       const draft = toDraft(input, rules);
+      const hooked = hookedDraft(input, draft, isCommand);
       const { messageId, messageSeq, duplicate, refused } = isCommand
-        ? await sendCommand(input, draft)
-        : await sendMessage(draft);
+        ? await sendCommand(input, draft, hooked)
+        : await sendMessage(draft, hooked);
       if (refused !== undefined) throw new BrokerError(refused);
       if (!duplicate) rules.activity?.message(draft.key);
       const { clientMsgNo = clientMsgNoOf(messageId) } = input;
@@ -186,8 +276,24 @@ export function createMessages(
   };
 }
 
+/** A message after the hook. `result` is set if it must not be stored. */
+interface HookedDraft {
+  readonly result: AppendResult | undefined;
+  readonly draft: MessageDraft;
+}
+
+/** A command whose recipients are known, or the result of a command that must not be stored. */
+type Resolution =
+  | { readonly draft: MessageDraft; readonly audience: SendRefusal | Audience }
+  | AppendResult;
+
+function ignore(): void {}
+
 /** Returns the queue of this session and channel. Calls over HTTP have no queue and no order. */
-function queueOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
+function queueOf(
+  origin: string | undefined,
+  { key }: Pick<MessageDraft, "key">,
+): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
 }
 

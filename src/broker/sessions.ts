@@ -3,6 +3,7 @@
 
 import { type Claims, type Credentials, MISMATCH, type Proof } from "./credentials.ts";
 import { BrokerError, type CloseReason } from "./errors.ts";
+import type { Restrictions } from "./hooks.ts";
 import { assertUserUid } from "./ids.ts";
 import {
   DEVICE_FLAGS,
@@ -30,6 +31,8 @@ export interface Login {
   readonly level: DeviceLevel | undefined;
   /** Name of the session to continue, a name chosen for this login, or "". */
   readonly continues: string;
+  /** `undefined` without a connect hook. */
+  readonly restrictions?: Restrictions | undefined;
 }
 
 export type OpenResult =
@@ -39,7 +42,7 @@ export type OpenResult =
       readonly order: number;
       readonly groups: readonly string[];
       readonly newestId: number;
-      /** Unix milliseconds at which the credential expires. `undefined` if it does not expire. */
+      /** Unix milliseconds at which the session expires. `undefined` if it does not expire. */
       readonly expiresAtMs?: number | undefined;
     }
   | {
@@ -56,13 +59,17 @@ export interface Sessions {
    * `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
+  /** Verifies the credential of a login, before a hook is asked. Throws the errors of `open`. */
+  verify(login: Login): Promise<void>;
   /**
    * Replaces the JWT of an open session by a later one of the same uid, device flag and level, and
-   * returns the Unix milliseconds at which it expires. A refresh is not a login: it ends no session
-   * and keeps the order of logins. Throws `bad_request` if the session was not opened with a JWT,
-   * and also `unauthorized`, `token_expired` or `unavailable`. The session then keeps its token.
+   * returns the Unix milliseconds at which it expires. If a hook made the session expire, the token
+   * with which it was opened is verified again, and the result is `undefined` unless it is a JWT. A
+   * refresh is not a login: it ends no session and keeps the order of logins. Throws `bad_request`
+   * if the session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. The
+   * session then keeps its token.
    */
-  refresh(session: OpenSession, token: string): Promise<number>;
+  refresh(session: OpenSession, token: string): Promise<number | undefined>;
 }
 
 interface OpenSession {
@@ -118,13 +125,8 @@ export function createSessions({
 
   return {
     async open(login) {
-      const { level, continues } = login;
-      assertUserUid(login.uid);
-      if (login.deviceId !== "" && !isId(login.deviceId))
-        throw new BrokerError("bad_id", {
-          message:
-            "deviceId must have at most 128 characters, no control characters and none of @ # &",
-        });
+      const { level, continues, restrictions } = login;
+      assertNames(login);
       const proving = credentials.prove(login);
       const proof = proving instanceof Promise ? await proving : proving;
       const tokenHash = proof.kind === "token" ? proof.tokenHash : undefined;
@@ -135,7 +137,9 @@ export function createSessions({
         nodeId: login.nodeId,
         uid: login.uid,
         flag: login.flag,
-        level: claims?.level ?? level ?? SECONDARY_DEVICE,
+        level: restrictions?.isSecondary
+          ? SECONDARY_DEVICE
+          : (claims?.level ?? level ?? SECONDARY_DEVICE),
         deviceId: claims?.deviceId || login.deviceId,
         tokenTag: tagOf(proof),
       };
@@ -143,6 +147,7 @@ export function createSessions({
       const result = await directory.login(requested, {
         ...{ claim, tokenHash },
         issuedS: claims?.issuedS,
+        isSecondary: restrictions?.isSecondary,
       });
       switch (result.kind) {
         case "unauthorized":
@@ -152,24 +157,45 @@ export function createSessions({
           return { kind: "ended", reason: result.reason };
         case "entered": {
           const { session, order, groups, newestId } = result;
-          const expiresAtMs = claims?.expiresAtMs;
+          const expiresAtMs = earlierOf(claims?.expiresAtMs, restrictions?.expiresAtMs);
           return { kind: "open", record: session, order, groups, newestId, expiresAtMs };
         }
       }
     },
 
+    async verify(login) {
+      assertNames(login);
+      const { uid, flag } = login;
+      const proof = await credentials.prove(login);
+      if (proof.kind === "none") return;
+      const device = await store.device(uid, flag);
+      if (proof.kind === "jwt") return credentials.assertNotRevoked(proof.claims, device);
+      if (device === undefined || !hashesEqual(device.tokenHash, proof.tokenHash))
+        throw await unauthorized(login, proof.tokenHash);
+    },
+
     async refresh({ record, expiresAtMs }, token) {
       if (expiresAtMs === undefined)
         throw new BrokerError("bad_request", {
-          message: "The session was not opened with a JWT, so its token cannot be refreshed",
+          message: "The session does not expire, so its token cannot be refreshed",
         });
-      const { uid, flag } = record;
+      const { uid, flag, tokenTag } = record;
       const proof = await credentials.prove({ uid, flag, token });
-      if (proof.kind !== "jwt" || !continuesWith(record, proof.claims))
+      if (
+        tagOf(proof) !== tokenTag ||
+        (proof.kind === "jwt" && !continuesWith(record, proof.claims))
+      )
         throw new BrokerError("unauthorized", {
           message: "The token is not for the uid, device flag and device level of the session",
         });
-      credentials.assertNotRevoked(proof.claims, await store.device(uid, flag));
+      if (proof.kind === "none") return undefined;
+      const device = await store.device(uid, flag);
+      if (proof.kind === "token") {
+        if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash))
+          return undefined;
+        throw new BrokerError("unauthorized", { message: MISMATCH });
+      }
+      credentials.assertNotRevoked(proof.claims, device);
       if (proof.claims.expiresAtMs < expiresAtMs)
         throw new BrokerError("unauthorized", {
           message: "The token expires earlier than the token that it would replace",
@@ -177,6 +203,18 @@ export function createSessions({
       return proof.claims.expiresAtMs;
     },
   };
+}
+
+function assertNames({ uid, deviceId }: Login): void {
+  assertUserUid(uid);
+  if (deviceId !== "" && !isId(deviceId))
+    throw new BrokerError("bad_id", {
+      message: "deviceId must have at most 128 characters, no control characters and none of @ # &",
+    });
+}
+
+function earlierOf(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : Math.min(a, b);
 }
 
 function tagOf(proof: Proof): string {

@@ -30,8 +30,8 @@ source overrides the sources listed above it:
 4. flags named like the keys: \`--client.listen=0.0.0.0:5200\`.
 
 In environment variables and flags, the entries of a list are separated by commas
-(\`https://a.example,*.b.example\`), and \`managers\` is written as JSON. An empty variable counts as
-not set. A **secret** can also be read from a file: append \`_FILE\` to the name of the variable and
+(\`https://a.example,*.b.example\`), and a list of objects is written as JSON. An empty variable counts
+as not set. A **secret** can also be read from a file: append \`_FILE\` to the name of the variable and
 set it to the path of the file (\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`). Prefer a file to
 a flag, because every user of a machine can read command lines.
 
@@ -63,11 +63,11 @@ function sectionText(section: string): string {
     "| key <br> environment | type | default | unit | meaning |",
     "|---|---|---|---|---|",
     ...rows,
-    ...keys.flatMap(({ schema }) => itemRows(schema.items)),
+    ...keys.flatMap(({ name, schema }) => itemRows(name, schema.items)),
   ].join("\n");
 }
 
-function itemRows(items: OptionSchema | undefined): readonly string[] {
+function itemRows(key: string, items: OptionSchema | undefined): readonly string[] {
   if (items?.properties === undefined) return [];
   const rows = Object.entries(items.properties).map(
     ([name, schema]) =>
@@ -75,7 +75,7 @@ function itemRows(items: OptionSchema | undefined): readonly string[] {
   );
   return [
     "",
-    "Each entry is an object:",
+    `Each entry of ${code(key)} is an object:`,
     "",
     "| field | type | default | meaning |",
     "|---|---|---|---|",

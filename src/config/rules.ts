@@ -4,6 +4,8 @@
 import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
 import { acceptsJwts } from "../auth/options.ts";
+import { PATTERN_FORM, parseChannelPattern } from "../broker/channel-patterns.ts";
+import { MAX_SECRET_BYTES, MIN_SECRET_BYTES, signingKeyOf } from "../events/signature.ts";
 import {
   type Address,
   isLoopback,
@@ -34,6 +36,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...unprotected(config),
     ...openClients(config),
     ...jwt(config.auth),
+    ...hooks(config.hooks),
     ...sizes(config),
     ...redis(config.redis),
     ...migration(config),
@@ -179,6 +182,51 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
       "auth.jwt.issuer and auth.jwt.audience are empty, so tokens that the provider signed for another service could log in here. Set one of them, or set auth.jwt.audience to * to allow that.",
     );
   return problems;
+}
+
+function hooks({ connect, send }: Config["hooks"]): readonly string[] {
+  const problems = Object.entries({ connect, send }).flatMap(
+    ([name, { url, secret, staticHeaders }]) => {
+      const own: string[] = [];
+      if (url !== "" && !isWebUrl(url))
+        own.push(
+          `hooks.${name}.url is ${JSON.stringify(url)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
+        );
+      if (url !== "" && signingKeyOf(secret) === undefined)
+        own.push(
+          `hooks.${name}.secret must be whsec_ and ${MIN_SECRET_BYTES} to ${MAX_SECRET_BYTES} bytes in Base64. Create one with: echo "whsec_$(openssl rand -base64 32)".`,
+        );
+      const headers = staticHeaders.filter(({ name, value }) => !isHeader(name, value));
+      for (const header of headers)
+        own.push(
+          `hooks.${name}.staticHeaders contains ${JSON.stringify(header.name)}, which is not a header that can be set, or has a value with characters that a header cannot have.`,
+        );
+      return own;
+    },
+  );
+  for (const name of connect.forwardHeaders)
+    if (!isHeader(name, ""))
+      problems.push(
+        `hooks.connect.forwardHeaders contains ${JSON.stringify(name)}, which is not the name of a header that can be forwarded.`,
+      );
+  for (const text of send.channels)
+    if (parseChannelPattern(text) === undefined)
+      problems.push(
+        `hooks.send.channels contains ${JSON.stringify(text)}, which is not a pattern of channels: ${PATTERN_FORM}.`,
+      );
+  return problems;
+}
+
+/** Headers that belong to the connection, or with which the node describes the request. */
+const OWN_HEADERS: ReadonlySet<string> = new Set([
+  ...["connection", "content-length", "content-type", "expect", "host", "keep-alive"],
+  ...["te", "trailer", "transfer-encoding", "upgrade"],
+  ...["webhook-id", "webhook-timestamp", "webhook-signature"],
+]);
+
+function isHeader(name: string, value: string): boolean {
+  if (OWN_HEADERS.has(name.toLowerCase())) return false;
+  return /^[\w!#$%&'*+.^`|~-]+$/.test(name) && /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 }
 
 function isWebUrl(text: string): boolean {

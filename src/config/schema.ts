@@ -13,6 +13,7 @@ import {
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
 import { apiProperties, clusterProperties, protocolOptions } from "../compat/wukongim/options.ts";
+import { hooksOptions } from "../events/hook-options.ts";
 import { clientOptions, presenceOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
@@ -81,6 +82,7 @@ const configSchema = Type.Object(
       { ...authOptions.properties, jwt: jwtOptions },
       { additionalProperties: false },
     ),
+    hooks: hooksOptions,
     admin: adminOptions,
     managers: managersOptions,
     client: clientOptions,

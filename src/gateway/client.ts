@@ -26,6 +26,7 @@ import type { FrameTurns } from "./frame-turns.ts";
 import { endsMissedSince } from "./missed-ends.ts";
 import {
   admit,
+  approve,
   createSession,
   type OpeningContext,
   planJoin,
@@ -44,7 +45,7 @@ import {
   SMALL_GREETING_BYTES,
   type UserRates,
 } from "./rates.ts";
-import { type Session, sendFrames } from "./session.ts";
+import { type Handshake, type Session, sendFrames } from "./session.ts";
 
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
@@ -114,8 +115,15 @@ export class Client implements ConnectionHandler {
   #refusal: CloseReason | undefined;
   #lastError: ErrorCode | undefined;
   readonly #openedMs: number;
+  readonly #handshake: Handshake | undefined;
 
-  constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
+  constructor(
+    connection: Connection,
+    codec: Codec | CodecSelector,
+    context: ClientContext,
+    handshake?: Handshake,
+  ) {
+    this.#handshake = context.opening.connectHook === undefined ? undefined : handshake;
     this.#connection = connection;
     this.#codec = codec;
     this.#context = context;
@@ -373,6 +381,9 @@ export class Client implements ConnectionHandler {
     try {
       this.#session = createSession(connect, wire, opening);
       const session = this.#session;
+      session.handshake = this.#handshake;
+      if (opening.connectHook !== undefined)
+        session.restrictions = await approve(session, connect, opening);
       const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
         () => opening.inTurn(() => admit(session, connect, opening)),

@@ -76,7 +76,7 @@ export function createGateway(
 
   function open(connection: Connection, upgrade: Upgrade): ConnectionHandler {
     const codec = chosenBy(upgrade)?.open() ?? selectCodec;
-    return new Client(connection, codec, context);
+    return new Client(connection, codec, context, upgrade);
   }
 
   function selectCodec(data: Uint8Array, isText: boolean): Codec {
@@ -88,6 +88,7 @@ export function createGateway(
 
   return {
     endpoint: {
+      headers: context.opening.connectHook?.headers ?? [],
       maxFrameBytes: options.maxFrameBytes * FRAME_TOLERANCE,
       maxBufferedBytes: options.maxBufferedBytes,
       maxBufferedBytesPerUser: options.maxBufferedBytesPerUser,

@@ -2,6 +2,8 @@
 // State: the time at which each session with a JWT ends.
 
 import { BrokerError } from "../broker/errors.ts";
+import type { ConnectHook } from "../broker/hooks.ts";
+import { MAIN_DEVICE, type SessionRecord } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Sessions } from "../broker/sessions.ts";
@@ -18,6 +20,8 @@ interface ExpiryPorts {
   readonly toleranceS: number;
   /** Additional time for clients that cannot refresh their token. */
   readonly legacyGraceS: number;
+  /** Asked before each refresh. `undefined` if none is configured. */
+  readonly connectHook?: ConnectHook | undefined;
 }
 
 export class CredentialExpiry {
@@ -44,11 +48,12 @@ export class CredentialExpiry {
   }
 
   /**
-   * Replaces the token of a session and returns the seconds until the new token expires. Throws the
-   * errors of `Sessions.refresh`, and `rate_limited` after too many wrong tokens. A refused session
-   * keeps its token, and ends when that expires.
+   * Replaces the token of a session and returns the seconds until the session expires, `undefined`
+   * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
+   * `rate_limited` after too many wrong tokens. A refused session keeps its token, and ends when
+   * that expires.
    */
-  async refresh(session: Session, token: string): Promise<number> {
+  async refresh(session: Session, token: string): Promise<number | undefined> {
     const { sessions, tokens, directory } = this.#ports;
     const record = directory.local(session.sessionId)?.session;
     if (record === undefined) throw new BrokerError("unavailable"); // the session has ended
@@ -56,9 +61,35 @@ export class CredentialExpiry {
     const expiresAtMs = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
       sessions.refresh({ record, expiresAtMs: session.expiresAtMs }, token),
     );
-    // A concurrent refresh may have set a later time.
-    this.start(session, Math.max(expiresAtMs, session.expiresAtMs ?? 0));
-    return this.expiresInS(session) ?? 0;
+    const { connectHook } = this.#ports;
+    if (connectHook === undefined)
+      // A concurrent refresh may have set a later time.
+      this.start(session, Math.max(expiresAtMs ?? 0, session.expiresAtMs ?? 0));
+    else await this.#restrict(session, { record, token, expiresAtMs }, connectHook);
+    return this.expiresInS(session);
+  }
+
+  async #restrict(
+    session: Session,
+    refresh: {
+      readonly record: SessionRecord;
+      readonly token: string;
+      readonly expiresAtMs: number | undefined;
+    },
+    connectHook: ConnectHook,
+  ): Promise<void> {
+    const { token, expiresAtMs = Number.POSITIVE_INFINITY } = refresh;
+    const { uid, flag, deviceId, level } = refresh.record;
+    const attempt = { uid, token, flag, deviceId, isRefresh: true };
+    const restrictions = await connectHook.ask({ ...attempt, ...session.connectionFacts });
+    if (restrictions.isSecondary && level === MAIN_DEVICE)
+      throw new BrokerError("refused_by_hook", {
+        message: "The backend no longer allows the session of a main device. Connect again",
+      });
+    const endsAtMs = Math.min(expiresAtMs, restrictions.expiresAtMs ?? Number.POSITIVE_INFINITY);
+    if (Number.isFinite(endsAtMs)) return this.start(session, endsAtMs);
+    session.expiresAtMs = undefined;
+    this.stop(session);
   }
 
   /** Returns the whole seconds until the token expires, `undefined` if it does not expire. */

@@ -3,6 +3,7 @@
 // every `await` here the session may have ended; nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
+import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import type {
   Cluster,
@@ -14,7 +15,7 @@ import type {
   StreamStore,
 } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
-import type { OpenResult, Sessions } from "../broker/sessions.ts";
+import type { Login, OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { together } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
@@ -59,7 +60,9 @@ export interface OpeningContext extends LivePorts {
   readonly cluster: LivePorts["cluster"] & Pick<Cluster, "barrier">;
   readonly hub: Hub;
   readonly groups: Groups;
-  readonly sessions: Pick<Sessions, "open">;
+  readonly sessions: Pick<Sessions, "open" | "verify">;
+  /** Asked before each login. `undefined` if none is configured. */
+  readonly connectHook?: ConnectHook | undefined;
   readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
@@ -118,6 +121,33 @@ export function createSession(
 }
 
 /**
+ * Verifies the credential and asks the hook, which must exist. Nothing is entered yet, so a hook
+ * that responds slowly delays only the logins that wait for it.
+ */
+export async function approve(
+  session: Session,
+  connect: Greeting,
+  { connectHook, sessions, tokens, nodeId }: OpeningContext,
+): Promise<Restrictions | undefined> {
+  const { address } = session.connectionFacts;
+  await tokens.attempt({ address, uid: connect.uid }, () =>
+    sessions.verify(loginOf(session, connect, nodeId)),
+  );
+  if (session.ended !== undefined) throw new BrokerError("unavailable");
+  const { uid, token, flag, deviceId } = connect;
+  const device = { uid, token, flag, deviceId };
+  return connectHook?.ask({ ...device, ...session.connectionFacts, isRefresh: false });
+}
+
+function loginOf(
+  { sessionId, restrictions }: Session,
+  { uid, token, flag, deviceId, level, session: continues }: Greeting,
+  nodeId: string,
+): Login {
+  return { sessionId, nodeId, uid, token, flag, deviceId, level, continues, restrictions };
+}
+
+/**
  * Logs a session in. The session enters the hub first, so that a request to end it finds it. The
  * user's sessions are counted after the login, because the login may end one of them.
  */
@@ -130,16 +160,7 @@ export async function admit(
   // The connection closed while the connect was waiting.
   if (session.ended !== undefined) throw new BrokerError("unavailable");
   hub.enter(session);
-  const opened = await sessions.open({
-    sessionId: session.sessionId,
-    nodeId: context.nodeId,
-    uid: connect.uid,
-    token: connect.token,
-    flag: connect.flag,
-    deviceId: connect.deviceId,
-    level: connect.level,
-    continues: connect.session,
-  });
+  const opened = await sessions.open(loginOf(session, connect, context.nodeId));
   if (opened.kind === "ended") return opened;
   try {
     // The barrier delivers the events that end the sessions that this login has ended.
@@ -381,6 +402,9 @@ export function refusalReason(error: unknown): CloseReason {
       return "token_expired";
     case "banned":
       return "banned";
+    case "refused_by_hook":
+      // Without a time to wait, the refusal is final.
+      return error.retryAfterMs === undefined ? "auth_failed" : "unavailable";
     case "rate_limited":
       return "rate_limited";
     default:

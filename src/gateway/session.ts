@@ -3,6 +3,7 @@
 // sessions, so fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
+import type { ConnectAttempt, Restrictions } from "../broker/hooks.ts";
 import {
   type ChannelEvent,
   type ChannelKey,
@@ -15,7 +16,7 @@ import {
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Codec, Frame, Frames, Push, Reply } from "../protocol/protocol.ts";
-import type { Connection, TopicPublisher } from "../transport/types.ts";
+import type { Connection, TopicPublisher, Upgrade } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
@@ -102,6 +103,9 @@ const MAX_READ_STREAMS = 100;
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
 const MAX_GROUPS_LEFT = 100;
 
+/** Part of the WebSocket handshake that a hook is told. */
+export type Handshake = Pick<Upgrade, "origin" | "headers">;
+
 export class Session {
   readonly sessionId: string;
   readonly uid: string;
@@ -120,6 +124,9 @@ export class Session {
   hasConnack = false;
   /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
   expiresAtMs: number | undefined;
+  /** Kept for the hook, which is asked again at a refresh. `undefined` without a hook. */
+  handshake: Handshake | undefined;
+  restrictions: Restrictions | undefined;
   /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
@@ -174,6 +181,13 @@ export class Session {
 
   get ended(): CloseReason | undefined {
     return this.#ended;
+  }
+
+  /** What a hook is told about the connection. */
+  get connectionFacts(): Pick<ConnectAttempt, "address" | "origin" | "headers" | "format"> {
+    const { origin = "", headers = {} } = this.handshake ?? {};
+    const { remoteAddress: address } = this.connection;
+    return { address, origin, headers, format: this.codec.format };
   }
 
   reply(reply: Reply): number {

@@ -118,6 +118,22 @@ export const METRICS = {
     "jwks_refresh_failures_total",
     "Failed attempts to read the JWKS. The former keys stay valid for auth.jwt.jwksMaxStaleS",
   ),
+  hookRequests: counter(
+    "hook_requests_total",
+    "Questions to hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not asked, because it failed too often; overloaded: too many questions wait)",
+    ["hook", "outcome"],
+  ),
+  hookDuration: histogram("hook_duration_seconds", "Time that a hook took to respond, by hook", [
+    "hook",
+  ]),
+  hookPending: gauge("hook_pending", "Questions that wait for a hook or its response, by hook", [
+    "hook",
+  ]),
+  hookCircuitOpen: gauge(
+    "hook_circuit_open",
+    "1 while a hook is not asked because it failed too often, otherwise 0, by hook",
+    ["hook"],
+  ),
   framesReceived: counter("frames_received_total", "Frames received from clients"),
   bytesReceived: counter(
     "frames_received_bytes_total",

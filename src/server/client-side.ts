@@ -183,6 +183,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
     clock: drivers.clock,
     toleranceS: auth.jwt.clockToleranceS,
     legacyGraceS: auth.jwt.legacyGraceS,
+    connectHook: node.hooks?.connect,
   });
   const clientLimits = {
     maxFrameBytes: client.maxFrameBytes,
@@ -204,6 +205,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
       cluster,
       directory,
       sessions,
+      connectHook: node.hooks?.connect,
       expiry,
       tokens: node.tokens,
       nodeId: cluster.nodeId,

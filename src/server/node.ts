@@ -25,6 +25,7 @@ import { createStreams, type Streams } from "../broker/streams.ts";
 import { SystemAccounts } from "../broker/system-accounts.ts";
 import { TokenGate } from "../broker/token-gate.ts";
 import type { Config } from "../config/schema.ts";
+import type { Hooks } from "../events/hooks.ts";
 import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
@@ -74,6 +75,7 @@ export interface Node extends ServerDeps {
   readonly rates: UserRates;
   /** Numbers of messages and events that were sent to channels through this node. */
   readonly activity: ChannelActivity;
+  readonly hooks: Hooks | undefined;
   readonly messages: Messages;
   readonly clientEvents: ClientEvents;
   readonly streams: Streams;
@@ -128,12 +130,14 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     contentValidation: config.content.validation,
   };
   const activity = new ChannelActivity();
+  const hooks = await createNodeHooks(config, { logger, metrics });
   const messages = createMessages(store, {
     ...config.messages,
     ...content,
     backendMayImpersonate,
     isSystem,
     activity,
+    hook: hooks?.send,
   });
   const streams = createStreams({
     store,
@@ -193,6 +197,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     activity,
     credentials: createCredentials(config.auth.clients, jwt?.verifier),
     jwt,
+    hooks,
     messages,
     clientEvents,
     streams,
@@ -280,6 +285,42 @@ async function createNodeJwt(
   });
   metrics.families.jwksAge.of().from(() => jwt.keyAgeS);
   return jwt;
+}
+
+const HOOK_LOG_MS = 10_000;
+
+async function createNodeHooks(
+  { hooks: settings, messages: { maxPayloadBytes } }: Config,
+  { logger, metrics: { families } }: Pick<Node, "logger" | "metrics">,
+): Promise<Hooks | undefined> {
+  if (settings.connect.url === "" && settings.send.url === "") return undefined;
+  const log = roomLogger(logger, "events");
+  const { createHooks } = await import("../events/hooks.ts");
+  let loggedMs = Number.NEGATIVE_INFINITY;
+  const hooks = createHooks(settings, {
+    clock: Date.now,
+    maxPayloadBytes,
+    onOutcome(hook, outcome, ms) {
+      families.hookRequests.of(hook, outcome).add();
+      if (ms !== undefined) families.hookDuration.of(hook).observe(ms / 1000);
+    },
+    onFailure(hook, outcome, detail) {
+      const nowMs = performance.now();
+      const fields = { hook, outcome, detail };
+      if (nowMs - loggedMs < HOOK_LOG_MS) return log.debug(fields, "A hook failed");
+      loggedMs = nowMs;
+      log.warn(fields, "A hook failed; further failures are logged once in 10 seconds");
+    },
+    onOpened(hook) {
+      const { onFailure } = settings[hook];
+      log.error({ hook, onFailure }, "A hook fails too often and is not asked for 5 seconds");
+    },
+  });
+  for (const [hook, caller] of hooks.callers) {
+    families.hookPending.of(hook).from(() => caller.pending);
+    families.hookCircuitOpen.of(hook).from(() => (caller.circuit === "open" ? 1 : 0));
+  }
+  return hooks;
 }
 
 async function createMigration(

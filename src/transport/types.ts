@@ -149,9 +149,13 @@ export interface Upgrade {
   readonly origin: string;
   readonly subprotocols: readonly string[];
   readonly remoteAddress: string;
+  /** Headers named by the endpoint that the handshake has and that are not empty. */
+  readonly headers: Readonly<Record<string, string>>;
 }
 
 export interface SocketEndpoint {
+  /** Headers of the handshake that `open` needs, in lower case. */
+  readonly headers: readonly string[];
   /** Maximum size of a frame. A larger one ends the connection, with 1009 if possible. */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */

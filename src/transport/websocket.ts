@@ -27,6 +27,8 @@ const HEADERS = [
   "sec-websocket-version",
 ];
 
+const NO_HEADERS: Upgrade["headers"] = {};
+
 /** Name of the listener in metrics and lists. */
 const LISTENER = "client";
 
@@ -40,8 +42,9 @@ export function serveSockets(
   const { limits, onError, addresses } = spec;
   const { endpoint, connections } = clients;
   const context = clients.attach(server, LISTENER);
-  const names = addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR];
-  const head = new HeadCheck(names, spec);
+  const ownNames = addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR];
+  const head = new HeadCheck([...ownNames, ...endpoint.headers], spec);
+  const forwarded = head.select(endpoint.headers);
   // A driver calls `open` before `res.upgrade` returns, so one variable is enough.
   let upgrading: Upgrade | undefined;
 
@@ -77,6 +80,7 @@ export function serveSockets(
         origin: head.value("origin"),
         subprotocols: namesOf(head.value("sec-websocket-protocol")),
         remoteAddress: addresses?.of(res, head.value(FORWARDED_FOR)) ?? peer,
+        headers: forwarded.length === 0 ? NO_HEADERS : head.present(forwarded),
       };
       const answer = decide(upgrade, head.value("sec-websocket-version"));
       if (typeof answer !== "string") return refusalWriter(res, addresses)(res, answer);

@@ -256,6 +256,7 @@ export const ISSUE_ROWS = [
   "STREAM",
   "Stop button",
   "Client-made events",
+  "Hooks",
   "REFRESH",
   "STATE",
   // Command inbox

@@ -12,6 +12,7 @@ export const SUITES = {
     "api-guessing",
     "bans",
     "channels",
+    "connect-hook",
     "connections",
     "control",
     "format-rules",
@@ -56,6 +57,7 @@ export const SUITES = {
     "messages",
     "payloads",
     "resume",
+    "send-hook",
   ],
   streams: [
     "client-events",

@@ -58,7 +58,9 @@ t.test(
     const checkSecret = (name: string, schema: OptionSchema) =>
       t.equal(
         schema.secret === true,
-        /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
+        /(token|[pP]assword|passwordHash|passphrase|secret|staticHeaders\.value|^redis\.url)$/.test(
+          name,
+        ),
         name,
       );
     for (const { name, schema } of CONFIG_KEYS) {

@@ -95,6 +95,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
         metrics: operations.metrics,
         limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
         sessions: {
+          verify: async () => {},
           open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
             ...{ kind: "open", order: 1, newestId: 0 },
             groups: world.server.groupsOf(uid),

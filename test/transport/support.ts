@@ -236,6 +236,7 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
 } {
   const seen: Seen[] = [];
   const endpoint: SocketEndpoint = {
+    headers: [],
     maxFrameBytes: 1_000_000,
     maxBufferedBytes: 64 * 1024,
     maxBufferedBytesPerUser: 1e12,

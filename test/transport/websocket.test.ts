@@ -22,6 +22,7 @@ t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t
   const upgrades: Upgrade[] = [];
   const { endpoint } = socketEndpoint({
     endpoint: {
+      headers: ["x-service", "x-absent"],
       accept(upgrade) {
         upgrades.push(upgrade);
         return { subprotocol: upgrade.subprotocols[1] };
@@ -31,7 +32,8 @@ t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t
   const { port } = await startListener(t, { sockets: endpoint });
   const url = `ws://${HOST}:${port}/some/path`;
   const { WebSocket } = await import("ws");
-  const socket = new WebSocket(url, ["one", "two"], { origin: "https://a.b" });
+  const headers = { "X-Service": "app", "x-other": "not named by the endpoint" };
+  const socket = new WebSocket(url, ["one", "two"], { origin: "https://a.b", headers });
   t.teardown(() => socket.terminate());
   await until(() => socket.readyState === WebSocket.OPEN);
   t.equal(socket.protocol, "two");
@@ -41,6 +43,7 @@ t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t
       origin: "https://a.b",
       subprotocols: ["one", "two"],
       remoteAddress: HOST,
+      headers: { "x-service": "app" },
     },
   ]);
 });

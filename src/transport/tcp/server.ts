@@ -135,7 +135,8 @@ export class TcpServer
     }
     release();
     const remoteAddress = this.#addresses.ofConnection(peer, proxied);
-    const upgrade = { path: "", origin: "", subprotocols: [this.#spec.name], remoteAddress };
+    const subprotocols = [this.#spec.name];
+    const upgrade = { path: "", origin: "", subprotocols, remoteAddress, headers: {} };
     const connection = new SocketConnection(remoteAddress, this.#context);
     if (!this.#accepts(upgrade) || !connection.enter(networkOf(remoteAddress)))
       return void stream.destroy();

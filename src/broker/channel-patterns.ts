@@ -1,0 +1,32 @@
+// Patterns of channels, as settings, tokens and hooks write them. Pure functions.
+
+import { type ChannelRef, type ChannelType, isId } from "./model.ts";
+
+/** Channels of one type whose id is `id`, or begins with it if `isPrefix`. */
+interface ChannelPattern {
+  readonly type: ChannelType | undefined;
+  readonly id: string;
+  readonly isPrefix: boolean;
+}
+
+export const PATTERN_FORM =
+  "* for all channels, or <type>:<id> with * as the last character for all ids that begin so, for example 2:support-*";
+
+/** Returns the pattern, `undefined` if the text is not a pattern. */
+export function parseChannelPattern(text: string): ChannelPattern | undefined {
+  if (text === "*") return { type: undefined, id: "", isPrefix: true };
+  const [, type, rest = ""] = /^([12]):(.+)$/s.exec(text) ?? [];
+  const isPrefix = rest.endsWith("*");
+  const id = isPrefix ? rest.slice(0, -1) : rest;
+  if (type === undefined || id.includes("*") || (id !== "" && !isId(id))) return undefined;
+  return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows 1 and 2
+}
+
+/** Returns true if a pattern matches. A user names a personal channel by the uid of the other. */
+export function matchesAny(patterns: readonly ChannelPattern[], channel: ChannelRef): boolean {
+  return patterns.some(
+    ({ type, id, isPrefix }) =>
+      (type === undefined || type === channel.type) &&
+      (isPrefix ? channel.id.startsWith(id) : channel.id === id),
+  );
+}

@@ -1,0 +1,55 @@
+// Ports of the hooks: a backend is asked before a client logs in or sends a message.
+
+import type { BrokerError } from "./errors.ts";
+import type { ChannelRef, DeviceFlag } from "./model.ts";
+
+/** A login or a refresh whose token is valid. */
+export interface ConnectAttempt {
+  readonly uid: string;
+  readonly token: string;
+  readonly flag: DeviceFlag;
+  readonly deviceId: string;
+  readonly address: string;
+  readonly origin: string;
+  /** Headers of the handshake that the hook asks for. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Name of the wire format. */
+  readonly format: string;
+  /** True if an open session replaces its token. */
+  readonly isRefresh: boolean;
+}
+
+/** What a hook takes away from a session. */
+export interface Restrictions {
+  /** True if the session must not be that of a main device. */
+  readonly isSecondary: boolean;
+  /** Unix milliseconds at which the session expires at the latest. `undefined` for no limit. */
+  readonly expiresAtMs: number | undefined;
+}
+
+export interface ConnectHook {
+  /** Names of the headers of the handshake that the hook needs, in lower case. */
+  readonly headers: readonly string[];
+  /** Throws `refused_by_hook`, or `overloaded` if too many logins wait for the hook. */
+  ask(attempt: ConnectAttempt): Promise<Restrictions>;
+}
+
+export interface HookedMessage {
+  readonly fromUid: string;
+  readonly channel: ChannelRef;
+  /** `undefined` if the sender chose none. */
+  readonly clientMsgNo: string | undefined;
+  readonly payload: Uint8Array;
+}
+
+export interface SendHook {
+  /** Returns true if messages to the channel must pass the hook. */
+  covers(channel: ChannelRef): boolean;
+  /**
+   * Returns the payload that replaces that of the message, `undefined` if it is not replaced.
+   * Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   */
+  ask(message: HookedMessage): Promise<Uint8Array | undefined>;
+  /** Records that a payload of the hook is not valid, and returns the error for the sender. */
+  unusable(reason: string): BrokerError;
+}

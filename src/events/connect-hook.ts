@@ -1,0 +1,56 @@
+// The hook that is asked before a client logs in. It can only refuse a login or restrict it.
+
+import { BrokerError } from "../broker/errors.ts";
+import type { ConnectAttempt, ConnectHook, Restrictions } from "../broker/hooks.ts";
+import { LATEST_TIME_MS } from "../broker/model.ts";
+import type { HookCaller } from "./hook-caller.ts";
+
+const UNRESTRICTED: Restrictions = { isSecondary: false, expiresAtMs: undefined };
+
+export const MAX_CONNECT_ANSWER_BYTES = 65_536;
+
+export function createConnectHook(
+  caller: Pick<HookCaller, "ask">,
+  forwardHeaders: readonly string[],
+): ConnectHook {
+  const headers = [...new Set(forwardHeaders.map((name) => name.toLowerCase()))];
+  return {
+    headers,
+
+    async ask(attempt) {
+      const { uid } = attempt;
+      const question = { type: attempt.isRefresh ? "refresh" : "connect", data: dataOf(attempt) };
+      const restrictions = await caller.ask(uid, question, (answer) => read(answer, uid));
+      return restrictions ?? UNRESTRICTED;
+    },
+  };
+}
+
+function dataOf(attempt: ConnectAttempt): object {
+  const { uid, token, flag, deviceId, address, origin, headers, format } = attempt;
+  return {
+    ...{ uid, token, device_flag: flag, device_id: deviceId },
+    ...{ address, origin, headers, format },
+  };
+}
+
+/** Throws if the answer does not have the documented form, and `refused_by_hook` for another uid. */
+function read(answer: Readonly<Record<string, unknown>>, uid: string): Restrictions {
+  const { device_level: level = null, expires_at: expiresAtS = null, uid: named = null } = answer;
+  if (named !== null && named !== uid)
+    throw new BrokerError("refused_by_hook", {
+      message: "The backend knows the client under another uid",
+    });
+  if (level !== null && level !== 0 && level !== 1)
+    throw new Error("device_level in the response must be 0 or 1");
+  if (expiresAtS !== null && !isTimeS(expiresAtS))
+    throw new Error("expires_at in the response must be a Unix time in whole seconds");
+  return {
+    isSecondary: level === 0,
+    expiresAtMs: expiresAtS === null ? undefined : expiresAtS * 1000,
+  };
+}
+
+function isTimeS(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) > 0 && Number(value) * 1000 <= LATEST_TIME_MS;
+}

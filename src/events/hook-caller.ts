@@ -1,0 +1,271 @@
+// Asks one hook: signs the request, limits the requests in progress, and stops asking for a time if
+// the hook fails. State: the requests in progress, and the circuit breaker.
+
+import { randomUUID } from "node:crypto";
+import { BrokerError } from "../broker/errors.ts";
+import { CircuitBreaker, type CircuitState } from "../lib/circuit-breaker.ts";
+import { FairSemaphore } from "../lib/fair-semaphore.ts";
+import { KeyedWindow } from "../lib/keyed-window.ts";
+import { Outgoing, OutgoingError } from "./outgoing.ts";
+import { signedHeaders, signingKeyOf } from "./signature.ts";
+
+export interface HookSettings {
+  readonly url: string;
+  readonly secret: string;
+  readonly timeoutMs: number;
+  readonly maxInFlight: number;
+  readonly onFailure: "deny" | "allow";
+  readonly staticHeaders: readonly { readonly name: string; readonly value: string }[];
+}
+
+/** Outcome of a request, as the metric `jindou_hook_requests_total` reports it. */
+export type HookOutcome =
+  | "allowed"
+  | "refused"
+  | "timeout"
+  | "connection"
+  | "status"
+  | "answer"
+  | "circuit_open"
+  | "overloaded";
+
+export interface HookPorts {
+  /** Returns the current time in Unix milliseconds. */
+  readonly clock: () => number;
+  /** Called for each question. `ms` is the duration of the request, `undefined` without one. */
+  onOutcome(outcome: HookOutcome, ms?: number): void;
+  /** Called for a request that failed. `detail` contains no payload and no secret. */
+  onFailure(outcome: HookOutcome, detail: string): void;
+  /** Called when the circuit breaker opens. */
+  onOpened(): void;
+}
+
+const FAILURES_IN_ROW = 10;
+const WINDOW = 100;
+const OPEN_MS = 5000;
+/** Share of `maxInFlight` that one user may have. */
+const USER_SHARE = 1 / 8;
+/** Maximum number of questions that wait, as a multiple of `maxInFlight`. */
+const WAITING_FACTOR = 16;
+/** Maximum size of the questions that wait or are in progress. */
+const MAX_PENDING_BYTES = 67_108_864;
+const MAX_TEXT_LENGTH = 200;
+
+/** Why a hook has given no decision. */
+class HookFailure extends Error {
+  readonly outcome: HookOutcome;
+
+  constructor(outcome: HookOutcome, message: string) {
+    super(message);
+    this.name = "HookFailure";
+    this.outcome = outcome;
+  }
+}
+
+type Answer = Readonly<Record<string, unknown>>;
+
+export class HookCaller {
+  readonly #settings: HookSettings;
+  readonly #ports: HookPorts;
+  readonly #key: Buffer;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #outgoing: Outgoing;
+  readonly #breaker: CircuitBreaker;
+  readonly #permits: FairSemaphore;
+  readonly #users: KeyedWindow;
+  #pending = 0;
+  #pendingBytes = 0;
+
+  constructor(settings: HookSettings, maxReplyBytes: number, ports: HookPorts) {
+    const { secret, timeoutMs, maxInFlight, staticHeaders } = settings;
+    const key = signingKeyOf(secret);
+    if (key === undefined) throw new Error("the secret of a hook was not checked");
+    this.#settings = settings;
+    this.#ports = ports;
+    this.#key = key;
+    this.#headers = Object.fromEntries(
+      staticHeaders.map(({ name, value }) => [name.toLowerCase(), value]),
+    );
+    this.#outgoing = new Outgoing({ connections: maxInFlight, timeoutMs, maxReplyBytes });
+    const limits = { failuresInRow: FAILURES_IN_ROW, window: WINDOW, openMs: OPEN_MS };
+    this.#breaker = new CircuitBreaker(limits, () => performance.now(), ports.onOpened);
+    const maxWaiting = maxInFlight * WAITING_FACTOR;
+    this.#permits = new FairSemaphore(maxInFlight, maxWaiting, overloaded);
+    this.#users = new KeyedWindow(Math.max(1, Math.floor(maxInFlight * USER_SHARE)), maxWaiting);
+  }
+
+  /** Questions that wait or are in progress. */
+  get pending(): number {
+    return this.#pending;
+  }
+
+  get circuit(): CircuitState {
+    return this.#breaker.state;
+  }
+
+  /**
+   * Asks the hook on behalf of a user. Returns the result of `read`, or `undefined` if the hook
+   * failed and the settings allow what it was asked about. `read` throws an `Error` if the answer
+   * does not have the documented form. Throws `refused_by_hook`, with a time to wait if the hook
+   * failed, or `overloaded`.
+   */
+  async ask<T>(
+    uid: string,
+    question: { readonly type: string; readonly data: object },
+    read: (answer: Answer) => T,
+  ): Promise<T | undefined> {
+    try {
+      return await this.#inTurn(uid, question, read);
+    } catch (error) {
+      if (!(error instanceof HookFailure)) throw error;
+      this.#ports.onFailure(error.outcome, error.message);
+      if (this.#settings.onFailure === "allow") return undefined;
+      throw failedHook();
+    }
+  }
+
+  /** Records an answer that turned out to be unusable, and returns the error for the client. */
+  unusable(detail: string): BrokerError {
+    this.#ports.onOutcome("answer");
+    this.#ports.onFailure("answer", detail);
+    return new BrokerError("refused_by_hook", { message: UNUSABLE });
+  }
+
+  async #inTurn<T>(
+    uid: string,
+    question: { readonly type: string; readonly data: object },
+    read: (answer: Answer) => T,
+  ): Promise<T> {
+    const nowMs = this.#ports.clock();
+    const body = JSON.stringify({
+      type: question.type,
+      timestamp: new Date(nowMs).toISOString(),
+      data: question.data,
+    });
+    const pass = this.#hasRoom(body.length) ? this.#users.enter(uid) : undefined;
+    if (pass === undefined) {
+      this.#ports.onOutcome("overloaded");
+      throw overloaded();
+    }
+    this.#pending += 1;
+    this.#pendingBytes += body.length;
+    try {
+      await pass.turn;
+      pass.setSize(1);
+      return await this.#permits.run(uid, () => this.#request(body, read));
+    } finally {
+      pass.leave();
+      this.#pending -= 1;
+      this.#pendingBytes -= body.length;
+    }
+  }
+
+  #hasRoom(bytes: number): boolean {
+    if (this.#pending >= this.#settings.maxInFlight * (WAITING_FACTOR + 1)) return false;
+    return this.#pending === 0 || this.#pendingBytes + bytes <= MAX_PENDING_BYTES;
+  }
+
+  async #request<T>(body: string, read: (answer: Answer) => T): Promise<T> {
+    const record = this.#breaker.admit();
+    if (record === undefined) {
+      this.#ports.onOutcome("circuit_open");
+      throw new HookFailure("circuit_open", "the circuit breaker is open after failures");
+    }
+    const startedMs = performance.now();
+    let outcome: HookOutcome = "allowed";
+    try {
+      return await this.#decision(body, read);
+    } catch (error) {
+      outcome = error instanceof HookFailure ? error.outcome : "refused";
+      throw error;
+    } finally {
+      record(outcome !== "allowed" && outcome !== "refused");
+      this.#ports.onOutcome(outcome, performance.now() - startedMs);
+    }
+  }
+
+  async #decision<T>(body: string, read: (answer: Answer) => T): Promise<T> {
+    const answer = await this.#post(body);
+    if (answer.allow === false) throw refusalOf(answer);
+    if (answer.allow !== true)
+      throw new HookFailure("answer", 'the response has no "allow" that is true or false');
+    try {
+      return read(answer);
+    } catch (error) {
+      if (error instanceof BrokerError) throw error;
+      throw new HookFailure("answer", error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  async #post(body: string): Promise<Answer> {
+    const { url } = this.#settings;
+    const headers = {
+      ...{ "content-type": "application/json", "user-agent": "jindou" },
+      ...this.#headers,
+      ...signedHeaders([this.#key], { id: randomUUID(), nowMs: this.#ports.clock(), body }),
+    };
+    const reply = await this.#outgoing.post(url, headers, body).catch(toFailure);
+    if (reply.status !== 200)
+      throw new HookFailure("status", `the response has status ${reply.status} instead of 200`);
+    return parseAnswer(reply.body);
+  }
+
+  async close(): Promise<void> {
+    await this.#outgoing.close();
+  }
+}
+
+function toFailure(error: unknown): never {
+  if (!(error instanceof OutgoingError)) throw error;
+  const { reason, message } = error;
+  throw new HookFailure(reason === "too_large" ? "answer" : reason, message);
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+function parseAnswer(body: Uint8Array): Answer {
+  try {
+    const answer: unknown = JSON.parse(decoder.decode(body));
+    if (typeof answer === "object" && answer !== null && !Array.isArray(answer))
+      return answer as Answer; // an object of JSON
+  } catch {
+    // handled below
+  }
+  throw new HookFailure("answer", "the response is not a JSON object in UTF-8");
+}
+
+const REFUSED = "The backend refused it";
+const UNUSABLE = "The backend has changed the message into one that is not valid";
+/** Time after which a client should try again if the hook failed. */
+const RETRY_MS = 1000;
+
+/** Returns the error of a refusal. With `retry`, the client may try again after a second. */
+function refusalOf({ message, retry }: Answer): BrokerError {
+  const text = typeof message === "string" ? shownText(message) : "";
+  return new BrokerError("refused_by_hook", {
+    message: text || REFUSED,
+    ...(retry === true ? { retryAfterMs: RETRY_MS } : {}),
+  });
+}
+
+/** Returns the text without control characters and lone surrogates, and without its end. */
+function shownText(text: string): string {
+  const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>
+    /\p{Surrogate}/u.test(character) ? "\ufffd" : character,
+  );
+  return characters.slice(0, MAX_TEXT_LENGTH).join("").trim();
+}
+
+function failedHook(): BrokerError {
+  return new BrokerError("refused_by_hook", {
+    message: "The backend that decides about it did not respond as expected. Try again later",
+    retryAfterMs: RETRY_MS,
+  });
+}
+
+function overloaded(): BrokerError {
+  return new BrokerError("overloaded", {
+    message: "Too many requests wait for the backend that decides about them. Try again later",
+    retryAfterMs: RETRY_MS,
+  });
+}

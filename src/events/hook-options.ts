@@ -1,0 +1,104 @@
+// Schema of the configuration section `hooks`.
+
+import { Type } from "typebox";
+
+const CLOSED = { additionalProperties: false };
+
+const url = (what: string) =>
+  Type.String({
+    default: "",
+    maxLength: 2048,
+    description: `URL that is asked before ${what}. An empty value means that nobody is asked. The secret must be set as well.`,
+  });
+
+const secret = Type.String({
+  default: "",
+  maxLength: 256,
+  secret: true,
+  description:
+    "Secret with which the requests are signed as Standard Webhooks describe: `whsec_` and 24 to 64 random bytes in Base64.",
+});
+
+const timeoutMs = (value: number) =>
+  Type.Integer({
+    default: value,
+    minimum: 10,
+    maximum: 30_000,
+    unit: "milliseconds",
+    description: "Time limit for the complete response of the hook.",
+  });
+
+const maxInFlight = Type.Integer({
+  default: 256,
+  minimum: 1,
+  maximum: 4096,
+  unit: "requests",
+  description:
+    "Maximum number of requests of this node to the hook at the same time. An eighth of them, at least one, may be of one user. Further ones wait; up to 16 times as many may wait.",
+});
+
+const onFailure = (what: string) =>
+  Type.Enum(["deny", "allow"], {
+    default: "deny",
+    description: `What happens to ${what} if the hook does not respond in time, or not as documented, and while the circuit breaker is open: \`deny\` refuses it, and the client may try again; \`allow\` lets it pass as if there were no hook.`,
+  });
+
+const staticHeaders = Type.Array(
+  Type.Object(
+    {
+      name: Type.String({
+        minLength: 1,
+        maxLength: 128,
+        description: "Name of the header.",
+      }),
+      value: Type.String({
+        maxLength: 4096,
+        secret: true,
+        description: "Value of the header.",
+      }),
+    },
+    CLOSED,
+  ),
+  {
+    default: [],
+    description: "Headers of each request to the hook, for example a credential of its gateway.",
+  },
+);
+
+export const hooksOptions = Type.Object(
+  {
+    connect: Type.Object(
+      {
+        url: url("a client logs in or refreshes its token"),
+        secret,
+        timeoutMs: timeoutMs(1000),
+        maxInFlight,
+        onFailure: onFailure("a login"),
+        forwardHeaders: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
+          default: [],
+          description:
+            "Names of headers of the WebSocket handshake that are passed to the hook, for example `cookie`. Name the headers of a web page only together with `client.allowedOrigins`.",
+        }),
+        staticHeaders,
+      },
+      CLOSED,
+    ),
+    send: Type.Object(
+      {
+        url: url("a message of a client is stored"),
+        secret,
+        channels: Type.Array(Type.String({ minLength: 1, maxLength: 131 }), {
+          default: ["*"],
+          description:
+            "Channels whose messages pass the hook: `*` for all, or `<type>:<id>`, where `*` may be the last character (`2:support-*`, `1:*`). The id of a personal channel is the uid of the receiver.",
+        }),
+        timeoutMs: timeoutMs(500),
+        maxInFlight,
+        onFailure: onFailure("a message"),
+        staticHeaders,
+      },
+      CLOSED,
+    ),
+  },
+  CLOSED,
+);

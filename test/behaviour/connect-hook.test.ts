@@ -1,0 +1,246 @@
+// Logins and refreshes that must pass a hook of the backend, over every wire format.
+
+import { allow, HOOK_SECRET, startHookServer } from "../support/hook-server.ts";
+import { HMAC_KEY, keyFile, mint, SECRET, type TokenOptions } from "../support/mint.ts";
+import { openNative } from "../support/native-client.ts";
+import { NativeClientError } from "../support/native-session.ts";
+import { t } from "../support/suite.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { closeCode } from "./formats/format.ts";
+import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
+import { endingOf, person, range, startWorld } from "./world.ts";
+
+const NOT_ALLOWED = 11;
+const AUTH_FAILED = 4201;
+const UNAVAILABLE = 4102;
+const EXPIRED = 4103;
+
+const hook = await startHookServer(t);
+const SETTINGS = {
+  ...TCP_LISTENER,
+  JINDOU_HOOKS_CONNECT_URL: hook.url,
+  JINDOU_HOOKS_CONNECT_SECRET: HOOK_SECRET,
+  JINDOU_HOOKS_CONNECT_FORWARD_HEADERS: "Cookie,x-service",
+  JINDOU_HOOKS_CONNECT_STATIC_HEADERS: '[{"name":"x-service","value":"jindou"}]',
+  JINDOU_HOOKS_CONNECT_TIMEOUT_MS: "30000",
+  JINDOU_AUTH_CLIENTS: "token+jwt",
+  JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+  JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
+  JINDOU_AUTH_JWT_CLOCK_TOLERANCE_S: "0",
+  JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000",
+  JINDOU_LOG_LEVEL: "fatal",
+};
+const world = await startWorld(t, SETTINGS);
+const nowS = () => Math.floor(Date.now() / 1000);
+const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =>
+  mint(HMAC_KEY, { sub: uid, ...claims }, options);
+
+/** Forgets earlier questions and allows everything. */
+function reset() {
+  hook.decide = allow;
+  hook.questions.length = 0;
+}
+
+/** Returns `ok`, or how a request was refused: `<code>`, or `try again` with a time to wait. */
+async function outcomeOf(request: Promise<unknown>): Promise<string> {
+  try {
+    await request;
+    return "ok";
+  } catch (error) {
+    if (!(error instanceof NativeClientError)) throw error;
+    return error.retryAfterMs > 0 ? "try again" : error.code;
+  }
+}
+
+for (const format of FORMATS)
+  t.test(
+    `a login over ${format.name} passes the hook, or is refused and ends the connection [issue: Hooks]`,
+    async (t) => {
+      reset();
+      const uid = world.name("ann");
+      const client = await joinFormat(t, world, format, uid, { flag: 0, deviceId: "phone" });
+      await client.ping();
+      t.match(hook.questions, [
+        {
+          type: "connect",
+          data: {
+            ...{ uid, token: `token-${uid}`, device_flag: 0 },
+            ...{ address: /127\.0\.0\.1|::1/, origin: "", format: String, headers: {} },
+          },
+          headers: { "x-service": "jindou" },
+        },
+      ]);
+      const wrong = joinFormat(t, world, format, uid, { token: "wrong" });
+      await refusalOf(wrong);
+      t.equal(hook.questions.length, 1, "a wrong token does not reach the hook");
+      hook.decide = () => ({ allow: false, message: "Your account is closed" });
+      const refusal = await refusalOf(joinFormat(t, world, format, world.name("bob")));
+      t.equal(refusal.reason, NOT_ALLOWED);
+      if (refusal.closed !== undefined)
+        t.equal(refusal.closed, closeCode(format, AUTH_FAILED), "the client must not reconnect");
+      hook.decide = () => ({ allow: false, retry: true });
+      await t.rejects(joinFormat(t, world, format, world.name("bob")), "for now");
+    },
+  );
+
+t.test("a refused client gets the text of the hook, and whether it may reconnect", async (t) => {
+  reset();
+  const uid = world.name("ann");
+  await world.register(uid);
+  for (const [answer, code, close] of [
+    [{ allow: false, message: "Your account is closed" }, "refused_by_hook", AUTH_FAILED],
+    [{ allow: true, uid: "somebody else" }, "refused_by_hook", AUTH_FAILED],
+    [{ allow: false, retry: true }, "try again", UNAVAILABLE],
+    [{ allow: true, device_level: 2 }, "try again", UNAVAILABLE],
+    [{ allow: true, expires_at: "tomorrow" }, "try again", UNAVAILABLE],
+    [{ allow: true, expires_at: 1.5 }, "try again", UNAVAILABLE],
+    [{ allow: 1 }, "try again", UNAVAILABLE],
+  ] as const) {
+    hook.decide = () => answer;
+    const client = await openNative(t, { uid, token: `token-${uid}`, port: world.clientPort });
+    t.equal(await outcomeOf(client.connect()), code, JSON.stringify(answer));
+    t.equal((await client.closed).code, close);
+    if ("message" in answer) t.equal(client.errors[0]?.message, answer.message);
+  }
+  hook.decide = () => ({ allow: true, uid, device_level: null, expires_at: null });
+  t.equal(await outcomeOf(world.connect(t, uid)), "ok");
+});
+
+t.test("the hook gets the headers of the handshake that it asks for, in the body", async (t) => {
+  reset();
+  const uid = world.name("ann");
+  const headers = {
+    ...{ cookie: "session=1", "x-service": "forged", authorization: "Basic x" },
+    origin: "https://app.example",
+  };
+  await world.join(t, uid, { headers });
+  t.match(hook.questions, [
+    {
+      data: {
+        headers: { cookie: "session=1", "x-service": "forged" },
+        origin: "https://app.example",
+      },
+    },
+  ]);
+  const [question] = hook.questions;
+  t.equal(question?.headers["x-service"], "jindou", "the header of the request itself");
+  t.same(Object.keys(question?.data.headers), ["cookie", "x-service"]);
+});
+
+t.test(
+  "a hook can make the session of a main device a secondary one, never the reverse [issue: Hooks]",
+  async (t) => {
+    reset();
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    hook.decide = () => ({ allow: true, device_level: 0 });
+    const main = { device_flag: 1, device_level: 1 };
+    const sessions = [
+      await world.join(t, ann, { level: 1 }),
+      await world.connect(t, ann),
+      await world.connect(t, ann, { flag: 1, token: await tokenOf(ann, main) }),
+      await world.connect(t, ann, { flag: 1, token: await tokenOf(ann, main) }),
+    ];
+    for (const session of sessions) t.equal((await session.ping()).kind, "pong", "none is kicked");
+    hook.decide = () => ({ allow: true, device_level: 1 });
+    const secondary = [await world.join(t, ben, { level: 0 }), await world.connect(t, ben)];
+    for (const session of secondary) t.equal((await session.ping()).kind, "pong");
+    const first = await world.connect(t, ann);
+    await world.connect(t, ann);
+    t.equal(await endingOf(first), "kicked 4200", "a main device stays one");
+  },
+);
+
+t.test(
+  "a hook can end a session earlier than its token, and is asked again at a refresh [issue: Hooks]",
+  async (t) => {
+    reset();
+    const uid = world.name("ann");
+    const expiresAtS = nowS() + 60;
+    hook.decide = () => ({ allow: true, expires_at: expiresAtS });
+    const isWithin = (actual: number | undefined, atMost: number) =>
+      actual !== undefined && actual <= atMost && actual > atMost - 30;
+    const byJwt = await world.connect(t, uid, { token: await tokenOf(uid) });
+    t.ok(isWithin(byJwt.connack.expiresInS, 60), "earlier than the JWT");
+    const registered = await world.join(t, uid);
+    t.ok(isWithin(registered.connack.expiresInS, 60), "a registered token does not expire");
+    hook.decide = () => ({ allow: true, expires_at: nowS() + 6000 });
+    const longJwt = await world.connect(t, uid, { token: await tokenOf(uid) });
+    t.ok(isWithin(longJwt.connack.expiresInS, 600), "not later than the JWT");
+
+    hook.questions.length = 0;
+    const next = await tokenOf(uid, {}, { expiresInS: 1200 });
+    t.ok(isWithin((await byJwt.refresh(next)).expiresInS, 1200));
+    t.match(hook.questions, [{ type: "refresh", data: { uid, token: next } }]);
+    hook.decide = () => ({ allow: false, message: "No longer" });
+    t.equal(await outcomeOf(byJwt.refresh(next)), "refused_by_hook");
+    t.equal(await outcomeOf(registered.refresh("wrong")), "unauthorized");
+    t.equal(await outcomeOf(registered.refresh(next)), "unauthorized", "another kind of token");
+    hook.decide = allow;
+    const unlimited = await registered.refresh(`token-${uid}`);
+    t.equal(unlimited.expiresInS, undefined, "the hook sets no limit any more");
+
+    hook.decide = () => ({ allow: true, expires_at: nowS() + 1 });
+    const short = await world.connect(t, uid);
+    t.equal(await endingOf(short), `token_expired ${EXPIRED}`);
+  },
+);
+
+t.test("a JWT is judged before the hook is asked [issue: Hooks]", async (t) => {
+  reset();
+  const uid = world.name("ann");
+  const revoked = await tokenOf(uid, {}, { ageS: 60 });
+  await world.ok("/user/device_quit", { uid, device_flag: 0 });
+  for (const token of [
+    await tokenOf(world.name("bob")),
+    await tokenOf(uid, { device_flag: 2 }),
+    await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
+    revoked,
+  ])
+    t.match(await outcomeOf(world.connect(t, uid, { token })), /unauthorized|token_expired/);
+  t.equal(hook.questions.length, 0);
+});
+
+t.test(
+  "a hook that hangs delays only the logins that wait for it, and a lost client gets no session",
+  async (t) => {
+    reset();
+    const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+    const session = await world.join(t, ann);
+    await world.register(eve);
+    let release = () => {};
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    hook.decide = async ({ data }) => {
+      if (data.uid === eve) await released;
+      return { allow: true };
+    };
+    // More logins than may be checked for one network at a time.
+    const hanging = range(1, 40).map(() => world.connect(t, eve));
+    const other = await world.join(t, ben);
+    await other.send(person(ann), "hello");
+    t.equal((await session.ping()).kind, "pong");
+    t.equal((await world.status(eve)).online, 0);
+    release();
+    await Promise.all(hanging);
+    t.equal((await world.status(eve)).online, 1);
+  },
+);
+
+t.test(
+  "with auth.clients none, the hook alone decides who a client is [issue: Hooks]",
+  async (t) => {
+    reset();
+    const open = await startWorld(t, {
+      ...SETTINGS,
+      JINDOU_AUTH_CLIENTS: "none",
+      JINDOU_AUTH_JWT_SECRET_FILE: "",
+      JINDOU_AUTH_JWT_ALGORITHMS: "",
+    });
+    hook.decide = ({ data }) =>
+      data.token === `secret of ${data.uid}` ? { allow: true } : { allow: false };
+    t.equal(await outcomeOf(open.connect(t, "ann", { token: "secret of ann" })), "ok");
+    t.equal(await outcomeOf(open.connect(t, "bob", { token: "secret of ann" })), "refused_by_hook");
+  },
+);

@@ -1,0 +1,366 @@
+// Messages of clients that must pass a hook of the backend, over every wire format, and hooks that
+// fail.
+
+import type { Test } from "tap";
+import { allow, HOOK_SECRET, type HookQuestion, startHookServer } from "../support/hook-server.ts";
+import { type NativeClient, NativeClientError } from "../support/native-session.ts";
+import { t } from "../support/suite.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
+import { group, person, range, startWorld, textsOf, untilReceived } from "./world.ts";
+
+const NOT_ALLOWED = 11;
+const hook = await startHookServer(t);
+const target = await startHookServer(t);
+const HOOK_SETTINGS = {
+  JINDOU_HOOKS_SEND_URL: hook.url,
+  JINDOU_HOOKS_SEND_SECRET: HOOK_SECRET,
+  JINDOU_HOOKS_SEND_CHANNELS: "2:group-*,1:*",
+  JINDOU_HOOKS_SEND_TIMEOUT_MS: "30000",
+  JINDOU_LOG_LEVEL: "fatal",
+};
+const world = await startWorld(t, {
+  ...{ ...TCP_LISTENER, ...HOOK_SETTINGS },
+  JINDOU_HOOKS_SEND_STATIC_HEADERS: '[{"name":"X-Service","value":"jindou"}]',
+});
+
+const encoded = (payload: unknown) => Buffer.from(JSON.stringify(payload)).toString("base64");
+const textIn = (question: HookQuestion) =>
+  JSON.parse(Buffer.from(question.data.payload, "base64").toString()).content;
+const replaced = (content: string) => ({ allow: true, payload: encoded({ type: 1, content }) });
+
+/** Forgets earlier questions and allows everything. */
+function reset() {
+  hook.decide = allow;
+  hook.questions.length = 0;
+}
+
+async function pair(t: Test) {
+  reset();
+  const [ann, ben] = [world.name("ann"), world.name("ben")];
+  const channel = await world.newGroup([ann, ben]);
+  const sender = await world.join(t, ann);
+  const member = await world.join(t, ben);
+  await world.untilSubscribed();
+  return { ann, ben, channel, sender, member };
+}
+
+/** Returns `ok`, or how the send was refused: `<code>`, or `try again` with a time to wait. */
+async function outcomeOf(send: Promise<unknown>): Promise<string> {
+  try {
+    await send;
+    return "ok";
+  } catch (error) {
+    if (!(error instanceof NativeClientError)) throw error;
+    return error.retryAfterMs > 0 ? "try again" : error.code;
+  }
+}
+
+const seqOf = async (client: NativeClient, channel: ReturnType<typeof group>) =>
+  (await client.history(channel)).headSeq;
+
+for (const format of FORMATS)
+  t.test(
+    `a message of ${format.name} passes the hook or is refused with its text [issue: Hooks]`,
+    async (t) => {
+      reset();
+      const uid = world.name("ann");
+      const channel = await world.newGroup([uid]);
+      const client = await joinFormat(t, world, format, uid);
+      t.equal(await client.send(channel, "fine", { clientMsgNo: "n-1" }), 1);
+      t.match(hook.questions, [
+        {
+          type: "send",
+          data: {
+            ...{ from_uid: uid, channel_id: channel.id, channel_type: 2, client_msg_no: "n-1" },
+            payload: encoded({ type: 1, content: "fine" }),
+          },
+          headers: { "x-service": "jindou", "content-type": "application/json" },
+        },
+      ]);
+      hook.decide = () => ({ allow: false, message: "Mind your language" });
+      const refusal = await refusalOf(client.send(person(world.name("ben")), "rude"));
+      t.equal(refusal.reason, NOT_ALLOWED);
+      hook.decide = () => replaced("cleaned");
+      t.equal(await client.send(channel, "dirty"), 2, "the refused message has no seq");
+    },
+  );
+
+t.test("the sender of a refused message gets the text of the hook", async (t) => {
+  const { sender, channel, member } = await pair(t);
+  const long = `no\u0000 \ud83d\ude00 ${"x".repeat(300)}`;
+  const texts = [
+    ["Mind your language", "Mind your language"],
+    ["", "The backend refused it"],
+    [undefined, "The backend refused it"],
+    [5, "The backend refused it"],
+    [long, Array.from(long.replace("\u0000", " ")).slice(0, 200).join("").trim()],
+  ] as const;
+  for (const [message, shown] of texts) {
+    hook.decide = () => ({ allow: false, message });
+    const error = await sender.send(channel, "rude").catch((cause: unknown) => cause);
+    t.match(error, { code: "refused_by_hook", message: `refused_by_hook: ${shown}` });
+  }
+  hook.decide = () => ({ allow: false, retry: true });
+  t.equal(await outcomeOf(sender.send(channel, "later")), "try again");
+  hook.decide = allow;
+  await sender.send(channel, "fine");
+  t.same(await untilReceived(member, 1), ["fine"]);
+});
+
+t.test(
+  "receivers get the payload of the hook, and a retry is recognised by what was sent [issue: Hooks]",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    hook.decide = (question) => replaced(`${textIn(question)} (checked)`);
+    const options = { clientMsgNo: "n-1" };
+    const first = await sender.send(channel, "one", options);
+    const retry = await sender.send(channel, "one", options);
+    t.match(retry, { messageId: first.messageId, messageSeq: 1, repeated: true });
+    t.equal(hook.questions.length, 1, "the retry does not pass the hook");
+    for (const other of ["two", "one (checked)"])
+      t.equal(
+        await outcomeOf(sender.send(channel, other, options)),
+        "client_msg_no_reused",
+        "another payload is refused without the hook",
+      );
+    t.equal(hook.questions.length, 1);
+    const unstored = { clientMsgNo: "n-2", noPersist: true };
+    const pushed = await sender.send(channel, "gone", unstored);
+    t.match(await sender.send(channel, "gone", unstored), {
+      ...{ messageId: pushed.messageId, repeated: true },
+    });
+    t.equal(await outcomeOf(sender.send(channel, "other", unstored)), "client_msg_no_reused");
+    t.equal(hook.questions.length, 2);
+    t.same(await untilReceived(member, 2), ["one (checked)", "gone (checked)"]);
+    t.same(textsOf((await member.history(channel)).messages), ["one (checked)"]);
+    const { body } = await world.send(sender.uid, channel, "one", { client_msg_no: "n-1" });
+    t.match(body, { message_id: first.messageId, repeated: 1 }, "the same over HTTP");
+    const reused = await world.send(sender.uid, channel, "one (checked)", {
+      client_msg_no: "n-1",
+    });
+    t.equal(reused.status, 409);
+  },
+);
+
+t.test("a command passes the hook, and a retry of it does not", async (t) => {
+  const { sender, channel, member } = await pair(t);
+  const command = { type: 99, cmd: "unreadClear", param: { n: 1 } };
+  hook.decide = () => ({ allow: true, payload: encoded({ ...command, param: { n: 2 } }) });
+  const options = { clientMsgNo: "n-1" };
+  const first = await sender.send(channel, command, options);
+  t.match(await sender.send(channel, command, options), {
+    ...{ messageId: first.messageId, repeated: true },
+  });
+  const other = { ...command, param: { n: 2 } };
+  t.equal(await outcomeOf(sender.send(channel, other, options)), "client_msg_no_reused");
+  t.equal(hook.questions.length, 1);
+  await member.waitFor(() => member.commands.length > 0, "the command");
+  const [received] = member.commands;
+  t.same(JSON.parse(new TextDecoder().decode(received?.message.payload)), other);
+});
+
+t.test("a payload of the hook that is not valid is refused [issue: Hooks]", async (t) => {
+  const { sender, channel } = await pair(t);
+  for (const payload of [
+    encoded("no object"),
+    encoded({ content: "no type" }),
+    encoded({ type: 1, content: "x".repeat(65_536) }),
+    encoded({ type: 99, cmd: "unreadClear", param: {} }),
+    Buffer.from("no JSON").toString("base64"),
+    "",
+  ]) {
+    hook.decide = () => ({ allow: true, payload });
+    t.equal(await outcomeOf(sender.send(channel, "fine")), "refused_by_hook", payload.slice(0, 40));
+  }
+  t.equal(await seqOf(sender, channel), 0, "nothing is stored");
+});
+
+t.test(
+  "only messages of clients that may send, to channels of the setting, pass the hook [issue: Hooks]",
+  async (t) => {
+    const { ann, sender, channel, member } = await pair(t);
+    hook.decide = () => ({ allow: false });
+    await world.send(ann, channel, "from the backend");
+    await sender.emit(channel, "typing");
+    const event = { from_uid: ann, channel_id: channel.id, channel_type: 2 };
+    for (const type of ["___TextMessageStart", "___TextMessageContent", "___TextMessageEnd"])
+      await world.ok("/event", { ...event, client_msg_no: "s-1", event: { type, data: "x" } });
+    const free = group(world.name("free"));
+    await world.ok("/channel", { channel_id: free.id, channel_type: 2, subscribers: [ann] });
+    await sender.send(free, "not covered");
+    const stranger = await world.newGroup([]);
+    t.equal(await outcomeOf(sender.send(stranger, "not a member")), "not_subscriber");
+    t.equal(await outcomeOf(sender.send(channel, "x".repeat(70_000))), "too_large");
+    t.equal(hook.questions.length, 0, "the hook is not asked");
+    t.equal((await untilReceived(member, 2))[0], "from the backend");
+    t.equal(await outcomeOf(sender.send(channel, "covered")), "refused_by_hook");
+  },
+);
+
+t.test(
+  "messages of one session to one channel keep their order under a slow hook [issue: Hooks]",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    const waiting: (() => void)[] = [];
+    hook.decide = (question) =>
+      new Promise((resolve) => {
+        const isRefused = textIn(question) === "3";
+        waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
+        // The answers come in the reverse order of the questions.
+        if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
+      });
+    const texts = range(1, 12).map(String);
+    const sends = texts.map((text) =>
+      outcomeOf(
+        sender.send(
+          channel,
+          text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
+          { clientMsgNo: text },
+        ),
+      ),
+    );
+    const results = await Promise.all(sends);
+    t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
+    const stored = texts.filter((text) => text !== "3" && text !== "6");
+    t.same(await untilReceived(member, stored.length), stored);
+    t.same(textsOf((await member.history(channel)).messages), stored);
+  },
+);
+
+t.test(
+  "a hook that hangs delays no message that it is not asked about [issue: Hooks]",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    const other = await world.join(t, world.name("eve"));
+    const free = group(world.name("free"));
+    await world.ok("/channel", { channel_id: free.id, channel_type: 2, subscribers: [sender.uid] });
+    let release = () => {};
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    hook.decide = async (question) => {
+      if (question.data.from_uid === sender.uid) await released;
+      return { allow: true };
+    };
+    // More than the share of one user.
+    const hanging = range(1, 40).map((number) => sender.send(channel, `slow ${number}`));
+    await other.send(person(sender.uid), "another user");
+    await sender.send(free, "another channel");
+    await sender.ping();
+    t.notOk(member.messages.length, "the messages wait for the hook");
+    release();
+    await Promise.all(hanging);
+    t.equal((await untilReceived(member, 40)).length, 40);
+  },
+);
+
+t.test("the permission to send is judged again after the hook has allowed a message", async (t) => {
+  const { ann, sender, channel, member } = await pair(t);
+  let release = () => {};
+  const questioned = new Promise<void>((resolve) => {
+    hook.decide = () =>
+      new Promise((answer) => {
+        release = () => answer({ allow: true });
+        resolve();
+      });
+  });
+  sender.send(channel, "late").catch(() => undefined);
+  await questioned;
+  await world.ok("/channel/subscriber_remove", {
+    ...{ channel_id: channel.id, channel_type: 2, subscribers: [ann] },
+  });
+  release();
+  hook.decide = allow;
+  t.equal(await outcomeOf(sender.send(channel, "later")), "not_subscriber");
+  t.equal(await seqOf(member, channel), 0, "the permission is judged after the hook as well");
+});
+
+t.test(
+  "a hook that fails refuses a message for now, and nothing follows a redirect [issue: Hooks]",
+  async (t) => {
+    const { sender, channel } = await pair(t);
+    const raw = (body: string | Buffer, status = 200, headers = {}) => {
+      hook.decide = (_question, response) => {
+        response.writeHead(status, headers).end(body);
+        return undefined;
+      };
+    };
+    const allowed = JSON.stringify({ allow: true });
+    const failures: (() => void)[] = [
+      () => raw("rubbish"),
+      () => raw(""),
+      () => raw("[]"),
+      () => raw("null"),
+      () => raw('{"allow":"yes"}'),
+      () => raw("{}"),
+      () => raw('{"allow":true,"payload":{"type":1}}'),
+      () => raw('{"allow":true,"payload":"???"}'),
+      () => raw(`{"allow":true,"padding":"${"x".repeat(1_048_576)}"}`),
+      () => raw(Buffer.from([0x7b, 0xff, 0x7d])),
+      () => raw(allowed, 500),
+      () => raw(allowed, 204),
+      () => raw(allowed, 302, { location: target.url }),
+      () => raw(allowed, 307, { location: target.url }),
+      () => {
+        hook.decide = (_question, response) => {
+          response.destroy();
+          return undefined;
+        };
+      },
+      () => {
+        hook.decide = (_question, response) => {
+          response.write('{"allow":');
+          return undefined;
+        };
+      },
+    ];
+    for (const [at, fail] of failures.slice(0, -1).entries()) {
+      fail();
+      t.equal(await outcomeOf(sender.send(channel, "fine")), "try again", `failure ${at}`);
+      hook.decide = allow;
+      t.equal(await outcomeOf(sender.send(channel, "fine")), "ok");
+    }
+    t.equal(target.questions.length, 0, "no redirect is followed");
+    const short = await startWorld(t, { ...HOOK_SETTINGS, JINDOU_HOOKS_SEND_TIMEOUT_MS: "200" });
+    const ann = await short.join(t, "ann");
+    failures.at(-1)?.();
+    t.equal(await outcomeOf(ann.send(person("ben"), "half an answer")), "try again");
+    hook.decide = () => undefined;
+    t.equal(await outcomeOf(ann.send(person("ben"), "no answer")), "try again");
+    hook.decide = allow;
+    t.equal(await outcomeOf(ann.send(person("ben"), "fine")), "ok");
+  },
+);
+
+for (const policy of ["deny", "allow"] as const)
+  t.test(
+    `with onFailure ${policy}, a hook that failed ten times is not asked for a while [issue: Hooks]`,
+    async (t) => {
+      reset();
+      const isAllowed = policy === "allow";
+      const failing = await startWorld(t, {
+        ...HOOK_SETTINGS,
+        JINDOU_HOOKS_SEND_ON_FAILURE: policy,
+      });
+      const ann = await failing.join(t, "ann");
+      hook.decide = (_question, response) => {
+        response.writeHead(500).end();
+        return undefined;
+      };
+      const expected = isAllowed ? "ok" : "try again";
+      const nodes = 3; // each has its own circuit breaker; a session is on one of them
+      for (const number of range(1, 10))
+        t.equal(await outcomeOf(ann.send(person("ben"), `${number}`)), expected);
+      t.equal(hook.questions.length, 10);
+      t.equal(await outcomeOf(ann.send(person("ben"), "11")), expected);
+      t.equal(hook.questions.length, 10, "the hook is not asked");
+      t.equal(await seqOf(ann, person("ben")), isAllowed ? 11 : 0);
+      const pages = await Promise.all(range(1, nodes).map(() => failing.call("/metrics")));
+      const metrics = pages.map(({ body }) => String(body)).join("\n");
+      t.match(metrics, 'jindou_hook_circuit_open{hook="send"} 1');
+      t.match(metrics, 'jindou_hook_requests_total{hook="send",outcome="status"} 10');
+      t.match(metrics, 'jindou_hook_requests_total{hook="send",outcome="circuit_open"} 1');
+    },
+  );
