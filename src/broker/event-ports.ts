@@ -10,7 +10,7 @@ export const EVENT_PARTITIONS = 64;
 
 /** Types of events. The stores write the place of a type in this list, so the order must not change. */
 export const EVENT_TYPES = ["message.stored"] as const;
-export type EventType = (typeof EVENT_TYPES)[number];
+type EventType = (typeof EVENT_TYPES)[number];
 
 /**
  * A place in a partition: number and id of the last event before it. Numbers count from 1 without
@@ -27,6 +27,7 @@ export const EVENTS_START: EventPosition = { number: 0, id: 0 };
 /** An event as the feed stores it. */
 export interface EventRow extends EventPosition {
   readonly type: EventType;
+  /** Time in the id. It never decreases in a partition. */
   readonly timestampMs: number;
   /** Channel to which the event belongs, "" if it belongs to none. */
   readonly key: ChannelKey | "";
@@ -50,8 +51,8 @@ export interface EventPage {
 }
 
 export interface EventStore {
-  /** Returns true if steps write events. */
-  isFeedOn(): Promise<boolean>;
+  /** Returns true if steps write events. `undefined` if the feed was never turned on or off. */
+  feedSwitch(): Promise<boolean | undefined>;
   /**
    * Turns the feed on or off in all partitions. Every change that is acknowledged after the call
    * with `true` has its event. Events that were written before remain until they expire.
@@ -67,8 +68,8 @@ export interface EventStore {
    */
   eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
   /**
-   * Returns the events of the partition that follow the position, in order, at most `limit`. Only
-   * durable events are returned. If the store does not have the event at the position, the rows
+   * Returns the events of the partition that follow the position, in order: at most `limit`, and at
+   * least one if there is one. Only durable events are returned. If the store does not have the event at the position, the rows
    * follow the last event that the reader and the store have in common.
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
@@ -79,7 +80,7 @@ export interface EventStore {
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /**
    * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
-   * oldest events until the feed has at most `maxBytes`. Returns the number of removed events.
+   * oldest events until the feed has about `maxBytes`. Returns the number of removed rows.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

@@ -83,6 +83,7 @@ const COUNTED_KINDS = {
   logs: ["exists", "logs"],
   logProducers: ["hlen", "producers of logs"],
   logForks: ["scard", "forks of logs"],
+  events: ["xlen", "events of the feed"],
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;

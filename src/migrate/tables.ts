@@ -11,6 +11,7 @@ import {
 } from "../broker/model.ts";
 import { ChannelRows, numberIn, rangeOf } from "../store/embedded/engine/channel-rows.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
+import { eventsIn, partitionIn } from "../store/embedded/engine/event-rows.ts";
 import { decodeRecord } from "../store/embedded/engine/record.ts";
 import * as folder from "../store/embedded/export.ts";
 import {
@@ -26,6 +27,7 @@ import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN, DEVICE_VERSION } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
+import { encodeEvent, encodeSwitch, feedFields } from "../store/redis/steps/events.ts";
 import { importKey } from "../store/redis/steps/imports.ts";
 import * as managers from "../store/redis/steps/managers.ts";
 import { encodeSigningKey, signingKeysKey } from "../store/redis/steps/signing-keys.ts";
@@ -239,6 +241,41 @@ function channelTables(
   ];
 }
 
+function eventTables(
+  { tables, events }: folder.MoveSource,
+  { link: { keys } }: MoveContext,
+): readonly MoveTable[] {
+  return [
+    table<Buffer, Stored>(["message", "events"], tables.events, ({ key, value, before }) => {
+      const partition = partitionIn(key);
+      const isFirst = before === undefined || partitionIn(before) !== partition;
+      const rows = eventsIn(key, value);
+      const items = rows.map(encodeEvent).flatMap(([id, fields]) => [id, fields.length, ...fields]);
+      const eventsKey = keys.bucket("events", partition);
+      return {
+        facts: [fact(isFirst ? "XNEW" : "XADD", eventsKey, items)],
+        counts: rows.map(() => "events" as const),
+        sizes: [["events", eventsKey]],
+      };
+    }),
+    {
+      ...{ name: "feed", step: "message", total: 1 },
+      *rows(at) {
+        const { switch: isOn } = events;
+        if (at !== "") return;
+        if (isOn === undefined) return yield { facts: [], at: "done" };
+        const buckets = events
+          .newest()
+          .map((newest, partition) =>
+            fact("HSET", keys.bucket("feed", partition), feedFields(isOn, newest)),
+          );
+        const shared = fact("SET", keys.shared("feed"), [encodeSwitch(isOn)]);
+        yield { facts: [...buckets, shared], at: "done" };
+      },
+    },
+  ];
+}
+
 function messageTables(source: folder.MoveSource, context: MoveContext): readonly MoveTable[] {
   const { tables, lastMessageId } = source;
   const { link, clock } = context;
@@ -305,6 +342,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       const log = folder.logOf(tables, key);
       return log === undefined ? {} : logFacts(context, log);
     }),
+    ...eventTables(source, context),
     ...tables.dedupe.map((rowTable, at) => ({
       ...table<Buffer, Buffer>(
         ["message", `commandFirsts${at}`],

@@ -30,7 +30,7 @@ async function eventsOf(store: EventStore, limit = 1000): Promise<EventRow[]> {
 export async function events(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a new store writes no events", async (t) => {
     const { store } = await createFixture(t);
-    t.equal(await store.isFeedOn(), false);
+    t.equal(await store.feedSwitch(), undefined);
     await store.append(draftOf());
     t.strictSame(await store.newestEvents(), new Array(EVENT_PARTITIONS).fill(EVENTS_START));
     t.strictSame(await eventsOf(store), []);
@@ -58,7 +58,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     await fixture.store.sweep();
     t.strictSame(await eventsOf(fixture.store, 2), rows, "the same after a sweep");
     await fixture.reopen();
-    t.equal(await fixture.store.isFeedOn(), true);
+    t.equal(await fixture.store.feedSwitch(), true);
     t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
     await fixture.store.append(draftOf());
     const newest = (await fixture.store.newestEvents())[PARTITION];
@@ -74,7 +74,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.append(draftOf());
     await store.switchFeed(false);
     await store.append(draftOf());
-    t.equal(await store.isFeedOn(), false);
+    t.equal(await store.feedSwitch(), false);
     await store.switchFeed(true);
     await store.append(draftOf());
     const rows = await eventsOf(store);

@@ -2,6 +2,7 @@
 // all of them through the Store port.
 
 import { createHash } from "node:crypto";
+import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { LOG_START } from "../../src/broker/log-frame.ts";
 import {
   type ChannelRef,
@@ -75,6 +76,7 @@ const MAX_SHARE = 100;
 
 /** Fills an empty store. `pass` moves the clock forward. */
 export async function fill(store: Store, pass: (ms: number) => void): Promise<void> {
+  await store.switchFeed(true);
   await people(store);
   await channels(store);
   await messages(store, pass);
@@ -281,8 +283,15 @@ export async function picture(store: Store): Promise<unknown> {
     admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
     systemUids: [...(await store.systemUids())].sort(),
     signingKeys: await store.signingKeys(),
+    feed: await feedPicture(store),
     token: await store.accessTokenOwner(hashOf("access")),
   };
+}
+
+async function feedPicture(store: Store) {
+  const newest = await store.newestEvents();
+  const pages = newest.map((_, at) => store.readEvents(at, EVENTS_START, 1000));
+  return { isOn: await store.feedSwitch(), newest, pages: await Promise.all(pages) };
 }
 
 function keysOf(): string[] {

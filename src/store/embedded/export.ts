@@ -13,6 +13,7 @@ import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
 import { checkDatabase } from "./engine/database-check.ts";
+import type { EventLog } from "./engine/event-log.ts";
 import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts";
 import { decodeRecord, peekCounted, peekHead, peekTimes } from "./engine/record.ts";
 import type { Tables } from "./engine/tables.ts";
@@ -36,6 +37,7 @@ export interface MoveSource {
   readonly id: string;
   readonly tables: Tables;
   readonly lastMessageId: number;
+  readonly events: Pick<EventLog, "switch" | "newest">;
   /** Returns the stream of a message, if it is stored. `number` is the channel's number. */
   stream(number: number, message: Message): SourceStream | undefined;
   close(): Promise<void>;
@@ -72,7 +74,7 @@ export async function openMoveSource(
     publisher: { publish() {} }, // a migration publishes nothing
   };
   const store = await openStore(sourceOptions, signal);
-  const { tables, live } = store;
+  const { tables, live, events } = store;
   const rows = new StreamRows(tables, new ChannelRows(tables));
   let closing: Promise<void> | undefined;
   const close = () => {
@@ -82,7 +84,7 @@ export async function openMoveSource(
   try {
     return {
       id: await dataIdOf(tables),
-      tables,
+      ...{ tables, events },
       lastMessageId: readCheckpointState(tables)?.lastMessageId ?? 0,
       stream(number, message) {
         const active = live.atSeq(message.key, message.messageSeq);

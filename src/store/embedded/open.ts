@@ -397,6 +397,7 @@ async function openOwned(
     systemAccounts,
     signingKeys,
     keySets,
+    events,
     eventCalls,
     appends,
     history,

@@ -105,7 +105,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "removeSigningKey",
     ]),
     ...whileRunning(lifecycle, (store) => store.eventCalls, [
-      "isFeedOn",
+      "feedSwitch",
       "switchFeed",
       "newestEvents",
       "oldestEvents",

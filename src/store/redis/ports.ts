@@ -72,6 +72,16 @@
 //     h             bytes    head                                  always
 //     r             bytes    record                                always
 //     u             bytes    recipients                            always
+//   feed            HASH                                           if the event feed was ever on
+//     number        integer  number of the newest event            if the feed is on
+//     stopped       integer  number of the newest event            if the feed is off
+//     id            integer  id of the newest event                if there was an event
+//   events          STREAM   events with consecutive numbers, with if it is not empty
+//                            the ID <number>-<id> of the last one
+//     t             integer  place of the type in `EVENT_TYPES`    always
+//     k             text     channel key                           always
+//     s             integer  seq of the first message              if the events are of messages
+//     i             text     ids of the events, with spaces        if there are several
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //
@@ -121,6 +131,7 @@
 //   key or field    type     content                               present
 //   messageIds      STRING   newest message id                     on a single server
 //   format          STRING   see `redis/format.ts`                 always
+//   feed            STRING   format, and `on` or `off`             if the event feed was switched
 //   managers        HASH     see `managers.ts`                     if a password is stored
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any

@@ -72,6 +72,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     repairIndexes,
     sweepLogs,
   ]);
+  const { onEvents, ...events } = createRedisEvents(ports);
   const lifecycle = createLifecycle({
     async open() {
       await link.start();
@@ -98,7 +99,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSigningKeys(ports),
       ...createRedisImports(ports),
       ...createRedisKeySets(ports),
-      ...createRedisEvents(),
+      ...events,
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
       ...logs,
@@ -108,6 +109,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ping: () => link.ping(),
       sweep: () => sweep.run(),
     }),
+    onEvents,
     stats: () => ({
       appends: counts.appended,
       duplicates: counts.duplicates + commands.counts.duplicates,

@@ -10,10 +10,11 @@ import {
   type EventRow,
 } from "../../../broker/event-ports.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf } from "./database.ts";
 import { EventRows, MAX_ROW_EVENTS, positionOf } from "./event-rows.ts";
 import type { MemtableRecord } from "./memtable.ts";
-import { peekId, peekTimes } from "./record.ts";
+import { peekId } from "./record.ts";
 import type { Tables } from "./tables.ts";
 
 const SWITCH = "feed";
@@ -41,14 +42,14 @@ export class EventLog {
   readonly #partitions: readonly Partition[];
   readonly #listeners = new Set<(partitions: readonly number[]) => void>();
   readonly #changed = new Set<number>();
-  #isOn: boolean;
+  #switch: boolean | undefined;
 
   /** `state` is the state at the position from which the WAL is replayed. */
   constructor(tables: Tables, state: readonly number[]) {
     this.#tables = tables;
     this.#rows = new EventRows(tables);
-    const [isOn = false] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);
-    this.#isOn = isOn === true;
+    const [isOn] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);
+    this.#switch = isOn as boolean | undefined; // as `putSwitch` wrote it
     this.#partitions = Array.from({ length: EVENT_PARTITIONS }, (_, at) => ({
       newest: { number: state[2 * at] ?? 0, id: state[2 * at + 1] ?? 0 },
       pending: [],
@@ -56,7 +57,12 @@ export class EventLog {
   }
 
   get isOn(): boolean {
-    return this.#isOn;
+    return this.#switch === true;
+  }
+
+  /** `undefined` if the feed was never turned on or off. */
+  get switch(): boolean | undefined {
+    return this.#switch;
   }
 
   /** Puts the switch, inside `commit`. The caller then sets it with `setOn`. */
@@ -65,7 +71,7 @@ export class EventLog {
   }
 
   setOn(isOn: boolean): void {
-    this.#isOn = isOn;
+    this.#switch = isOn;
   }
 
   /** Adds the event of a committed message. */
@@ -235,11 +241,9 @@ export class EventLog {
 }
 
 function rowOf({ channel, messageSeq, bytes, start }: MemtableRecord, number: number): EventRow {
+  const id = peekId(bytes, start);
   return {
-    number,
-    id: peekId(bytes, start),
-    type: "message.stored",
-    timestampMs: peekTimes(bytes, start).timestampMs,
+    ...{ number, id, type: "message.stored", timestampMs: messageTimeMs(id) },
     ...{ key: channel.key, messageSeq, data: undefined },
   };
 }

@@ -1,8 +1,8 @@
 // Reads and writes the table `events`, which holds the event feed. No state.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
-// followed by five fields for each of up to 64 events with consecutive numbers: id, time, place of
-// the type in `EVENT_TYPES`, channel key, and the message's seq or the event's data.
+// followed by four fields for each of up to 64 events with consecutive numbers: id, place of the
+// type in `EVENT_TYPES`, channel key, and the message's seq or the event's data.
 
 import {
   EVENT_TYPES,
@@ -10,11 +10,12 @@ import {
   type EventPosition,
   type EventRow,
 } from "../../../broker/event-ports.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf, type Stored } from "./database.ts";
 import type { Tables } from "./tables.ts";
 
 const VERSION = 1;
-const FIELDS = 5;
+const FIELDS = 4;
 export const MAX_ROW_EVENTS = 64;
 const KEY_BYTES = 7;
 const NUMBER_AT = 1;
@@ -37,8 +38,8 @@ export class EventRows {
 
   /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
   put(partition: number, rows: readonly EventRow[]): void {
-    const fields = rows.flatMap(({ id, timestampMs, type, key, messageSeq, data }) => [
-      ...[id, timestampMs, EVENT_TYPES.indexOf(type), key, messageSeq ?? data],
+    const fields = rows.flatMap(({ id, type, key, messageSeq, data }) => [
+      ...[id, EVENT_TYPES.indexOf(type), key, messageSeq ?? data],
     ]);
     void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [VERSION, ...fields]);
   }
@@ -112,6 +113,17 @@ export function countInEvents(value: Stored): number {
   return fieldsOf(value, VERSION).length / FIELDS;
 }
 
+export function partitionIn(key: Buffer): number {
+  return key.readUInt8(0);
+}
+
+/** Returns the events of a row of the table. */
+export function eventsIn(key: Buffer, value: Stored): readonly EventRow[] {
+  const chunk = chunkOf(key, value);
+  const { first, last } = chunk;
+  return Array.from({ length: last - first + 1 }, (_, at) => rowIn(chunk, first + at));
+}
+
 function chunkOf(key: Buffer, value: Stored): EventChunk {
   const first = numberIn(key);
   const fields = fieldsOf(value, VERSION);
@@ -120,12 +132,12 @@ function chunkOf(key: Buffer, value: Stored): EventChunk {
 
 function rowIn({ first, fields }: EventChunk, number: number): EventRow {
   const at = (number - first) * FIELDS;
-  const [id, timestampMs, type, key, content] = fields.slice(at, at + FIELDS);
+  const [id, type, key, content] = fields.slice(at, at + FIELDS);
   const isMessage = typeof content === "number";
   return {
     number,
     id: Number(id),
-    timestampMs: Number(timestampMs),
+    timestampMs: messageTimeMs(Number(id)),
     type: EVENT_TYPES[Number(type)] ?? "message.stored",
     key: String(key),
     messageSeq: isMessage ? content : undefined,

@@ -77,7 +77,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   }
 
   return {
-    isFeedOn: async () => events.isOn,
+    feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
       await persist(tables, () => events.putSwitch(isOn));

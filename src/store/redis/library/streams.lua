@@ -331,7 +331,7 @@ local function stream_start()
   local ms = id_ms(bucket, now)
   local base, key = channel.base, channel.key
   local dedupe, active_key = base .. 'dedupe:' .. key .. '\n' .. uid .. '\n' .. client_msg_no, base .. 'activeStream:' .. key
-  if is_cluster then call('EXISTS', channel.head, base .. 'log:' .. key, counter, base .. 'due', dedupe, active_key) end
+  if is_cluster then call('EXISTS', channel.head, base .. 'log:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, active_key) end
   local stream = open_stream(channel, client_msg_no)
   if stream and stream.state == STREAM_ACTIVE then
     if channel.is_apart then

@@ -90,7 +90,7 @@ if is_moving == 1 then
   while ARGV[at] do
     local base, key = ARGV[at], ARGV[at + 1]
     for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:', 'denylist:', 'allowlist:' }) do keys[#keys + 1] = base .. part .. key end
-    keys[#keys + 1] = base .. 'due'
+    keys[#keys + 1], keys[#keys + 2], keys[#keys + 3] = base .. 'due', base .. 'feed', base .. 'events'
     local users, messages = string.byte(ARGV[1], byte, byte + 1)
     at, byte = at + CHANNEL_ARGS + users * USER_ARGS, byte + CHANNEL_BYTES
     for _ = 1, messages do

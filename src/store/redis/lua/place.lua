@@ -33,6 +33,9 @@ local LISTS = 16 -- bits of the lists that are not empty, or false
 -- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
 local LAST = 18 -- ID in the log of the last placed message, false until a message was placed
+-- Number of the newest event in the bucket's feed before the placed messages, false if the feed is off
+local FEED = 19
+local FEED_IDS = 20 -- ids of the placed messages, which get events, false if the feed is off
 
 -- Reads a channel's head and returns an open channel.
 --   peers       list of Unix ms (as a string) and, for each user of a personal channel, the key
@@ -53,7 +56,7 @@ local function open_channel(base, key, peers, is_limited, is_apart)
   local red = red_text == seq_text and seq or tonumber(red_text) or 0
   local pub = pub_text == seq_text and seq or tonumber(pub_text) or 0
   local may_sweep, newest = is_limited or bare or seq == 0, is_apart and (tonumber(fields[7]) or 0)
-  return { base, key, head, peers, seq, seq, red, pub, bare, fields[5], may_sweep, newest, false, false, false, fields[6], false, false }
+  return { base, key, head, peers, seq, seq, red, pub, bare, fields[5], may_sweep, newest, false, false, false, fields[6], false, false, false, false }
 end
 
 -- Adds one message to the log. Afterwards `channel[SEQ]` is its seq and `channel[PUB]` its
@@ -73,6 +76,13 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
     local peers = channel[PEERS]
     for at = 2, peers and #peers or 0, 2 do redis.call('ZADD', peers[at], 'GT', peers[1], peers[at + 1]) end
     log = channel[BASE] .. 'log:' .. channel[KEY]
+    if not channel[LOG] then
+      channel[FEED] = redis.call('HGET', channel[BASE] .. 'feed', 'number')
+      if channel[FEED] then
+        redis.call('XLEN', channel[BASE] .. 'events')
+        channel[FEED_IDS] = {}
+      end
+    end
   end
   if red_dot and not expires then red = red + 1 end
   if stream or expires then
@@ -90,11 +100,26 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
     channel[SENDERS], channel[LAST_SENDER], channel[LOG] = { '@' .. uid, seq }, uid, log
   end
   channel[SEQ], channel[RED], channel[PUB], channel[LAST] = seq, red, channel[PUB] + 1, entry_id
+  local ids = channel[FEED_IDS]
+  if ids then ids[#ids + 1] = string.sub(entry_id, string.find(entry_id, '-', 1, true) + 1) end
   if expires then
     redis.call('ZADD', channel[BASE] .. 'expiry:' .. channel[KEY], expires, entry_id)
     if red_dot then redis.call('ZADD', channel[BASE] .. 'redDots:' .. channel[KEY], int(seq), int(seq) .. ':' .. expires) end
     channel[DUE] = math.min(channel[DUE] or math.huge, tonumber(expires))
   end
+end
+
+-- Writes the events of the placed messages to the bucket's feed as one entry (see `events` in
+-- `ports.ts`).
+local function write_events(channel)
+  local ids, count, feed, events = channel[FEED_IDS], #channel[FEED_IDS], channel[BASE] .. 'feed', channel[BASE] .. 'events'
+  local number, id, seq = int(tonumber(channel[FEED]) + count), ids[count], int(channel[SEQ] - count + 1)
+  if count == 1 then
+    redis.call('XADD', events, number .. '-' .. id, 't', '0', 'k', channel[KEY], 's', seq)
+  else
+    redis.call('XADD', events, number .. '-' .. id, 't', '0', 'k', channel[KEY], 's', seq, 'i', table.concat(ids, ' '))
+  end
+  redis.call('HSET', feed, 'number', number, 'id', id)
 end
 
 -- Writes the head of a channel after at least one publication number was assigned. Adds the
@@ -115,6 +140,7 @@ local function close_channel(channel, now, retention, max_messages)
   senders[#senders] = seq_text
   if channel[NEWEST] then senders[#senders + 1], senders[#senders + 2] = 'newest', int(channel[NEWEST]) end
   redis.call('HSET', channel[HEAD], 'seq', seq_text, 'red', channel[RED] == seq and seq_text or int(channel[RED]), 'pub', pub_text, 'last', channel[LAST], unpack(senders))
+  if channel[FEED_IDS] then write_events(channel) end
   if not channel[MAY_SWEEP] and not channel[DUE] then return end
   local due = channel[DUE]
   if retention > 0 then due = math.min(due or math.huge, now + retention) end

@@ -1,25 +1,275 @@
-// The event feed in Redis, which is always off. No state.
+// The event feed in Redis. Each bucket has a partition: the hash `feed` with the switch, and the
+// stream `events`. The steps write events in the turn of their change. State: a timer while
+// listeners wait for new events.
 
-import { BrokerError } from "../../../broker/errors.ts";
-import { EVENT_PARTITIONS, EVENTS_START, type EventStore } from "../../../broker/event-ports.ts";
+import {
+  EVENT_PARTITIONS,
+  EVENT_TYPES,
+  type EventLimits,
+  type EventPage,
+  type EventPosition,
+  type EventRow,
+  type EventStore,
+} from "../../../broker/event-ports.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
+import { loadScript } from "../../../redis/script.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 
-const NO_EVENTS = Array.from({ length: EVENT_PARTITIONS }, () => EVENTS_START);
+const SWITCH = loadScript(lua("feed_switch"));
+const TRIM = loadScript(lua("events_trim"));
 
-export function createRedisEvents(): EventStore {
+const FORMAT = "1";
+const POLL_MS = 100;
+/** Maximum number of entries of a page. An entry has at most one event per message of a call. */
+const MAX_PAGE_ENTRIES = 200;
+/** Number of entries from which the size of all entries is estimated. */
+const SAMPLE = 20;
+const ENTRY_OVERHEAD_BYTES = 48;
+const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
+
+type Entry = readonly [id: Buffer, fields: readonly Buffer[]];
+
+export function createRedisEvents(ports: RedisStorePorts): EventStore {
+  const { link, waitForReplicas, onError } = ports;
+  const feedKey = (partition: number) => link.keys.bucket("feed", partition);
+  const eventsKey = (partition: number) => link.keys.bucket("events", partition);
+  const listeners = new Set<(partitions: readonly number[]) => void>();
+  let polling: NodeJS.Timeout | undefined;
+
+  async function entries(
+    partition: number,
+    from: number,
+    count: number,
+  ): Promise<readonly EventRow[]> {
+    const key = eventsKey(partition);
+    const reply = await link.call("xrange", key, `${from}-0`, "+", "COUNT", count);
+    return (reply as readonly Entry[]).flatMap(rowsOf);
+  }
+
+  async function newestOf(partition: number): Promise<EventPosition> {
+    const reply = await link.call("hmget", feedKey(partition), "number", "stopped", "id");
+    const [number, stopped, id] = (reply as readonly (Buffer | null)[]).map(Number);
+    return { number: number || stopped || 0, id: id || 0 };
+  }
+
+  async function oldestOf(partition: number): Promise<EventPosition> {
+    const [oldest] = await entries(partition, 0, 1);
+    // The id of an event that was removed is not known. A position with the id 0 is not compared.
+    return oldest === undefined ? newestOf(partition) : { number: oldest.number - 1, id: 0 };
+  }
+
+  /** Returns the position before the first event at `timeMs` or later, by a binary search. */
+  async function positionAt(partition: number, timeMs: number): Promise<EventPosition> {
+    const [{ number: oldest }, newest] = await Promise.all([
+      oldestOf(partition),
+      newestOf(partition),
+    ]);
+    let [low, high] = [oldest + 1, newest.number + 1];
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const [row] = (await entries(partition, middle, 1)).filter((row) => row.number >= middle);
+      if ((row?.timestampMs ?? timeMs) < timeMs) low = middle + 1;
+      else high = middle;
+    }
+    if (low > newest.number) return newest;
+    const rows = await entries(partition, low - 1, 1);
+    const before = rows.find(({ number }) => number === low - 1);
+    return { number: low - 1, id: before?.id ?? 0 };
+  }
+
+  /** Returns the number of the last event that a reader at this position and the feed share. */
+  async function lastCommon(partition: number, after: EventPosition): Promise<number> {
+    const key = eventsKey(partition);
+    const newest = await newestOf(partition);
+    if (after.id === 0) return newest.number;
+    let end = `${Math.min(after.number, newest.number)}-+`;
+    let lowest = newest.number;
+    for (;;) {
+      const reply = await link.call("xrevrange", key, toEnd(end), "-", "COUNT", MAX_PAGE_ENTRIES);
+      const page = reply as readonly Entry[];
+      const rows = page.toReversed().flatMap(rowsOf);
+      const common = rows.findLast((row) => row.id <= after.id && row.number <= after.number);
+      if (common !== undefined) return common.number;
+      const [first] = rows;
+      if (first === undefined) return lowest;
+      lowest = first.number - 1;
+      end = `${first.number - 1}-+`;
+    }
+  }
+
+  async function forked(partition: number, after: EventPosition, limit: number) {
+    const common = await lastCommon(partition, after);
+    const rows = await entries(partition, common + 1, Math.min(limit, MAX_PAGE_ENTRIES));
+    return pageOf(rows, common, { limit, lost: after.number - common, loss: "forked" });
+  }
+
+  async function read(partition: number, after: EventPosition, limit: number): Promise<EventPage> {
+    // Reads the event at the position too, to compare its id.
+    const count = Math.min(limit, MAX_PAGE_ENTRIES) + 1;
+    const rows = await entries(partition, after.number, count);
+    const last = rows.find(({ number }) => number === after.number);
+    if (last !== undefined) {
+      if (after.id !== 0 && last.id !== after.id) return forked(partition, after, limit);
+      return pageOf(rows, after.number, { limit, ...NOTHING_LOST });
+    }
+    const [first] = rows;
+    if (first !== undefined) {
+      const lost = first.number - 1 - after.number;
+      const loss = lost > 0 ? "expired" : undefined;
+      return pageOf(rows, after.number, { limit, lost, loss });
+    }
+    const newest = await newestOf(partition);
+    if (newest.number < after.number) return forked(partition, after, limit);
+    const isSame = newest.number === after.number;
+    if (isSame && after.id !== 0 && newest.id !== after.id) return forked(partition, after, limit);
+    if (isSame) return { rows: [], ...NOTHING_LOST };
+    // Events may have been written after the first read.
+    if ((await entries(partition, after.number + 1, 1)).length > 0)
+      return read(partition, after, limit);
+    return { rows: [], lost: newest.number - after.number, loss: "expired" };
+  }
+
+  async function poll(known: readonly number[]): Promise<readonly number[]> {
+    const newest = await Promise.all(PARTITIONS.map(newestOf));
+    const numbers = newest.map(({ number }) => number);
+    const changed = PARTITIONS.filter((at) => numbers[at] !== known[at]);
+    if (changed.length > 0) for (const listener of listeners) listener(changed);
+    return numbers;
+  }
+
+  function startPolling(known: readonly number[] = []): void {
+    polling = setTimeout(async () => {
+      const numbers = await poll(known).catch((error: unknown) => {
+        onError(error, "New events could not be looked up");
+        return known;
+      });
+      polling = undefined;
+      if (listeners.size > 0) startPolling(numbers);
+    }, POLL_MS).unref();
+  }
+
+  async function trim(partition: number, limits: EventLimits, kept: number): Promise<number> {
+    const neededAfter = limits.held === undefined ? -1 : (limits.held[partition]?.number ?? 0);
+    let total = 0;
+    for (;;) {
+      const args = [limits.beforeMs, neededAfter, kept];
+      const reply = await link.run(TRIM, [eventsKey(partition)], args);
+      const [removed, mustRepeat] = reply as [number, number];
+      total += removed;
+      if (mustRepeat === 0) return total;
+    }
+  }
+
+  /** Returns the number of entries of a partition, and the estimated bytes of one. */
+  async function sizeOf(partition: number): Promise<{ readonly count: number; bytes: number }> {
+    const key = eventsKey(partition);
+    const [count, reply] = await Promise.all([
+      link.call("xlen", key),
+      link.call("xrange", key, "-", "+", "COUNT", SAMPLE),
+    ]);
+    const sample = reply as readonly Entry[];
+    let bytes = 0;
+    for (const [id, fields] of sample)
+      bytes += fields.reduce((sum, { length }) => sum + length, id.length + ENTRY_OVERHEAD_BYTES);
+    return { count: Number(count), bytes: bytes / Math.max(1, sample.length) };
+  }
+
+  const sizes = () => Promise.all(PARTITIONS.map(sizeOf));
+
   return {
-    isFeedOn: async () => false,
-    async switchFeed(isOn) {
-      if (isOn)
-        throw new BrokerError("bad_request", {
-          message: "This build writes no event feed to Redis. Use the embedded store.",
-        });
+    async feedSwitch() {
+      const stored = await link.call("get", link.keys.shared("feed"));
+      return stored === null ? undefined : String(stored) === encodeSwitch(true);
     },
-    newestEvents: async () => NO_EVENTS,
-    oldestEvents: async () => NO_EVENTS,
-    eventsSince: async () => NO_EVENTS,
-    readEvents: async () => ({ rows: [], lost: 0, loss: undefined }),
-    onEvents: () => () => {},
-    trimEvents: async () => 0,
-    eventBytes: async () => 0,
+
+    async switchFeed(isOn) {
+      const key = link.keys.shared("feed");
+      const value = encodeSwitch(isOn);
+      if (!isOn) await link.write("set", key, value);
+      await Promise.all(
+        PARTITIONS.map(async (partition) => {
+          await link.run(SWITCH, [feedKey(partition)], [isOn ? 1 : 0]);
+          await waitForReplicas(feedKey(partition));
+        }),
+      );
+      if (isOn) await link.write("set", key, value);
+      await waitForReplicas(key);
+    },
+
+    newestEvents: () => Promise.all(PARTITIONS.map(newestOf)),
+    oldestEvents: () => Promise.all(PARTITIONS.map(oldestOf)),
+    eventsSince: (timeMs) => Promise.all(PARTITIONS.map((at) => positionAt(at, timeMs))),
+    readEvents: read,
+
+    onEvents(listener) {
+      listeners.add(listener);
+      if (polling === undefined) startPolling();
+      return () => listeners.delete(listener);
+    },
+
+    async trimEvents(limits) {
+      const before = await sizes();
+      const total = before.reduce((sum, { count, bytes }) => sum + count * bytes, 0);
+      const share = total > limits.maxBytes ? limits.maxBytes / total : Infinity;
+      const removed = await Promise.all(
+        before.map(({ count }, at) =>
+          trim(at, limits, share === Infinity ? count : Math.floor(count * share)),
+        ),
+      );
+      return removed.reduce((sum, count) => sum + count, 0);
+    },
+
+    async eventBytes() {
+      return (await sizes()).reduce((sum, { count, bytes }) => sum + count * bytes, 0);
+    },
   };
+}
+
+const NOTHING_LOST = { lost: 0, loss: undefined } as const;
+
+function pageOf(
+  rows: readonly EventRow[],
+  after: number,
+  { limit, lost, loss }: Pick<EventPage, "lost" | "loss"> & { readonly limit: number },
+): EventPage {
+  return { rows: rows.filter(({ number }) => number > after).slice(0, limit), lost, loss };
+}
+
+/** Returns the events of an entry (see `events` in `ports.ts`). */
+function rowsOf([entryId, fields]: Entry): readonly EventRow[] {
+  const [last = 0, lastId = 0] = String(entryId).split("-").map(Number);
+  const values = new Map<string, string>();
+  for (let at = 0; at < fields.length; at += 2)
+    values.set(String(fields[at]), String(fields[at + 1]));
+  const ids = values.get("i")?.split(" ").map(Number) ?? [lastId];
+  const seq = Number(values.get("s") ?? 0);
+  return ids.map((id, at) => ({
+    number: last - ids.length + 1 + at,
+    id,
+    type: EVENT_TYPES[Number(values.get("t"))] ?? "message.stored",
+    timestampMs: messageTimeMs(id),
+    key: values.get("k") ?? "",
+    messageSeq: seq + at,
+    data: undefined,
+  }));
+}
+
+/** Returns the ID of an entry with this event, and the entry's fields. */
+export function encodeEvent(row: EventRow): readonly [id: string, fields: readonly string[]] {
+  const { number, id, type, key, messageSeq } = row;
+  const fields = ["t", `${EVENT_TYPES.indexOf(type)}`, "k", key, "s", `${messageSeq}`];
+  return [`${number}-${id}`, fields];
+}
+
+export function encodeSwitch(isOn: boolean): string {
+  return `${FORMAT} ${isOn ? "on" : "off"}`;
+}
+
+/** Returns the fields of a bucket's `feed`. */
+export function feedFields(isOn: boolean, { number, id }: EventPosition): readonly string[] {
+  return [isOn ? "number" : "stopped", `${number}`, "id", `${id}`];
+}
+
+function toEnd(end: string): string {
+  return end.replace("+", "18446744073709551615");
 }
