@@ -23,7 +23,7 @@ export interface Success {
   /** Content type of the body. Absent means JSON. */
   readonly contentType?: string;
   readonly eventStream?: string;
-  /** Meaning of a reply with 204 of a row that also returns 200. */
+  /** Meaning of the status 204, for a row that also returns 200. */
   readonly nothing?: string;
   /** Meaning of a reply with 303. Absent if the row never returns 303. */
   readonly redirect?: string;

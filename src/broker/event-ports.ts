@@ -29,7 +29,7 @@ export interface EventRow extends EventPosition {
   readonly type: EventType;
   /** Time in the id. It never decreases in a partition. */
   readonly timestampMs: number;
-  /** Channel to which the event belongs, "" if it belongs to none. */
+  /** Channel to which the event belongs, "" for an event without a channel. */
   readonly key: ChannelKey | "";
   /** Seq of the message to which the event refers, `undefined` for an event without a message. */
   readonly messageSeq: number | undefined;

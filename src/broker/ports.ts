@@ -976,7 +976,7 @@ export type ClusterEvent =
       /** The online state of `uid` may have changed. Watching nodes read it from the store. */
       readonly kind: "presence";
       readonly uid: string;
-      /** Why a session ended. `undefined` if none ended, or if the connection was lost. */
+      /** Why a session ended, `undefined` if no session ended or the connection was lost. */
       readonly cause?: CloseReason | undefined;
     }
   | {

@@ -21,7 +21,7 @@ interface SignedGrant {
 export interface SignedUrls {
   /** Returns the value of the parameter `sig` for this path, which must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
-  /** Throws `unauthorized` if the signature is not one of this path or has expired. */
+  /** Throws `unauthorized` if the signature is not of this path or has expired. */
   verify(path: string, signature: string): Promise<SignedGrant>;
   /**
    * Creates a new key. URLs that were signed earlier stay valid for at most `OVERLAP_MS`. Throws

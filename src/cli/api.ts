@@ -138,7 +138,7 @@ export function apiUrl(flag: string | undefined, { api }: ApiConfig): URL {
   return new URL(`${scheme}://${reachable(api.listen, "--api=http://<host>:<port>")}/`);
 }
 
-/** Returns `host:port` of a listen address as this machine reaches it. */
+/** Returns the `host:port` at which this machine reaches a listen address. */
 export function reachable(listen: string, flag: string): string {
   const { host = "", port = 0 } = parseAddress(listen) ?? {};
   if (port === 0)

@@ -207,7 +207,7 @@ export interface ReceivedEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** Stream of the event, in its state after the event. `undefined` if it belongs to none. */
+  /** Stream of the event, in its state after the event. `undefined` without a stream. */
   readonly stream: Stream | undefined;
 }
 

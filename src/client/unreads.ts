@@ -72,7 +72,7 @@ export class Unreads {
 
   message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
     const entry = this.#entryOf(channel);
-    if (entry === undefined || messageSeq <= entry.headSeq) return; // 0 if it is not stored
+    if (entry === undefined || messageSeq <= entry.headSeq) return; // 0 if not stored
     entry.headSeq = messageSeq;
     entry.changedAtMs = messageTimeMs(messageId);
     entry.version += 1;

@@ -6,7 +6,9 @@ import { withSourceLines } from "./source-lines.ts";
 
 interface ErrorFields {
   readonly type: string;
-  /** Code of the broker, of Node.js or of a reply of Redis. `internal` if the error has none. */
+  /**
+   * Code of the broker, of Node.js or of a reply of Redis. `internal` for an error without a code.
+   */
   readonly code: string;
   readonly message: string;
   /** Stack frames of the error and of its causes, with lines of the sources, without messages. */

@@ -130,7 +130,7 @@ const DISCONNECT_REASONS = {
 
 interface EchoedFields {
   readonly header: HeaderFlags | undefined;
-  /** Client time in a connect, in Unix milliseconds. 0 if the connect has none. */
+  /** Client time in a connect, in Unix milliseconds. 0 if the connect has no time. */
   readonly clientTimestamp: number;
 }
 

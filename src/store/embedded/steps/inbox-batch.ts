@@ -97,7 +97,7 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /** Returns true if a copy fits without dropping one of the sender or of a backend. */
+  /** Returns true if a copy fits without dropping a copy of the sender or of a backend. */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
     const inbox = this.#open(uid);
