@@ -84,7 +84,7 @@ function recordOf(message: Message): Buffer {
 
 /**
  * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message. `edges`
- * is `undefined` if it stores none now.
+ * is `undefined` if it stores no message now.
  */
 export function headFacts(
   context: MoveContext,
