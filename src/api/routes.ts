@@ -636,7 +636,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       access: "public",
       tag: "system",
       summary:
-        "Describes this address, and returns where the documentation and the clients' address are",
+        "Describes this API, and returns the addresses of the documentation and of the client listener",
       success: {
         description: "Addresses of the documentation and of the client listener",
         body: replies.indexBody,

@@ -262,7 +262,7 @@ async function callThrough(
     if (response?.status === 200)
       return (await response.json()) as Readonly<Record<string, unknown>>;
     if (response !== undefined && response.status !== 503)
-      throw new Error(`${path} was answered ${response.status}: ${await response.text()}`);
+      throw new Error(`${path} was answered with ${response.status}: ${await response.text()}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
