@@ -366,7 +366,7 @@ const TAKE_DESCRIPTORS = `
   process.on("SIGUSR2", () => setInterval(take, 5).unref());
 `;
 
-t.test("a node without a free file descriptor reports that it must raise the limit", async (t) => {
+t.test("a node without a free file descriptor reports that its limit must be raised", async (t) => {
   const env = {
     JINDOU_API_LISTEN: "127.0.0.1:0",
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
