@@ -979,6 +979,8 @@ export type MessagesRequest = {
   readonly message_seqs?: readonly unknown[] | undefined;
   /** Ids of the messages to return */
   readonly message_ids?: readonly unknown[] | undefined;
+  /** Sender of the messages in client_msg_nos. Its messages of the last store.dedupeWindowS seconds are found even if newer ones have pushed them out of the search */
+  readonly from_uid?: string | undefined;
   /** Values of client_msg_no of the messages to return. The search covers the newest 5000 messages, up to 64 MiB */
   readonly client_msg_nos?: readonly string[] | undefined;
 };

@@ -1,9 +1,9 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported
-// messages have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo
-// that the server created contains the id. Any other clientMsgNo is looked for among the newest
-// messages.
+// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported messages
+// have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
+// server created contains the id. Any other clientMsgNo is looked up among the retries that the store
+// recognises, if the sender is known, and then searched among the newest messages.
 
-import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
+import { type ChannelKey, MAX_ID_LENGTH, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface MessageQuery {
@@ -12,6 +12,8 @@ export interface MessageQuery {
   readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
+  /** Sender of the messages with these numbers. `undefined` for any sender. */
+  readonly fromUid?: string | undefined;
   /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
   readonly maxBytes: number;
 }
@@ -29,7 +31,7 @@ export function isSourceId(text: string): boolean {
   return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;
 }
 
-type MessageReads = Pick<MessageStore, "headSeq" | "readMessages" | "seqOfSource">;
+type MessageReads = Pick<MessageStore, "headSeq" | "readMessages" | "seqOfSource" | "seqOfRetry">;
 
 /** Returns the messages in seq order without duplicates. */
 export async function findMessages(
@@ -55,7 +57,7 @@ export async function findMessages(
 async function* lookups(
   store: MessageReads,
   key: ChannelKey,
-  { seqs, ids, clientMsgNos }: MessageQuery,
+  { seqs, ids, clientMsgNos, fromUid }: MessageQuery,
 ): AsyncGenerator<Message> {
   for (const seq of new Set(seqs)) {
     const message = await firstFrom(store, key, seq, seq);
@@ -73,12 +75,31 @@ async function* lookups(
   const names = new Set(clientMsgNos);
   for (const name of names) {
     const id = messageIdOf(name);
-    const message = id === undefined ? undefined : await byId(store, key, id, headSeq);
-    if (message?.clientMsgNo !== name) continue;
+    const message =
+      id === undefined
+        ? await byRetry(store, key, fromUid, name)
+        : await byId(store, key, id, headSeq);
+    if (message?.clientMsgNo !== name || !isFrom(message, fromUid)) continue;
     names.delete(name);
     yield message;
   }
-  yield* newestNamed(store, key, names);
+  yield* newestNamed(store, key, { names, fromUid });
+}
+
+function isFrom(message: Message, fromUid: string | undefined): boolean {
+  return fromUid === undefined || message.fromUid === fromUid;
+}
+
+/** Finds a message that is too old for the search, but whose repetition is still recognised. */
+async function byRetry(
+  store: MessageReads,
+  key: ChannelKey,
+  fromUid: string | undefined,
+  clientMsgNo: string,
+): Promise<Message | undefined> {
+  if (fromUid === undefined || clientMsgNo.length > MAX_ID_LENGTH) return undefined;
+  const seq = await store.seqOfRetry(key, fromUid, clientMsgNo);
+  return seq === undefined ? undefined : firstFrom(store, key, seq, seq);
 }
 
 async function byId(
@@ -125,7 +146,7 @@ async function firstFrom(
 async function* newestNamed(
   store: MessageReads,
   key: ChannelKey,
-  names: Set<string>,
+  { names, fromUid }: { readonly names: Set<string>; readonly fromUid: string | undefined },
 ): AsyncGenerator<Message> {
   let toSeq = Number.MAX_SAFE_INTEGER;
   let [count, bytes] = [0, 0];
@@ -136,7 +157,7 @@ async function* newestNamed(
     });
     for (const message of messages) {
       bytes += message.payload.length;
-      if (names.delete(message.clientMsgNo)) yield message;
+      if (isFrom(message, fromUid) && names.delete(message.clientMsgNo)) yield message;
     }
     count += messages.length;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;

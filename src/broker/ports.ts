@@ -299,6 +299,11 @@ export interface MessageStore {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, or 0. */
   headSeq(key: ChannelKey): Promise<number>;
+  /**
+   * Returns the seq of the stored message with which a repetition by this sender would be answered,
+   * or `undefined` if the dedupe window contains none.
+   */
+  seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
   /** Returns the seq of the imported message with this label, or `undefined`. */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }

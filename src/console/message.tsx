@@ -101,18 +101,27 @@ function Result({ question }: { readonly question: Question }) {
   const api = useApi();
   const { type, channel, uid, messageId, clientMsgNo } = question;
   const isById = messageId !== "";
-  const { data, error } = useLoaded("message", async () => {
+  const find = async (names: object) => {
     const { messages } = await api.post<Lookup>("/messages", {
       ...{ channel_id: channel, channel_type: Number(type) },
       ...(type === "1" ? { login_uid: uid } : { login_uid: "" }),
-      ...(isById ? { message_ids: [messageId] } : { client_msg_nos: [clientMsgNo] }),
+      ...names,
     });
     return messages;
+  };
+  const { data, error } = useLoaded("message", async () => {
+    if (isById) return find({ message_ids: [messageId] });
+    const numbers = { client_msg_nos: [clientMsgNo] };
+    const senders = type === "1" ? [uid, channel] : [uid];
+    for (const sender of senders) {
+      const own = sender === "" ? [] : await find({ ...numbers, from_uid: sender });
+      if (own.length > 0) return own;
+    }
+    return find(numbers);
   });
-  const matching = data?.filter(
+  const message = data?.find(
     ({ from_uid }) => type === "1" || uid === "" || isById || from_uid === uid,
   );
-  const message = matching?.[0];
   if (error !== undefined) return <ErrorNote error={error} />;
   if (data === undefined) return null;
   if (message === undefined)
@@ -125,7 +134,9 @@ function Result({ question }: { readonly question: Question }) {
         <p class="muted">
           {isById
             ? "The channel has no message with this id, or the message has expired."
-            : "None of the newest 5,000 messages of the channel has this client_msg_no, or the message has expired. A send with it now is stored as a new message, unless it repeats an older one within messages.dedupeWindowS."}
+            : uid === ""
+              ? "None of the newest 5,000 messages of the channel has this client_msg_no, or the message has expired. Enter the sender to search older messages, too: those whose repetition is still recognised."
+              : "Neither the sender's messages whose repetition is still recognised (store.dedupeWindowS) nor the newest 5,000 messages of the channel have this client_msg_no, or the message has expired. A send with it now is stored as a new message."}
         </p>
         {data[0] !== undefined && (
           <p class="note">

@@ -11,6 +11,7 @@ import {
   eventually,
   group,
   person,
+  range,
   startWorld,
   TIMEOUT_MS,
   untilReceived,
@@ -295,6 +296,35 @@ t.test(
     t.equal((await untilReceived(bob, 2)).at(-1), "live");
     await eventually(() => seqsOfSdk.includes(16));
     t.same(seqsOfSdk, [9, 15, 16], "the SDK gets them, too");
+  },
+);
+
+t.test(
+  "POST /messages finds a message by its sender and client_msg_no among any number of newer ones, while its repetition is recognised",
+  async (t) => {
+    const world = await startWorld(t);
+    await world.call("/admin/import/open", {});
+    const recentS = Math.floor(Date.now() / 1000) - 3600;
+    const newest = 5200;
+    const lines = range(1, newest).map((seq) =>
+      message(seq, { timestamp: recentS, payload: base64('{"type":1}') }),
+    );
+    await importLines(world, [{ kind: "channel", ...wire(G) }]);
+    for (let at = 0; at < newest; at += 2600)
+      t.same((await importLines(world, lines.slice(at, at + 2600))).body.refused, []);
+    await world.ok("/admin/import/close", {});
+    const find = async (fields: object) => {
+      const { messages } = await world.ok("/messages", { ...wire(G), ...fields });
+      return messages.map(({ message_seq: seq }: { readonly message_seq: number }) => seq);
+    };
+    const names = { client_msg_nos: ["no-1", "no-5200", "x".repeat(5000)] };
+    t.same(await find(names), [newest], "the search covers the newest 5,000");
+    t.same(await find({ ...names, from_uid: "ann" }), [1, newest]);
+    t.same(await find({ ...names, from_uid: "bob" }), [], "another sender has none of them");
+    await world.ok("/channel/subscriber_add", { ...wire(G), subscribers: ["bob"] });
+    await world.send("bob", G, "of bob", { client_msg_no: "no-1" });
+    t.same(await find({ ...names, from_uid: "bob" }), [newest + 1]);
+    t.same(await find({ ...names, from_uid: "ann" }), [1, newest]);
   },
 );
 

@@ -165,10 +165,15 @@ export async function time(t: Test, createFixture: FixtureFactory): Promise<void
           const header = { noPersist, redDot: true };
           return fixture.store.append(draftOf({ channel, header, clientMsgNo: "n" }));
         };
+        const { key, fromUid } = draftOf({ channel });
+        const stored = () => fixture.store.seqOfRetry(key, fromUid, "n");
         const first = await send(noPersist);
         fixture.nowMs += 86_399_999;
         t.same(await send(!noPersist), { ...first, duplicate: true });
+        t.equal(await stored(), first.messageSeq || undefined);
+        t.equal(await fixture.store.seqOfRetry(key, "another", "n"), undefined);
         fixture.nowMs += 1;
+        t.equal(await stored(), undefined);
         const second = await send(!noPersist);
         t.equal(second.duplicate, false);
         await fixture.store.sweep();
@@ -176,6 +181,7 @@ export async function time(t: Test, createFixture: FixtureFactory): Promise<void
         t.same(await send(noPersist), retryResult);
         await fixture.reopen();
         t.same(await send(noPersist), retryResult);
+        t.equal(await stored(), second.messageSeq || undefined);
       }
     },
   );

@@ -120,6 +120,11 @@ export const syncBodies = {
           description: "Ids of the messages to return",
         }),
       ),
+      from_uid: Type.Optional(
+        id(
+          "Sender of the messages in client_msg_nos. Its messages of the last store.dedupeWindowS seconds are found even if newer ones have pushed them out of the search",
+        ),
+      ),
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ pattern: WELL_FORMED_PATTERN }), {
           maxItems: MAX_LOOKUPS,
@@ -228,6 +233,7 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
         seqs: possibleNumbers(body.message_seqs),
         ids: possibleIds(body.message_ids),
         clientMsgNos: body.client_msg_nos ?? [],
+        fromUid: body.from_uid,
         maxBytes: MAX_PAGE_BYTES,
       };
       const { page, json } = await pages.read(() => messages.find(view, query), toJson);

@@ -153,6 +153,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "importMessages",
       "seqOfSource",
     ]),
+    ...whileRunning(lifecycle, (store) => store.appends, ["seqOfRetry"]),
     userStates: (uids) => use((store) => statesOf(store, uids)),
     headSeq: (key) => use((store) => store.history.headSeq(key)),
     readMessages: (key, range) => use((store) => store.history.read(key, range)),

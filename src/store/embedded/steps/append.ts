@@ -3,7 +3,7 @@
 // durable. Hot path: no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { Message } from "../../../broker/model.ts";
+import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type {
   AppendResult,
   Clock,
@@ -150,6 +150,19 @@ export class Appends {
       if (!first.committed) return undefined; // the batch of the first message was not written
     }
     return repeatedResult(first, firstMessage(first), draft);
+  }
+
+  /** See `MessageStore`. */
+  async seqOfRetry(
+    key: ChannelKey,
+    fromUid: string,
+    clientMsgNo: string,
+  ): Promise<number | undefined> {
+    const { assigner, clock } = this.#ports;
+    const first = assigner.findFirst({ key, fromUid, clientMsgNo }, clock());
+    if (first === undefined || "outcome" in first) return undefined;
+    if ("committed" in first && !first.committed) return undefined;
+    return firstMessage(first).messageSeq || undefined;
   }
 
   #assignAll(calls: readonly PendingCall[], bytes: number): Buffer | undefined {

@@ -15,7 +15,7 @@ import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { Appends } from "./append.ts";
 import type { Placement } from "./append-call.ts";
-import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
+import { type ChannelNames, ChannelNamesOf, dedupeKey } from "./channel-names.ts";
 import type { Commands } from "./commands.ts";
 import { readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
@@ -68,6 +68,15 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
 
   return {
     counts,
+
+    async seqOfRetry(key, fromUid, clientMsgNo) {
+      const record = await link.call("get", dedupeKey(link.keys, { key, fromUid, clientMsgNo }));
+      // The format is that of `dedupe.lua`.
+      const [, writtenMs, seq] = /^(\d+) (\d+)-/.exec(record === null ? "" : String(record)) ?? [];
+      const windowMs = ports.limits.dedupeWindowS * 1000;
+      if (ports.clock() - Number(writtenMs ?? 0) >= windowMs) return undefined;
+      return Number(seq) || undefined;
+    },
 
     /** Keeps the order: awaits nothing before the message is queued or its rules are requested. */
     async append(draft): Promise<AppendResult> {
