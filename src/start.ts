@@ -9,6 +9,7 @@ import { demoAddress, secretsOf, startSummary } from "./config/summary.ts";
 import { isLoopback, listensBeyondLoopback, parseAddress } from "./lib/address.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger, logForm } from "./observe/logger.ts";
+import { NewestErrors } from "./observe/newest-errors.ts";
 import { collectLibraryOutput } from "./server/library-output.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
@@ -43,7 +44,8 @@ export async function startNode(
     mayHaveColours: (process.env.NO_COLOR ?? "") === "",
   });
   const { level } = config.log;
-  const logger = createLogger({ level, form, secrets: secretsOf(config) }, output);
+  const newestErrors = new NewestErrors();
+  const logger = createLogger({ level, form, secrets: secretsOf(config), newestErrors }, output);
   collectLibraryOutput((text) => logger.warn({ text }, "A library has printed a text"));
   output.onResumed = (dropped) =>
     logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
@@ -62,6 +64,7 @@ export async function startNode(
   const deps = {
     logger,
     droppedLogLines,
+    newestErrors: () => newestErrors.list(),
     version,
     transport: transport.driver,
     newStore,

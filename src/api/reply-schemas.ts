@@ -378,6 +378,47 @@ export const busiestBody = Type.Object(
   },
 );
 
+export const errorsBody = Type.Object(
+  {
+    node_id: text("Node that answers"),
+    errors: Type.Array(
+      Type.Object({
+        time: text("Time of the newest occurrence, ISO 8601"),
+        level: Type.Enum(["warn", "error", "fatal"], {
+          type: "string",
+          description: "Level of the log line",
+        }),
+        room: text("Part of the server that reports it, as in the log"),
+        message: text("What happened"),
+        reason: text("Cause, empty if the log line has none"),
+        count: Type.Integer({ description: "Number of occurrences" }),
+        fields: Type.Unknown({ description: "Object with the other fields of the log line" }),
+      }),
+      { description: "At most 100 different ones, the newest first" },
+    ),
+  },
+  {
+    title: "Errors",
+    description: "Newest warnings and errors of a node",
+    examples: [
+      {
+        node_id: "n1",
+        errors: [
+          {
+            time: "2026-11-26T20:00:00.000Z",
+            level: "error",
+            room: "broker",
+            message: "Could not remove expired messages",
+            reason: "the disk is full",
+            count: 3,
+            fields: {},
+          },
+        ],
+      },
+    ],
+  },
+);
+
 export const configBody = Type.Object(
   {
     node_id: text("Node that replies"),

@@ -715,6 +715,17 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     }),
     plainRoute({
       method: "GET",
+      path: "/admin/errors",
+      operation: "listErrors",
+      access: ["system:read"],
+      tag: "system",
+      summary: "Returns the newest warnings and errors of this node, without secrets",
+      success: { description: "Warnings and errors, newest first", body: replies.errorsBody },
+      errors: [],
+      handle: system.errors,
+    }),
+    plainRoute({
+      method: "GET",
       path: "/metrics",
       operation: "getMetrics",
       access: ["system:read"],

@@ -1,6 +1,7 @@
 // Calls about the process itself: health, readiness, metrics and migration.
 
 import type { Clock } from "../broker/ports.ts";
+import type { LoggedError } from "../observe/newest-errors.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import { notWebSocket, wantsWebSocket } from "./misdirected.ts";
@@ -49,6 +50,8 @@ interface ShownSetting {
 
 export interface SystemPorts {
   readonly nodeId: string;
+  /** Newest warnings and errors of the log, newest first. */
+  readonly newestErrors: () => readonly LoggedError[];
   readonly shownSettings: () => readonly ShownSetting[];
   readonly vitals: () => Vitals;
   readonly clock: Clock;
@@ -126,6 +129,11 @@ export function createSystemCalls(ports: SystemPorts) {
       }));
       const { version } = ports.vitals();
       return jsonReply(JSON.stringify({ node_id: ports.nodeId, version, settings }));
+    },
+
+    errors() {
+      const errors = ports.newestErrors();
+      return jsonReply(JSON.stringify({ node_id: ports.nodeId, errors }));
     },
 
     migration() {

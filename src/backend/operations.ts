@@ -760,6 +760,29 @@ export type Configuration = {
   }[];
 };
 
+/** Newest warnings and errors of a node */
+export type Errors = {
+  /** Node that answers */
+  readonly node_id: string;
+  /** At most 100 different ones, the newest first */
+  readonly errors: readonly {
+    /** Time of the newest occurrence, ISO 8601 */
+    readonly time: string;
+    /** Level of the log line */
+    readonly level: "warn" | "error" | "fatal";
+    /** Part of the server that reports it, as in the log */
+    readonly room: string;
+    /** What happened */
+    readonly message: string;
+    /** Cause, empty if the log line has none */
+    readonly reason: string;
+    /** Number of occurrences */
+    readonly count: number;
+    /** Object with the other fields of the log line */
+    readonly fields: unknown;
+  }[];
+};
+
 /** State of the import */
 export type Import = {
   /** none if no import was ever opened */
@@ -1338,6 +1361,8 @@ export interface Operations {
   getStatistics(): Promise<Varz>;
   /** Returns the effective configuration of this node, without secrets */
   getConfiguration(): Promise<Configuration>;
+  /** Returns the newest warnings and errors of this node, without secrets */
+  listErrors(): Promise<Errors>;
   /** Opens the import of another server's data into an empty store. Returns when no node serves clients */
   openImport(): Promise<Import>;
   /** Returns the state of the import, and the checksum of messages of a channel */
@@ -1457,6 +1482,7 @@ export const OPERATIONS = {
   checkHealth: { method: "GET", path: "/health" },
   getStatistics: { method: "GET", path: "/varz" },
   getConfiguration: { method: "GET", path: "/admin/config" },
+  listErrors: { method: "GET", path: "/admin/errors" },
   openImport: { method: "POST", path: "/admin/import/open" },
   getImport: { method: "GET", path: "/admin/import" },
   closeImport: { method: "POST", path: "/admin/import/close" },

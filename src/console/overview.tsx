@@ -25,10 +25,11 @@ import {
   Scroll,
   UserLink,
 } from "./parts.tsx";
-import { type ClosedPage, DEVICE_NAMES, type NodeRow } from "./replies.ts";
+import { type ClosedPage, DEVICE_NAMES, type ErrorsPage, type NodeRow } from "./replies.ts";
 import { type Verdict, verdictOn } from "./verdict.ts";
 
 const POLL_MS = 5000;
+const SHOWN_ERRORS = 8;
 const MINUTE_MS = 60_000;
 
 interface Metrics {
@@ -118,6 +119,7 @@ export function Overview({ metrics }: { readonly metrics: Metrics }) {
       )}
       <div class="columns">
         <Nodes nodes={nodes} />
+        <LoggedErrors />
         <Troubles samples={samples} />
       </div>
     </>
@@ -404,7 +406,37 @@ const TROUBLES: readonly (readonly [metric: string, label: string, text: string]
   ["jindou_sockets_refused_total", "reason", "sockets refused"],
 ];
 
-/** Errors that were counted since the page was opened, and the newest refused connects. */
+/** Warnings and errors that the node has logged. */
+function LoggedErrors() {
+  const api = useApi();
+  const path = "/admin/errors";
+  const { data, error } = useLoaded("errors", () => api.get<ErrorsPage>(path), POLL_MS);
+  return (
+    <Card
+      title={data === undefined ? "Errors of the node" : `Errors of node ${data.node_id}`}
+      json={path}
+      help="Newest warnings and errors in the log of the node that answers, since its start. Equal ones are counted."
+    >
+      <ErrorNote error={error} />
+      {data?.errors.length === 0 && <Empty>The node has logged no warning and no error.</Empty>}
+      <ul class="events">
+        {data?.errors.slice(0, SHOWN_ERRORS).map(({ time, level, message, reason, count }) => (
+          <li key={`${level} ${message} ${reason}`}>
+            <time class="muted">{clockTime(Date.parse(time))}</time>
+            <span>
+              <span class={`badge ${level === "warn" ? "warning" : "critical"}`}>{level}</span>{" "}
+              {message}
+              {reason !== "" && <span class="muted">: {reason}</span>}
+              {count > 1 && <strong> ×{number(count)}</strong>}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+/** Refusals that were counted since the page was opened, and the clients that were ended last. */
 function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   const api = useApi();
   const path = "/connz?state=closed&limit=8";
@@ -414,7 +446,7 @@ function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   );
   return (
     <Card
-      title="Newest errors"
+      title="Refused and disconnected"
       json={path}
       help="Refusals counted since this page was opened, and the clients that were disconnected or refused last, on the node that replies."
     >

@@ -44,6 +44,17 @@ interface SessionsPage<Row> {
 export type OpenPage = SessionsPage<SessionRow>;
 export type ClosedPage = SessionsPage<ClosedRow>;
 
+export interface ErrorsPage {
+  readonly node_id: string;
+  readonly errors: readonly {
+    readonly time: string;
+    readonly level: "warn" | "error" | "fatal";
+    readonly message: string;
+    readonly reason: string;
+    readonly count: number;
+  }[];
+}
+
 export interface Busiest {
   readonly node_id: string;
   readonly window_s: number;

@@ -3,6 +3,7 @@
 
 import { type DestinationStream, type Logger, pino } from "pino";
 import { errorFields } from "./error-fields.ts";
+import type { NewestErrors } from "./newest-errors.ts";
 import { prettyLine } from "./pretty-line.ts";
 
 export type { Logger } from "pino";
@@ -19,6 +20,8 @@ interface LogOptions {
   /** Form of the lines. Default: JSON. */
   readonly form?: LogForm;
   readonly secrets?: readonly string[];
+  /** Keeps the newest warnings and errors. */
+  readonly newestErrors?: NewestErrors;
 }
 
 type LogForm = "json" | "pretty" | "coloured";
@@ -34,8 +37,13 @@ export function logForm(
 
 /** Creates the logger. Variable data belongs in fields, not in the message. */
 export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
-  const { form = "json" } = options;
-  const mask = maskerOf(options.secrets ?? []);
+  const { form = "json", newestErrors } = options;
+  const maskSecrets = maskerOf(options.secrets ?? []);
+  const mask = (line: string) => {
+    const masked = maskSecrets(line);
+    newestErrors?.add(masked);
+    return masked;
+  };
   return pino(
     {
       level: options.level,

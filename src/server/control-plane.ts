@@ -106,6 +106,7 @@ export function createApi(
     clock: Date.now,
     nodeId: cluster.nodeId,
     activity: node.activity,
+    newestErrors: node.newestErrors,
     shownSettings: () => shownSettings({ config, places: node.configPlaces ?? NO_PLACES }),
     localSessions: local.sessions,
     closedSessions: local.closedSessions,

@@ -30,6 +30,7 @@ import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
+import type { LoggedError } from "../observe/newest-errors.ts";
 import type { Driver } from "../transport/driver.ts";
 import type { DriverPorts, Drivers } from "./drivers.ts";
 
@@ -42,6 +43,8 @@ const MAX_DEBT_S = 5;
 export interface ServerDeps {
   readonly logger: Logger;
   readonly droppedLogLines: () => number;
+  /** Newest warnings and errors of the log, newest first. */
+  readonly newestErrors: () => readonly LoggedError[];
   readonly version: string;
   readonly transport: Driver;
   /** Where each configured value comes from, by key. Absent means that it is not known. */

@@ -303,6 +303,7 @@ t.test(
       const server = await createServer(config, {
         logger: createLogger({ level: "error" }, process.stdout),
         droppedLogLines: () => 0,
+        newestErrors: () => [],
         version: "test",
         transport: driver,
         announcePassword: () => undefined,

@@ -170,6 +170,7 @@ const ALLOWED: readonly [
   [`GET /channel/readers?${LOBBY}&message_seq=1`, WRITERS],
   ["POST /stream/cancel", WRITERS, { ...GROUP, client_msg_no: "s" }],
   ["GET /admin/config", ALL_MANAGERS],
+  ["GET /admin/errors", ALL_MANAGERS],
   ["GET /admin/import", ADMINS],
   ["POST /admin/import", ADMINS, '{"kind":"user","uid":"u"}', NDJSON],
   ["POST /admin/import/open", ADMINS],

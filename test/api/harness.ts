@@ -341,6 +341,7 @@ function useCases(state: StubState): UseCases {
     nodeId: "n1",
     closedSessions: () => state.closedConnections,
     activity: { windowS: 900, busiest: (limit) => state.busy.slice(0, limit) },
+    newestErrors: () => [],
     shownSettings: () => [
       { key: "api.listen", value: "127.0.0.1:5001", ...SETTING, unit: "host:port" },
       {

@@ -89,6 +89,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /stream/cancel", [200, 400, 401, 403, 404, 413, 415, 429, 500, 503]],
   ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
+  ["GET /admin/errors", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/import", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /admin/import", [200, 400, 401, 403, 409, 413, 415, 429, 500, 503]],
   ["POST /admin/import/open", [200, 400, 401, 403, 409, 413, 429, 500, 503]],

@@ -3,6 +3,7 @@
 
 import { once } from "node:events";
 import { WebSocket } from "ws";
+import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
 import { endingOf, eventually, startWorld, type World } from "./world.ts";
@@ -188,6 +189,22 @@ t.test(
     t.match(body, { version: "test", node_id: /./ });
   },
 );
+
+t.test("GET /admin/errors returns what the node has logged as a warning or an error", async (t) => {
+  const node = await spawnBroker(t, {
+    JINDOU_AUTH_CLIENTS: "none",
+    JINDOU_CLIENT_LISTEN: "0.0.0.0:0",
+    JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com",
+  });
+  const { status, body } = await node.call("/admin/errors");
+  t.equal(status, 200);
+  const errors: { readonly message: string }[] = body.errors;
+  t.match(
+    errors.find(({ message }) => message.startsWith("auth.clients is none")),
+    { level: "warn", count: 1, fields: { listen: "0.0.0.0:0" }, time: /^\d{4}-/ },
+  );
+  t.equal(body.node_id, (await node.call("/varz")).body.server_id);
+});
 
 t.test(
   "the header Jindou-Dialect: jindou gives a call the bodies and statuses of the specification",

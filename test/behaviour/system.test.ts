@@ -26,6 +26,7 @@ const ENDPOINTS = [
   "GET /channel/readers",
   "POST /stream/cancel",
   "GET /admin/config",
+  "GET /admin/errors",
   "GET /admin/import",
   "POST /admin/import",
   "POST /admin/import/open",

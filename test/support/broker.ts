@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
+import { NewestErrors } from "../../src/observe/newest-errors.ts";
 import { createServer } from "../../src/server.ts";
 import { chooseDriver } from "../../src/transport/drivers.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
@@ -86,12 +87,14 @@ export async function startBroker(
   const merged = { ...(await driverSettings(path)), ...settings };
   const config = loadConfig({ env: environment(path, merged) });
   const passwords: string[] = [];
+  const newestErrors = new NewestErrors();
   const { driver } = await chooseDriver(config.transport);
   const creating = Array.from({ length: nodeCount(settings) }, () =>
     createServer(config, {
       transport: driver,
-      logger: createLogger({ level: config.log.level }, process.stdout),
+      logger: createLogger({ level: config.log.level, newestErrors }, process.stdout),
       droppedLogLines: () => 0,
+      newestErrors: () => newestErrors.list(),
       version: "test",
       announcePassword: (_username, password) => passwords.push(password),
       onUnfit(error) {
