@@ -29,6 +29,15 @@ const REST_STEP_MS = 500;
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 const IDLE_SECONDS = 10;
+/** Interval and calls of src/console/overview.tsx. */
+const CONSOLE_POLL_S = 5;
+const CONSOLE_CALLS = [
+  "/metrics",
+  "/cluster/nodes",
+  "/admin/errors",
+  "/connz?state=closed&limit=8",
+] as const;
+const CONSOLE_POLLS = 6;
 const STORES = ["embedded", "Redis"] as const;
 
 interface Contender {
@@ -42,6 +51,8 @@ interface Costs {
   readonly bytes: Sample;
   readonly rate: Sample;
   readonly idlePercent: Sample;
+  /** What a page of the console adds that shows the Overview. The raw server has no console. */
+  readonly consolePercent: Sample;
 }
 
 export const connections: Benchmark = {
@@ -73,6 +84,10 @@ export const connections: Benchmark = {
           kind: "value",
           atMost: 1,
         }),
+        rowOf(`an open console beside ${all} sessions`, "% of a core", "consolePercent", {
+          kind: "value",
+          atMost: 1,
+        }),
       );
     }
     return rows;
@@ -95,7 +110,9 @@ async function measure(
   const withFew = await restingBytes(server.pid);
   const otherConnections = await hold(count - few, few);
   const after = await restingBytes(server.pid);
-  const idlePercent = await idleShare(server, isQuick ? seconds : IDLE_SECONDS);
+  const idlePercent = await busyShare(server, isQuick ? seconds : IDLE_SECONDS);
+  const withConsole =
+    subject.kind === "raw" ? idlePercent : await consoleShare(server, isQuick ? 1 : CONSOLE_POLLS);
   await fewConnections.release();
   await otherConnections.release();
   await server.stop();
@@ -105,6 +122,7 @@ async function measure(
     bytes: { value: (after - before) / count },
     rate: { value: count / connectSeconds },
     idlePercent: { value: idlePercent },
+    consolePercent: { value: Math.max(0, withConsole - idlePercent) },
   };
 }
 
@@ -158,8 +176,22 @@ async function restingBytes(pid: number): Promise<number> {
 }
 
 /** Returns the processor time of all threads of the server in percent of a core. */
-async function idleShare({ pid }: Server, seconds: number): Promise<number> {
+async function busyShare({ pid }: Server, seconds: number): Promise<number> {
   const [startMs, before] = [performance.now(), threadSeconds(pid)];
   await pause(seconds * 1000);
   return ((threadSeconds(pid) - before) / ((performance.now() - startMs) / 1000)) * 100;
+}
+
+/** Returns the same while the calls of the console's Overview are made at their pace. */
+async function consoleShare(server: Server, polls: number): Promise<number> {
+  const calls = async () => {
+    for (let poll = 0; poll < polls; poll++) {
+      const next = pause(CONSOLE_POLL_S * 1000);
+      for (const path of CONSOLE_CALLS)
+        await (await fetch(`http://127.0.0.1:${server.apiPort}${path}`)).arrayBuffer();
+      await next;
+    }
+  };
+  const [share] = await Promise.all([busyShare(server, polls * CONSOLE_POLL_S), calls()]);
+  return share;
 }

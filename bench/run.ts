@@ -17,6 +17,7 @@ import { formats } from "./formats.ts";
 import { growth } from "./growth.ts";
 import { http } from "./http.ts";
 import { idle } from "./idle.ts";
+import { imports } from "./imports.ts";
 import { comparison } from "./overview/compare.ts";
 import { type OverviewOptions, runOverview } from "./overview/overview.ts";
 import { publish } from "./overview/publish.ts";
@@ -54,6 +55,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   idle,
   start,
   storeAppend,
+  imports,
   cluster,
   redisRestart,
 ];
@@ -106,7 +108,7 @@ ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).joi
   --help            show this text
 
 Needs Linux and a C compiler (cc). attacks, beside, cluster, connections, connects, growth, idle,
-reconnects, redis-restart, start and user-groups also need redis-server.
+imports, reconnects, redis-restart, start and user-groups also need redis-server.
 docs/benchmarks.md describes what is measured and how, bench/README.md how to add to it.
 `;
 

@@ -31,7 +31,7 @@ const ROWS = {
   stream: 4,
   connects: 6,
   reconnects: 6,
-  connections: 8,
+  connections: 10,
   "user-groups": 18,
   beside: 4,
   attacks: isFull ? 68 : ATTACKS.length * 4,
@@ -39,6 +39,7 @@ const ROWS = {
   idle: 2,
   start: 3,
   "store-append": 12,
+  imports: 2,
   cluster: 26,
   "redis-restart": 8,
 };
