@@ -415,7 +415,7 @@ function LoggedErrors() {
     <Card
       title={data === undefined ? "Errors of the node" : `Errors of node ${data.node_id}`}
       json={path}
-      help="Newest warnings and errors in the log of the node that answers, since its start. Equal ones are counted."
+      help="Newest warnings and errors in the log of the node that replies, since its start. Equal ones are counted."
     >
       <ErrorNote error={error} />
       {data?.errors.length === 0 && <Empty>The node has logged no warning and no error.</Empty>}
