@@ -361,11 +361,11 @@ local function log_expire()
     if not log.incarnation or log.is_deleted then call('ZREM', base .. 'logExpiry', name) else set_expiry(log) end
     return { MISSING, '' }
   end
+  publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
   if has_forks(log) then
     call('ZREM', base .. 'logExpiry', name) -- its last fork removes it
     return { DELETED, '' }
   end
-  publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
   return { LOG_DONE, remove_log(log) }
 end
 
