@@ -85,7 +85,7 @@ export interface LogDraft {
  *     source_type     the source has another media type
  *     bad_offset      the fork offset does not exist in the source
  *     bad_sub_offset  the frame after the fork offset is missing, or shorter than the sub-offset
- *     full            the records exceed `limit`
+ *     full            the records exceed `limit`. `depth`: the fork exceeds `MAX_FORK_DEPTH`
  */
 export type LogCreation =
   | { readonly verdict: "created" | "exists"; readonly head: LogHead }
@@ -101,7 +101,10 @@ export type LogCreation =
     }
   | { readonly verdict: "full"; readonly limit: LogLimit };
 
-export type LogLimit = "bytes" | "records" | "producers";
+export type LogLimit = "bytes" | "records" | "producers" | "depth";
+
+/** Maximum number of sources that a fork reads through: its source, the source of that, and so on. */
+export const MAX_FORK_DEPTH = 64;
 
 /** The name and numbers by which a producer's retries are recognised [Durable Streams 5.2.1]. */
 export interface LogProducer {

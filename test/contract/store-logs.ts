@@ -2,8 +2,14 @@
 // store of its own.
 
 import type { Test } from "tap";
-import { framesIn, isSameOffset, LOG_START, type LogOffset } from "../../src/broker/log-frame.ts";
-import { MAX_LOG_EVENT_BYTES } from "../../src/broker/log-ports.ts";
+import {
+  framesIn,
+  isSameOffset,
+  LOG_START,
+  type LogOffset,
+  logNameText,
+} from "../../src/broker/log-frame.ts";
+import { MAX_FORK_DEPTH, MAX_LOG_EVENT_BYTES } from "../../src/broker/log-ports.ts";
 import {
   appended,
   appendOf,
@@ -676,25 +682,37 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(fixture.store, free("c")), [["1"], ["2"], ["3"]]);
   });
 
-  t.test("a chain of 30 forks is read and removed", async (t) => {
-    const fixture = await driver.open(t);
-    const { store } = fixture;
-    const depth = 30;
-    await created(store.createLog(free("f/0"), draftOf({ records: [bytesOf("0")] })));
-    for (let i = 1; i <= depth; i++) {
-      const origin = forkOf(`f/${i - 1}`);
-      await created(store.createLog(free(`f/${i}`), draftOf({ origin, records: [bytesOf("x")] })));
-      t.equal(await store.deleteLog(free(`f/${i - 1}`)), "done");
-    }
-    const last = free(`f/${depth}`);
-    const { pieces } = await read(store, last);
-    t.equal(framesIn(pieces[0] ?? new Uint8Array(0)).next().done, false);
-    t.equal((await appendsOf(store, last)).length, depth + 1);
-    t.equal(await store.deleteLog(last), "done");
-    t.equal(await untilMissing(fixture, free("f/0")), "missing");
-    await fixture.sweep();
-    t.strictSame(await fixture.leftovers(), []);
-  });
+  t.test(
+    "a fork has at most 64 sources in a chain, and the chain is read and removed",
+    async (t) => {
+      const fixture = await driver.open(t);
+      const { store } = fixture;
+      const depth = MAX_FORK_DEPTH;
+      await created(store.createLog(free("f/0"), draftOf({ records: [bytesOf("0")] })));
+      for (let i = 1; i <= depth; i++) {
+        const origin = forkOf(`f/${i - 1}`);
+        await created(
+          store.createLog(free(`f/${i}`), draftOf({ origin, records: [bytesOf("x")] })),
+        );
+        t.equal(await store.deleteLog(free(`f/${i - 1}`)), "done");
+      }
+      const last = free(`f/${depth}`);
+      t.strictSame(
+        await store.createLog(free("deeper"), draftOf({ origin: forkOf(`f/${depth}`) })),
+        {
+          ...{ verdict: "full", limit: "depth" },
+        },
+      );
+      t.equal(await store.logHead(free("deeper")), "missing");
+      const { pieces } = await read(store, last);
+      t.equal(framesIn(pieces[0] ?? new Uint8Array(0)).next().done, false);
+      t.equal((await appendsOf(store, last)).length, depth + 1);
+      t.equal(await store.deleteLog(last), "done");
+      t.equal(await untilMissing(fixture, free("f/0")), "missing");
+      await fixture.sweep();
+      t.strictSame(await fixture.leftovers(), []);
+    },
+  );
 
   t.test(
     "a deleted source stays readable for its forks, and is removed with the last fork",
@@ -842,6 +860,9 @@ function expiring(t: Test, driver: LogDriver): void {
     t.strictSame(await store.createLog(free("a"), draftOf()), { verdict: "deleted" });
     t.equal(await store.logHead(free("b")), "missing");
     await fixture.sweep();
+    const isPublished = () =>
+      fixture.events.some(({ name, change }) => change === "deleted" && logNameText(name) === "/a");
+    while (!isPublished()) await new Promise((resolve) => setImmediate(resolve));
     t.strictSame(await appendsOf(store, free("long")), [["1"]]);
     t.equal(await store.logHead(free("a")), "deleted");
     t.equal(await store.deleteLog(free("long")), "done");

@@ -1,13 +1,15 @@
 // The calls that create, append to, close and delete streams [PROTOCOL.md 5.1 to 5.4].
 
 import { isJsonLog, type LogOffset, parseOffset } from "../../broker/log-frame.ts";
-import type {
-  LogAppend,
-  LogAppendResult,
-  LogCreation,
-  LogDraft,
-  LogOrigin,
-  LogProducer,
+import {
+  type LogAppend,
+  type LogAppendResult,
+  type LogCreation,
+  type LogDraft,
+  type LogLimit,
+  type LogOrigin,
+  type LogProducer,
+  MAX_FORK_DEPTH,
 } from "../../broker/log-ports.ts";
 import type { Logs } from "../../broker/logs.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
@@ -245,11 +247,12 @@ function gapReply(expected: number, received: number): HttpReply {
   );
 }
 
-function fullReply(limit: "bytes" | "records" | "producers"): HttpReply {
+function fullReply(limit: LogLimit): HttpReply {
   const what = {
     bytes: "The stream would exceed logs.maxBytes",
     records: "The stream would exceed logs.maxRecords",
     producers: "logs.maxProducers producers write to the stream",
+    depth: `The fork would have more than ${MAX_FORK_DEPTH} sources, one behind the other. Fork an earlier one of them, or copy the data to a new stream`,
   };
   return edgeReply("log_full", {}, what[limit]);
 }

@@ -17,15 +17,16 @@ import {
   openFrame,
   recordCount,
 } from "../../../broker/log-frame.ts";
-import type {
-  LogAppend,
-  LogAppendResult,
-  LogCreation,
-  LogDraft,
-  LogLimits,
-  LogOrigin,
-  LogProducer,
-  LogStore,
+import {
+  type LogAppend,
+  type LogAppendResult,
+  type LogCreation,
+  type LogDraft,
+  type LogLimits,
+  type LogOrigin,
+  type LogProducer,
+  type LogStore,
+  MAX_FORK_DEPTH,
 } from "../../../broker/log-ports.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { Appends } from "./append.ts";
@@ -283,6 +284,7 @@ class LogRules {
     if (!isSameMediaType(contentType, state.terms.contentType)) return { verdict: "source_type" };
     const point = this.#forkPoint(source, origin.offset, origin.subOffset);
     if ("verdict" in point) return point;
+    if (this.#isDeepest(source)) return { verdict: "full", limit: "depth" };
     const { start, records, cut } = point;
     const hasOwnExpiry = ttlS !== undefined || expiresAtMs !== undefined;
     const startCheck = start.position === 0 ? incarnation : start.check;
@@ -297,6 +299,17 @@ class LogRules {
     };
     const place = { position: start.position, check: startCheck, records };
     return { source, cut, state: stateWith(terms, place) };
+  }
+
+  /** Returns true if a fork of the log would exceed `MAX_FORK_DEPTH`. */
+  #isDeepest(log: OpenLog): boolean {
+    let source: OpenLog | undefined = log;
+    for (let depth = 0; depth < MAX_FORK_DEPTH; depth++) {
+      const origin: ForkPoint | undefined = source.assigned.terms.origin;
+      source = origin && this.#ports.logs.byNumber(origin.number);
+      if (source === undefined) return false;
+    }
+    return true;
   }
 
   #forkPoint(

@@ -17,14 +17,15 @@ import {
   recordCount,
   TRAILER_BYTES,
 } from "../../../broker/log-frame.ts";
-import type {
-  LogAppend,
-  LogAppendResult,
-  LogCreation,
-  LogDraft,
-  LogHead,
-  LogOrigin,
-  LogStore,
+import {
+  type LogAppend,
+  type LogAppendResult,
+  type LogCreation,
+  type LogDraft,
+  type LogHead,
+  type LogOrigin,
+  type LogStore,
+  MAX_FORK_DEPTH,
 } from "../../../broker/log-ports.ts";
 import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
@@ -34,6 +35,7 @@ import {
   endingOf,
   hasConfiguration,
   logPlace,
+  namesIn,
   newReference,
   originText,
   type StoredLog,
@@ -173,9 +175,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     if (verdict === DELETED) return { verdict: "source_deleted" };
     const inheritance = await inherit(draft, origin, reference);
     const creation =
-      typeof inheritance === "string"
-        ? { verdict: inheritance }
-        : await create(name, draft, inheritance);
+      "verdict" in inheritance ? inheritance : await create(name, draft, inheritance);
     if (creation.verdict === "created")
       references.confirm(reference).catch(() => {}); // a sweep confirms it later
     else await release(reference);
@@ -187,27 +187,37 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     { contentType }: LogDraft,
     { source, offset, subOffset }: LogOrigin,
     reference: string,
-  ): Promise<Inheritance | "source_type" | "bad_offset" | "bad_sub_offset"> {
+  ): Promise<Inheritance | Exclude<LogCreation, { readonly head: unknown }>> {
     const result = await reads.frames(source, { from: offset, maxBytes: FRAME_READ_BYTES }, true);
     if (typeof result === "string") throw new BrokerError("unavailable");
     const { head } = result.log;
     if (contentType !== undefined && !isSameMediaType(contentType, head.contentType))
-      return "source_type";
+      return { verdict: "source_type" };
     const start = offset ?? head.tail;
-    if (offset !== undefined && result.frames === undefined) return "bad_offset";
+    if (offset !== undefined && result.frames === undefined) return { verdict: "bad_offset" };
     const first = result.frames && firstFrame(result.frames, start);
-    if (first === undefined) {
-      if (subOffset > 0) return "bad_sub_offset";
+    if (first === undefined && subOffset > 0) return { verdict: "bad_sub_offset" };
+    if (await isDeepest(result.log)) return { verdict: "full", limit: "depth" };
+    if (first === undefined)
       return { reference, start, records: head.records, cut: undefined, source: head };
-    }
     const { frame, next } = first;
     const inherited = { reference, start, records: frame.first, cut: undefined, source: head };
     if (subOffset === 0) return inherited;
     const isJson = isJsonLog(head.contentType);
     const records = cutRecords(frame, subOffset, isJson);
-    if (records === undefined) return "bad_sub_offset";
+    if (records === undefined) return { verdict: "bad_sub_offset" };
     if (!isWholeCut(frame, subOffset, isJson)) return { ...inherited, cut: openFrame(records) };
     return { ...inherited, start: next, records: frame.first + recordCount(frame) };
+  }
+
+  /** Returns true if a fork of the log would exceed `MAX_FORK_DEPTH`. */
+  async function isDeepest(log: StoredLog): Promise<boolean> {
+    let { reference } = log;
+    for (let depth = 1; depth < MAX_FORK_DEPTH && reference !== undefined; depth++) {
+      const source = await reads.stored(namesIn(reference).source, true);
+      reference = typeof source === "string" ? undefined : source.reference;
+    }
+    return reference !== undefined;
   }
 
   /** Stores the time of a use if the stored one is old, so that the log does not expire. */
