@@ -12,6 +12,7 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { causeOf } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
 import type { OutageReport } from "../redis/outage.ts";
+import { LIBRARY } from "../store/redis/operations.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, maxStreamBytes } from "./drivers.ts";
@@ -125,6 +126,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
     ...common,
     topics,
     about,
+    library: LIBRARY.name,
     heartbeatMs: heartbeatMs(deadAfterMs),
     agreement,
     onNewIncarnation: ports.onNewIncarnation,

@@ -1,9 +1,11 @@
 // A node of a cluster on Redis: combines its topics with the registry of nodes. The node must
 // never close the link to Redis: the store shares the link, and its creator closes it later.
 
+import { isTransient } from "../../broker/errors.ts";
 import { presenceTopic } from "../../broker/model.ts";
 import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
+import { deleteUnusedLibraries } from "../../redis/unused-libraries.ts";
 import { createNodeDescription, type NodeDetails } from "../node-description.ts";
 import { Registry, type RegistryPorts } from "./nodes/registry.ts";
 import type { TopicsResync } from "./topics/topics-ports.ts";
@@ -29,7 +31,12 @@ export interface ClusterTopics
 export interface RedisClusterPorts
   extends Pick<
     RegistryPorts,
-    "heartbeatMs" | "agreement" | "startClockComparison" | "onNewIncarnation" | "onError"
+    | "library"
+    | "heartbeatMs"
+    | "agreement"
+    | "startClockComparison"
+    | "onNewIncarnation"
+    | "onError"
   > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
@@ -37,7 +44,7 @@ export interface RedisClusterPorts
 }
 
 export function createRedisCluster(ports: RedisClusterPorts): Cluster {
-  const { link, topics, about } = ports;
+  const { link, topics, about, onError } = ports;
   const { nodeId } = about;
   const describe = createNodeDescription(about);
   const registry = new Registry({ ...ports, nodeId, describe });
@@ -45,14 +52,25 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   let listener: (event: ClusterEvent) => void = () => {};
   let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
   let wasDisconnected = false;
+
+  /** Deletes the libraries that only dead nodes have used. */
+  function deleteLibraries(): void {
+    const used = registry.libraries();
+    if (used === undefined) return;
+    deleteUnusedLibraries(link, used).catch((error: unknown) => {
+      if (!isTransient(error)) onError(error, "Could not delete the libraries of earlier builds");
+    });
+  }
+
   registry.setListener({
     onBeat(isNew) {
       const isAnew = isNew || wasDisconnected;
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /** Reports a change for every watched user, because the users of the dead node are unknown. */
+    /** Also reports a change for every watched user, because the users of the dead node are unknown. */
     onDeath() {
+      deleteLibraries();
       for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });
     },
   });
@@ -80,6 +98,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       await link.start();
       await topics.start();
       await registry.start();
+      deleteLibraries();
     },
     async close() {
       await registry.close();

@@ -46,6 +46,7 @@ export interface NodeOptions
     Pick<RedisClusterPorts, "heartbeatMs"> & Pick<SessionDirectoryPorts, "recheckMs">
   > {
   readonly nodeId?: string;
+  readonly library?: string;
   readonly deadAfterMs?: number;
   readonly settings?: Partial<RedisSettings>;
   readonly clock?: () => number;
@@ -79,7 +80,7 @@ export async function createNode(
     version: "1.2.3",
   };
   const cluster = createRedisCluster({
-    ...{ link, topics, onError },
+    ...{ link, topics, onError, library: options.library ?? "jindou_00000000" },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
     agreement: agreementOf(options.deadAfterMs ?? DEAD_AFTER_MS),
     about: {

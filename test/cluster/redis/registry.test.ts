@@ -56,6 +56,33 @@ t.test("each node lists all live nodes, itself first", async (t) => {
   await t.rejects(a.cluster.nodes(), { code: "unavailable" });
 });
 
+t.test("a function library is deleted when no live node uses it", async (t) => {
+  const redis = await startRedis(t);
+  const load = (name: string) =>
+    redis
+      .client()
+      .call(
+        "FUNCTION",
+        "LOAD",
+        `#!lua name=${name}\nredis.register_function('${name}_f', function() return 1 end)`,
+      );
+  const libraries = async () =>
+    ((await redis.client().call("FUNCTION", "LIST")) as readonly string[][])
+      .map(([, name]) => name)
+      .sort()
+      .join();
+  const [early, late] = ["jindou_aaaaaaaa", "jindou_bbbbbbbb"];
+  for (const name of [early, "jindou_cccccccc", "other"]) await load(name);
+  const a = await startNode(t, redis, { nodeId: "a", library: early });
+  await until(async () => (await libraries()) === `${early},other`);
+  await startNode(t, redis, { nodeId: "b", library: late });
+  await load(late);
+  await until(async () => (await liveNodes(a)) === "a,b");
+  t.equal(await libraries(), `${early},${late},other`);
+  await a.cluster.close();
+  await until(async () => (await libraries()) === `${late},other`);
+});
+
 t.test("a node without heartbeats is no longer listed after deadAfterMs", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];

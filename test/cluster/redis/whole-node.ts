@@ -7,6 +7,7 @@ import { createRedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
+import { LIBRARY } from "../../../src/store/redis/operations.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { agreementOf } from "./agreement.ts";
@@ -52,7 +53,7 @@ export async function startWholeNode(
     ...{ link, nodeId, clock, onError, unsubscribeDelayMs: 1000, feed: store },
   });
   const cluster = createRedisCluster({
-    ...{ link, topics, heartbeatMs, onError },
+    ...{ link, topics, library: LIBRARY.name, heartbeatMs, onError },
     agreement: agreementOf(deadAfterMs),
     startClockComparison: () => () => {}, // these tests do not compare clocks
     about: {

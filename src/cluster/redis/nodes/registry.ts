@@ -20,6 +20,8 @@ export interface RegistryPorts {
   readonly link: RedisLink;
   readonly nodeId: string;
   readonly describe: () => NodeInfo;
+  /** Name of the function library that the node uses. */
+  readonly library: string;
   readonly heartbeatMs: number;
   readonly agreement: Agreement;
   readonly startClockComparison: () => (redisMs: number) => void;
@@ -39,6 +41,8 @@ const VITAL = { isVital: true, mayRunLate: true } as const;
 
 interface Announcement extends NodeInfo {
   readonly timings: Timings;
+  /** `undefined` if the node does not announce its library. */
+  readonly library?: string;
 }
 
 type LiveNodes = ReadonlyMap<Incarnation, Announcement>;
@@ -132,6 +136,14 @@ export class Registry {
     const own = this.incarnation;
     const others = [...this.#live].filter(([incarnation]) => incarnation !== own);
     return [this.#ports.describe(), ...others.map(([, node]) => node)];
+  }
+
+  /** Returns the libraries of the live nodes, `undefined` if a node does not announce its own. */
+  libraries(): ReadonlySet<string> | undefined {
+    const libraries = [...this.#live.values()].map(({ library }) => library);
+    const names = libraries.filter((library) => library !== undefined);
+    if (names.length < libraries.length) return undefined;
+    return new Set([...names, this.#ports.library]);
   }
 
   /**
@@ -287,9 +299,9 @@ export class Registry {
     incarnation: Incarnation,
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
-    const { link, nodeId, describe, agreement, startClockComparison } = this.#ports;
+    const { link, nodeId, describe, library, agreement, startClockComparison } = this.#ports;
     // Later versions may add fields, which readers ignore.
-    const description = JSON.stringify({ ...describe(), timings: agreement.own });
+    const description = JSON.stringify({ ...describe(), timings: agreement.own, library });
     const settings = mode === "enter" ? JSON.stringify(agreement.settings) : "";
     const args = [incarnation, nodeId, description, this.#deadAfterMs, mode, settings];
     const compareClock = startClockComparison();
