@@ -18,6 +18,7 @@ import { growth } from "./growth.ts";
 import { http } from "./http.ts";
 import { idle } from "./idle.ts";
 import { imports } from "./imports.ts";
+import { logs } from "./logs.ts";
 import { comparison } from "./overview/compare.ts";
 import { type OverviewOptions, runOverview } from "./overview/overview.ts";
 import { publish } from "./overview/publish.ts";
@@ -45,6 +46,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   tcp,
   socketSend,
   stream,
+  logs,
   connects,
   reconnects,
   connections,
@@ -108,7 +110,7 @@ ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).joi
   --help            show this text
 
 Needs Linux and a C compiler (cc). attacks, beside, cluster, connections, connects, growth, idle,
-imports, reconnects, redis-restart, start and user-groups also need redis-server.
+imports, logs, reconnects, redis-restart, start and user-groups also need redis-server.
 docs/benchmarks.md describes what is measured and how, bench/README.md how to add to it.
 `;
 

@@ -48,7 +48,7 @@
 //
 // Files may contain the placeholders `{kkkkkkkk}`, for a 10-digit message number, and `{iiii}`, for
 // a 6-digit connection number. A reply counts as `bad` if it does not begin with the bytes of
-// `reply`, or over HTTP if its status is not 200.
+// `reply`, or over HTTP if its status is not 2xx.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -267,7 +267,7 @@ static int parse_http(Connection *connection, uint64_t at) {
   char *end = available ? memmem(head, available, "\r\n\r\n", 4) : NULL;
   if (end == NULL) return 0;
   size_t total = (size_t)(end - head) + 4;
-  int isGood = memcmp(head + 9, "200", 3) == 0;
+  int isGood = head[9] == '2';
   if (connection->state == UPGRADING) {
     if (memcmp(head + 9, "101", 3) != 0) { report_once("the server refused the upgrade", (uint8_t *)head, total); close_connection(connection); return 0; }
     connection->state = OPENING;
@@ -279,7 +279,7 @@ static int parse_http(Connection *connection, uint64_t at) {
     *end = '\r';
     if (field != NULL) total += (size_t)atol(field + 15);
     if (total > available) return 0;
-    if (!isGood) report_once("the status of a response is not 200", (uint8_t *)head, total);
+    if (!isGood) report_once("the status of a response is not 2xx", (uint8_t *)head, total);
     answered(connection, isGood, at);
   }
   in->start += total;

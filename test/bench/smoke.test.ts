@@ -29,6 +29,7 @@ const ROWS = {
   tcp: 4,
   "socket-send": 2,
   stream: 4,
+  logs: 9,
   connects: 6,
   reconnects: 6,
   connections: 10,

@@ -1,0 +1,330 @@
+// What do logs cost? Compares a chunk of a stream over POST /event with a stored message of the same
+// build. Compares appends, readers and memory of Durable Streams with the reference server of the
+// protocol (npm @durable-streams/server, with files), or with `--against` with another build.
+
+import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
+import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { STREAM_START } from "../src/broker/model.ts";
+import { Backend } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import { type Redis, startRedis } from "./support/clusters.ts";
+import { inParallel, processorMs, waitUntilIdle } from "./support/cost.ts";
+import {
+  CONNECTION_NUMBER,
+  chunkBody,
+  connectionNumber,
+  eventBody,
+  freshMessageNumber,
+  httpRequest,
+  type StreamName,
+  sendBody,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient, type ProcessSample } from "./support/load.ts";
+import { residentBytes } from "./support/proc.ts";
+import { alternate } from "./support/rounds.ts";
+import { type Server, startBroker, startScript } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+const CONNECTIONS = 64;
+const PRODUCER = "assistant";
+const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import.meta.url));
+const JSON_TYPE = { "content-type": "application/json" };
+/** A record as an AI answer has them. */
+const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
+const CHUNKS = 2000;
+const REST_MS = 1500;
+const RETRY_MS = 5;
+/** Settings without the limits that a run of a few seconds would reach. */
+const LARGE_STREAMS = {
+  JINDOU_STREAMS_MAX_STREAM_BYTES: "16777216",
+  JINDOU_CLIENT_MAX_BUFFERED_BYTES: "67108864",
+  JINDOU_CLIENT_MAX_BUFFERED_BYTES_PER_USER: "67108864",
+  JINDOU_API_MAX_FOLLOWERS: "20000",
+  JINDOU_LOGS_MAX_BYTES: "268435456",
+  JINDOU_LOGS_MAX_RECORDS: "10000000",
+};
+
+export const logs: Benchmark = {
+  name: "logs",
+  question: "a chunk beside a stored message, and Durable Streams beside their reference server",
+  isPinned: true,
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    return [
+      ...(await chunkRows(bench, load, undefined)),
+      ...(await chunkRows(bench, load, await startRedis(bench))),
+      ...(await protocolRows(bench, load)),
+      await finishedRow(bench),
+    ];
+  },
+};
+
+// --- A chunk beside a stored message -------------------------------------------------------------
+
+const STREAM: StreamName = {
+  channel: { id: `viewer${CONNECTION_NUMBER}`, type: 1 },
+  ...{ fromUid: PRODUCER, clientMsgNo: "stream" },
+};
+
+/** Returns the processor time of a chunk and of a message: of the node, and of Redis if there is one. */
+async function chunkRows(
+  { workbench, plan, subjects }: Bench,
+  load: LoadClient,
+  redis: Redis | undefined,
+): Promise<readonly Row[]> {
+  const [, build] = subjects;
+  if (build.kind !== "broker") throw new Error("the bench of logs needs a build to measure");
+  const link = redis && { url: redis.url, prefix: "logs" };
+  const server = await startBroker(workbench, build, link, LARGE_STREAMS);
+  const backend = new Backend(server.apiPort);
+  for (let at = 0; at < CONNECTIONS; at++) {
+    const channel = { id: `viewer${connectionNumber(at)}`, type: 1 } as const;
+    const start = { type: STREAM_START, data: "" };
+    await backend.post("/event", eventBody({ ...STREAM, channel }, start));
+  }
+  backend.close();
+  const message = () =>
+    sendBody({ channel: STREAM.channel, fromUid: PRODUCER, clientMsgNo: freshMessageNumber() });
+  const run = (path: string, body: string) =>
+    load.request({
+      ...{ kind: "http", port: server.apiPort, connections: CONNECTIONS, depth: 1, plan },
+      pid: [server.pid, ...(redis?.processes ?? []).map(({ pid }) => pid)],
+      message: httpRequest(path, body),
+    });
+  const samples: [ProcessSample[], ProcessSample[]] = [[], []];
+  for (let round = 0; round < plan.rounds; round++) {
+    samples[0].push(await run("/message/send", message()));
+    samples[1].push(await run("/event", chunkBody(STREAM)));
+  }
+  await server.stop();
+  const names = [{ name: "POST /message/send" }, { name: "POST /event" }] as const;
+  const cpuOf = (at: number) => (sample: ProcessSample) => ({
+    value: Math.max(sample.cpusUs[at] ?? 0, MIN_CPU_US),
+  });
+  const store = redis === undefined ? "embedded" : "Redis";
+  const target = { kind: "slowdown", atMost: redis === undefined ? 1 : 1.15 } as const;
+  return ["the node", ...(redis === undefined ? [] : ["Redis"])].map((process, at) => {
+    const title = `${store}: processor time of ${process} for a chunk, beside a stored message`;
+    const [messages, chunks] = samples.map((list) => list.map(cpuOf(at)));
+    return row({ title, unit: "µs", target }, names, [messages ?? [], chunks ?? []]);
+  });
+}
+
+/**
+ * Lower limit of a processor time. In a quick run the measured time may be 0, because the kernel
+ * counts it in steps of 10 ms.
+ */
+const MIN_CPU_US = 0.01;
+
+// --- Appends and readers -------------------------------------------------------------------------
+
+async function protocolRows(bench: Bench, load: LoadClient): Promise<readonly Row[]> {
+  const { plan } = bench;
+  const readers = plan.isQuick ? 20 : 1000;
+  const records = plan.isQuick ? 20 : CHUNKS;
+  const idle = plan.sessions;
+  const [baseline, ours] = await alternate(bench, async (subject) => {
+    const server = await start(bench, subject);
+    const costs = {
+      appends: await appendRate(load, server, plan),
+      delivery: await deliveryCost(server, readers, plan.isQuick ? 3 : 100),
+      join: await joinCost(server, readers, records),
+      idleBytes: await idleBytes(server, idle),
+    };
+    await server.stop();
+    return costs;
+  });
+  type Costs = (typeof ours)[number];
+  const rowOf = (title: string, unit: string, sampleOf: (costs: Costs) => Sample) =>
+    row({ title, unit }, subjectsOf(bench), [baseline.map(sampleOf), ours.map(sampleOf)]);
+  return [
+    rowOf("durable appends for each processor second", "appends", ({ appends }) => appends),
+    rowOf(
+      `processor time of a record for each of ${readers} live readers`,
+      "µs",
+      ({ delivery }) => delivery,
+    ),
+    rowOf(
+      `processor time of each of ${readers} late readers of ${records} records`,
+      "µs",
+      ({ join }) => join.cpu,
+    ),
+    rowOf(`peak memory of each of ${readers} late readers`, "bytes", ({ join }) => join.bytes),
+    rowOf(`memory of each of ${idle} idle readers`, "bytes", ({ idleBytes }) => idleBytes),
+  ];
+}
+
+/** Returns the subjects, with the reference server in place of the raw one. */
+function subjectsOf({ subjects: [baseline, ours] }: Bench) {
+  const name = baseline.kind === "raw" ? "@durable-streams/server" : baseline.name;
+  return [{ name }, ours] as const;
+}
+
+function start({ workbench }: Bench, subject: Subject): Promise<Server> {
+  if (subject.kind === "broker") return startBroker(workbench, subject, undefined, LARGE_STREAMS);
+  const folder = workbench.folder("peer");
+  return startScript(workbench, "The reference server", [PEER, folder]);
+}
+
+async function appendRate(load: LoadClient, server: Server, plan: Bench["plan"]): Promise<Sample> {
+  const names = Array.from({ length: CONNECTIONS }, (_, at) => `a${connectionNumber(at)}`);
+  for (const name of names) await call(server, "PUT", name);
+  const { cpuUs = MIN_CPU_US } = await load.request({
+    ...{ kind: "http", port: server.apiPort, connections: CONNECTIONS, depth: 1, plan },
+    pid: server.pid,
+    message: httpRequest(`/v1/stream/a${CONNECTION_NUMBER}`, RECORD),
+  });
+  return { value: 1e6 / Math.max(cpuUs, MIN_CPU_US) };
+}
+
+/** Returns the processor time of one record for one live reader. */
+async function deliveryCost(server: Server, count: number, records: number): Promise<Sample> {
+  await call(server, "PUT", "live");
+  const readers = await openReaders(server, "live", count);
+  await waitUntilIdle(server);
+  const before = processorMs(server.pid);
+  for (let at = 1; at <= records; at++) {
+    await call(server, "POST", "live", RECORD);
+    await readers.until(at);
+  }
+  const cpuMs = processorMs(server.pid) - before;
+  readers.close();
+  return { value: (cpuMs * 1000) / (count * records) };
+}
+
+/** Returns the processor time and the memory of a reader that comes after the last record. */
+async function joinCost(server: Server, count: number, records: number) {
+  await call(server, "PUT", "late");
+  for (let at = 0; at < records; at++) await call(server, "POST", "late", RECORD);
+  await waitUntilIdle(server);
+  const [bytes, cpuMs] = [residentBytes(server.pid), processorMs(server.pid)];
+  let peak = bytes;
+  const timer = setInterval(() => {
+    peak = Math.max(peak, residentBytes(server.pid));
+  }, 5);
+  const readers = await openReaders(server, "late", count);
+  await readers.until(records);
+  clearInterval(timer);
+  readers.close();
+  return {
+    cpu: { value: ((processorMs(server.pid) - cpuMs) * 1000) / count },
+    bytes: { value: Math.max((peak - bytes) / count, 1) },
+  };
+}
+
+async function idleBytes(server: Server, count: number): Promise<Sample> {
+  await call(server, "PUT", "idle");
+  const before = await restingBytes(server);
+  const readers = await openReaders(server, "idle", count);
+  const after = await restingBytes(server);
+  readers.close();
+  return { value: Math.max((after - before) / count, 1) };
+}
+
+// --- Finished logs -------------------------------------------------------------------------------
+
+async function finishedRow(bench: Bench): Promise<Row> {
+  // the reference server makes less than a thousand durable calls per second
+  const count = bench.plan.sessions * (bench.subjects[0].kind === "broker" ? 10 : 1);
+  const [baseline, ours] = await alternate(bench, async (subject): Promise<Sample> => {
+    const server = await start(bench, subject);
+    const before = await restingBytes(server);
+    const names = Array.from({ length: count }, (_, at) => `finished${at}`);
+    await inParallel(names, CONNECTIONS, async (name) => {
+      await call(server, "PUT", name);
+      for (let at = 0; at < 2; at++) await call(server, "POST", name, RECORD);
+      await call(server, "POST", name, RECORD, { "stream-closed": "true" });
+    });
+    const after = await restingBytes(server);
+    await server.stop();
+    return { value: Math.max((after - before) / count, 1) };
+  });
+  const title = `memory of each of ${count} finished logs of 3 records`;
+  return row({ title, unit: "bytes" }, subjectsOf(bench), [baseline, ours]);
+}
+
+// --- Calls ---------------------------------------------------------------------------------------
+
+const agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS });
+
+async function call(
+  server: Server,
+  method: string,
+  name: string,
+  body = "",
+  headers: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  for (;;) {
+    const status = await statusOf(server, { method, name, body, headers });
+    if (status < 300) return;
+    if (status !== 404) throw new Error(`${method} ${name} was answered ${status}`);
+    await pause(RETRY_MS); // the reference server does not yet know a stream that it has created
+  }
+}
+
+function statusOf(
+  { apiPort: port }: Server,
+  {
+    method,
+    name,
+    body,
+    headers,
+  }: {
+    readonly method: string;
+    readonly name: string;
+    readonly body: string;
+    readonly headers: Readonly<Record<string, string>>;
+  },
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const options = { host: "127.0.0.1", port, path: `/v1/stream/${name}`, method, agent };
+    const outgoing = request({ ...options, headers: { ...JSON_TYPE, ...headers } }, (reply) => {
+      reply.resume().on("end", () => resolve(reply.statusCode ?? 0));
+    });
+    outgoing.on("error", reject).end(body);
+  });
+}
+
+interface Readers {
+  /** Resolves when every reader has received this number of records. */
+  until(records: number): Promise<void>;
+  close(): void;
+}
+
+/** Opens live readers with server-sent events. Resolves when all have had a reply. */
+async function openReaders(server: Server, name: string, count: number): Promise<Readers> {
+  const received: number[] = Array(count).fill(0);
+  const requests: ClientRequest[] = [];
+  const path = `/v1/stream/${name}?offset=-1&live=sse`;
+  const open = (at: number) =>
+    new Promise<void>((resolve, reject) => {
+      const options = { host: "127.0.0.1", port: server.apiPort, path, agent: false };
+      const outgoing = request(options, (reply: IncomingMessage) => {
+        reply.setEncoding("latin1").on("data", (text: string) => {
+          received[at] = (received[at] ?? 0) + text.split("text-delta").length - 1;
+          resolve();
+        });
+        reply.on("error", () => {}); // `close` ends the replies
+      });
+      requests.push(outgoing.on("error", reject));
+      outgoing.end();
+    });
+  const indexes = Array.from({ length: count }, (_, at) => at);
+  await inParallel(indexes, CONNECTIONS, open);
+  return {
+    async until(records) {
+      while (received.some((number) => number < records)) await pause(1);
+    },
+    close() {
+      for (const outgoing of requests) outgoing.destroy();
+    },
+  };
+}
+
+async function restingBytes(server: Server): Promise<number> {
+  await waitUntilIdle(server);
+  await pause(REST_MS);
+  return residentBytes(server.pid);
+}

@@ -1,0 +1,10 @@
+// The reference server of Durable Streams with files, as a program of its own. The argument is the
+// folder of its data. Prints its port.
+
+import { importPackage } from "../../test/durable-streams/packages.ts";
+
+console.info = () => {}; // the server would log to stdout
+const [dataDir] = process.argv.slice(2);
+const { DurableStreamTestServer } = await importPackage("@durable-streams/server/dist/index.js");
+const server = new DurableStreamTestServer({ port: 0, dataDir, compression: false });
+process.stdout.write(`${new URL(await server.start()).port}\n`);
