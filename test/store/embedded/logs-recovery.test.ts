@@ -131,6 +131,23 @@ t.test(
   },
 );
 
+t.test("a small log that is closed after a failed checkpoint has each frame once", async (t) => {
+  for (let failing = 1; failing <= 4; failing++) {
+    const { fail, databaseWrites } = brittleDatabase();
+    const path = testFolder(t);
+    const store = await openStore(t, path, { ...OPTIONS, databaseWrites, onError() {} });
+    await created(store.createLog(A, draftOf()));
+    await appended(store.appendLog(A, appendOf(["one"])));
+    fail.commit = failing;
+    await store.checkpoint();
+    fail.commit = 0;
+    await appended(store.appendLog(A, appendOf(["two"], { close: "closed" })));
+    await store.checkpoint();
+    t.strictSame(await appendsOf(store, A), [["one"], ["two"]], `commit ${failing} failed`);
+    await store.close();
+  }
+});
+
 for (const durability of ["process", "disk"] as const)
   t.test(`changes that cannot be written are undone with durability ${durability}`, async (t) => {
     const { fail, files } = brittleFiles();

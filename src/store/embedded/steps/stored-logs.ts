@@ -177,7 +177,11 @@ export class StoredLogs {
     }
     const fields = [VERSION, ...toFields(text, state)];
     if (isInline(state)) {
-      const bytes = Buffer.concat([...this.ownFrames(number), ...flush.frames]);
+      const start = startOf(state);
+      const storedBytes = (stored?.position ?? start) - start;
+      // A checkpoint that failed may have left frames after the stored tail.
+      const before = Buffer.concat([...this.ownFrames(number)]).subarray(0, storedBytes);
+      const bytes = Buffer.concat([before, ...flush.frames]);
       // The keys are read before they are removed, in the same transaction.
       for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
         void this.#tables.logFrames.remove(key);
