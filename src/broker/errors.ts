@@ -66,7 +66,7 @@ export const ERRORS = {
     retry: false,
   },
   refused_by_hook: {
-    message: "The backend refused it",
+    message: "Refused by the backend",
     retry: false,
   },
   client_events_off: {

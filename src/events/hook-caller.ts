@@ -234,7 +234,7 @@ function parseAnswer(body: Uint8Array): Answer {
   throw new HookFailure("answer", "the response is not a JSON object in UTF-8");
 }
 
-const REFUSED = "The backend refused it";
+const REFUSED = "Refused by the backend";
 const UNUSABLE = "The backend has changed the message into one that is not valid";
 /** Time after which a client should try again if the hook failed. */
 const RETRY_MS = 1000;
@@ -258,7 +258,7 @@ function shownText(text: string): string {
 
 function failedHook(): BrokerError {
   return new BrokerError("refused_by_hook", {
-    message: "The backend that decides about it did not respond as expected. Try again later",
+    message: "The backend that decides about the request did not respond as expected. Try again later",
     retryAfterMs: RETRY_MS,
   });
 }

@@ -92,9 +92,9 @@ t.test("the sender of a refused message gets the text of the hook", async (t) =>
   const long = `no\u0000 \ud83d\ude00 ${"x".repeat(300)}`;
   const texts = [
     ["Mind your language", "Mind your language"],
-    ["", "The backend refused it"],
-    [undefined, "The backend refused it"],
-    [5, "The backend refused it"],
+    ["", "Refused by the backend"],
+    [undefined, "Refused by the backend"],
+    [5, "Refused by the backend"],
     [long, Array.from(long.replace("\u0000", " ")).slice(0, 200).join("").trim()],
   ] as const;
   for (const [message, shown] of texts) {
