@@ -110,7 +110,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Returns true if the call may succeed later: always with a time to wait. */
+/** Returns true if a retry may succeed: always if there is a time to wait. */
 export function mayRetry(code: ErrorCode, retryAfterMs: number): boolean {
   return ERRORS[code].retry || retryAfterMs > 0;
 }

@@ -55,7 +55,7 @@ export class RecordStreams {
     this.#ports = ports;
   }
 
-  /** Returns the stream, and calls nothing yet. Throws `bad_option`. */
+  /** Returns the stream without making a call. Throws `bad_option`. */
   open<T>(path: string, options: RecordStreamOptions = {}): RecordStream<T> {
     checkNames("stream", options, "contentType producer");
     const { settings, onError } = this.#ports;
@@ -121,7 +121,7 @@ class Calls {
     return this.#hasEnded;
   }
 
-  /** Calls once, and reads the reply with `read`. Rejects with the refusal of the server. */
+  /** Makes one call and reads the reply with `read`. Rejects with the refusal of the server. */
   async call<T>(
     { query, limitMs, method = "GET", body = null, ...call }: Call,
     read: (reply: Response) => T | Promise<T>,

@@ -258,7 +258,8 @@ function shownText(text: string): string {
 
 function failedHook(): BrokerError {
   return new BrokerError("refused_by_hook", {
-    message: "The backend that decides about the request did not respond as expected. Try again later",
+    message:
+      "The backend that decides about the request did not respond as expected. Try again later",
     retryAfterMs: RETRY_MS,
   });
 }

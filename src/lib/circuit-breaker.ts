@@ -4,7 +4,7 @@
 interface BreakerLimits {
   /** Number of consecutive failures that opens the circuit. */
   readonly failuresInRow: number;
-  /** Number of latest calls of which half must not fail. */
+  /** The circuit opens if half of this number of latest calls have failed. */
   readonly window: number;
   readonly openMs: number;
 }

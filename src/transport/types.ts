@@ -19,7 +19,7 @@ export interface HttpRequest {
   readonly scheme: "http" | "https";
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
   readonly isProxied: boolean;
-  /** Headers named by the endpoint and the route that the request has and that are not empty. */
+  /** Non-empty headers of the request that the endpoint or the route names. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -149,7 +149,7 @@ export interface Upgrade {
   readonly origin: string;
   readonly subprotocols: readonly string[];
   readonly remoteAddress: string;
-  /** Headers named by the endpoint that the handshake has and that are not empty. */
+  /** Non-empty headers of the handshake that the endpoint names. */
   readonly headers: Readonly<Record<string, string>>;
 }
 

@@ -71,8 +71,8 @@ export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): b
 }
 
 /**
- * Returns the stream of an imported message as one of `/message/event` that was closed, `undefined`
- * if the message was not a stream. The import has put the text into the payload.
+ * Returns the stream of an imported message in the form of a closed stream of `/message/event`,
+ * `undefined` if the message was not a stream. The import has put the text into the payload.
  */
 export function importedStream(message: Message): StreamSnapshot | undefined {
   const { sourceId, passthrough, payload } = message;

@@ -170,7 +170,7 @@ export class LiveStream {
     this.#isMessageShown = true;
   }
 
-  /** Makes the oldest event that is not visible visible. */
+  /** Makes the oldest invisible event visible. */
   showEvent(): void {
     const event = this.#unshown.shift();
     if (event !== undefined) this.#fold.add(event, stateAfter(event.ending));

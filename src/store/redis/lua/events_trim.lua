@@ -3,7 +3,7 @@
 --
 -- KEYS   1  events of the bucket
 -- ARGV   1  Unix ms: entries whose newest event is older are removed
---        2  number of the last event that is no longer needed, -1 if all are
+--        2  number of the last event that is no longer needed, -1 if no event is needed
 --        3  number of entries that are kept
 -- Reply  number of removed entries, and 1 if the call must be repeated, else 0
 
