@@ -3,6 +3,7 @@
 
 import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
+import type { ConnectHook } from "../broker/hooks.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
@@ -19,10 +20,17 @@ export interface Viewers {
   /**
    * Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` without
    * budget or after too many wrong tokens from `address`. Later checks of an open feed pass no
-   * `address`.
+   * `page`. A hook is asked only at the first check, and may refuse with `refused_by_hook`. Returns
+   * the Unix milliseconds at which the hook ends the feed, `undefined` if it sets no end.
    */
-  admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
+  admit(viewer: Viewer, channel: ChannelRef, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
+}
+
+/** Origin of the first request of a viewer. `origin` is "" if there is no page. */
+interface ViewerPage {
+  readonly address: string;
+  readonly origin: string;
 }
 
 /** Limits the work of a user's requests, together with the user's frames. */
@@ -42,10 +50,19 @@ interface ViewerPorts {
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly budget: ReadBudget;
+  /** `undefined` if none is configured. */
+  readonly connectHook?: ConnectHook | undefined;
 }
 
 export function createViewers(ports: ViewerPorts): Viewers {
-  const { store, credentials, allowsOrigin, tokens, budget } = ports;
+  const { store, credentials, allowsOrigin, tokens, budget, connectHook } = ports;
+
+  /** Returns when the feed of a viewer ends at the latest, as `admit` does. */
+  async function askHook(viewer: Viewer, page: ViewerPage): Promise<number | undefined> {
+    const device = { ...viewer, deviceId: "", headers: {}, format: "http" };
+    const restrictions = await connectHook?.ask({ ...device, ...page, isRefresh: false });
+    return restrictions?.expiresAtMs;
+  }
 
   async function authenticate(viewer: Viewer): Promise<void> {
     const { uid, flag } = viewer;
@@ -64,17 +81,19 @@ export function createViewers(ports: ViewerPorts): Viewers {
   return {
     allowsOrigin,
 
-    async admit(viewer, channel, address) {
+    async admit(viewer, channel, page) {
       const { uid } = viewer;
-      if (address === undefined) await authenticate(viewer);
+      if (page === undefined) await authenticate(viewer);
       else {
         budget.requirePaid(uid);
-        await tokens.attempt({ address, uid }, () => authenticate(viewer));
+        await tokens.attempt({ address: page.address, uid }, () => authenticate(viewer));
       }
       if (await store.isBanned(uid)) throw new BrokerError("banned");
-      if (channel.type !== GROUP_CHANNEL) return; // the viewer's own conversation
-      const facts = await store.groupFacts(channel.id, uid);
-      if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
+      if (channel.type === GROUP_CHANNEL) {
+        const facts = await store.groupFacts(channel.id, uid);
+        if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
+      } // otherwise it is the viewer's own conversation
+      return page === undefined ? undefined : askHook(viewer, page);
     },
 
     beginRead: (uid) => budget.begin(uid),
@@ -91,18 +110,25 @@ export interface AdmissionPorts {
 
 export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience: Audience) {
   const read = createStreamReader(audience);
+  /** Unix milliseconds at which the hook ends the feed of a request. */
+  const ends = new WeakMap<HttpRequest, number>();
 
   async function admitViewer(
-    viewer: Viewer,
-    channel: ChannelRef,
-    { origin, address }: { readonly origin: string; readonly address?: string },
+    request: HttpRequest,
+    { viewer, channel }: { readonly viewer: Viewer; readonly channel: ChannelRef },
+    isFirst: boolean,
   ): Promise<HttpReply | undefined> {
+    const { origin = "" } = request.headers;
     if (!viewers.allowsOrigin(origin))
       return errorReply("forbidden", {
         message:
           "Web pages of this origin are not allowed; add the origin to client.allowedOrigins",
       });
-    await viewers.admit(viewer, channel, address);
+    const page = isFirst ? { origin, address: request.remoteAddress } : undefined;
+    const endsAtMs = await viewers.admit(viewer, channel, page);
+    if (endsAtMs !== undefined) ends.set(request, endsAtMs);
+    if ((ends.get(request) ?? Number.POSITIVE_INFINITY) <= Date.now())
+      return errorReply("token_expired");
     return undefined;
   }
 
@@ -116,12 +142,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
         : guard(request, STREAM_ACCESS);
     const { viewer, channel } = result.value;
     if (viewer === undefined) return guard(request, STREAM_ACCESS);
-    const { origin = "" } = request.headers;
-    return admitViewer(
-      viewer,
-      channel,
-      isFirst ? { origin, address: request.remoteAddress } : { origin },
-    );
+    return admitViewer(request, { viewer, channel }, isFirst);
   }
 
   return {

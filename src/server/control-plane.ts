@@ -231,7 +231,7 @@ function apiLog({ logger, drivers }: Node): ApiLog {
   };
 }
 
-function viewersOf({ store, config, credentials, tokens, rates }: Node): Viewers {
+function viewersOf({ store, config, credentials, tokens, rates, hooks }: Node): Viewers {
   const { allowedOrigins } = config.client;
   const { maxStreamBytes } = config.streams;
   return createViewers({
@@ -239,6 +239,7 @@ function viewersOf({ store, config, credentials, tokens, rates }: Node): Viewers
     tokens,
     budget: createReadBudget(rates, maxStreamBytes, () => performance.now()),
     credentials,
+    connectHook: hooks?.connect,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });
 }

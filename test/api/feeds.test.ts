@@ -14,6 +14,7 @@ t.test(
     let isMember = true;
     const admit = async () => {
       if (!isMember) throw new BrokerError("not_in_channel");
+      return undefined;
     };
     const { port, produce } = await startFeeds(t, { keepAliveMs: 15, admit });
     produce(STREAM_START, "");
@@ -39,6 +40,7 @@ t.test(
     let isMember = true;
     const admit = async () => {
       if (!isMember) throw new BrokerError("not_in_channel");
+      return undefined;
     };
     const { port, produce, notify } = await startFeeds(t, { admit });
     produce(STREAM_START, "");

@@ -9,7 +9,7 @@ import { TCP_LISTENER } from "../support/wkproto-client.ts";
 import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
-import { endingOf, person, range, startWorld } from "./world.ts";
+import { endingOf, person, range, startWorld, wire } from "./world.ts";
 
 const NOT_ALLOWED = 11;
 const AUTH_FAILED = 4201;
@@ -228,6 +228,33 @@ t.test(
   },
 );
 
+t.test("a reader of /stream passes the hook, which can end the feed [issue: Hooks]", async (t) => {
+  reset();
+  const uid = world.name("ann");
+  const channel = await world.newGroup([uid]);
+  await world.register(uid);
+  await world.ok("/event", {
+    ...{ client_msg_no: "s1", ...wire(channel), from_uid: uid },
+    event: { type: "___TextMessageStart" },
+  });
+  const path = `/stream/2/${channel.id}/s1?uid=${uid}&device_flag=0&token=`;
+  const read = async (token: string) => {
+    const response = await fetch(`http://127.0.0.1:${world.clientPort}${path}${token}`);
+    const { code = "ok", error } = (await response.json()) as { code?: string; error?: string };
+    return `${response.status} ${code}${error === undefined ? "" : ` ${error}`}`;
+  };
+  t.equal(await read(`token-${uid}`), "200 ok");
+  t.match(hook.questions, [
+    { type: "connect", data: { uid, token: `token-${uid}`, format: "http", headers: {} } },
+  ]);
+  t.match(await read("wrong"), /^401/);
+  t.equal(hook.questions.length, 1);
+  hook.decide = () => ({ allow: false, message: "Your account is closed" });
+  t.equal(await read(`token-${uid}`), "403 refused_by_hook Your account is closed");
+  hook.decide = () => ({ allow: true, expires_at: nowS() - 1 });
+  t.match(await read(`token-${uid}`), /^401 token_expired/);
+});
+
 t.test(
   "with auth.clients none, the hook alone decides who a client is [issue: Hooks]",
   async (t) => {
@@ -242,5 +269,7 @@ t.test(
       data.token === `secret of ${data.uid}` ? { allow: true } : { allow: false };
     t.equal(await outcomeOf(open.connect(t, "ann", { token: "secret of ann" })), "ok");
     t.equal(await outcomeOf(open.connect(t, "bob", { token: "secret of ann" })), "refused_by_hook");
+    const stream = `http://127.0.0.1:${open.clientPort}/stream/1/ann/s1?uid=bob&token=x`;
+    t.equal((await fetch(stream)).status, 403);
   },
 );

@@ -242,3 +242,44 @@ t.test("settings of Redis that contradict each other are rejected", async (t) =>
   t.match(problemsOf({ ...url, "redis.sentinelPassword": "p" }), [/sentinelName/]);
   t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
 });
+
+t.test("a hook needs a URL and a secret that it can use", async (t) => {
+  const secret = `whsec_${Buffer.alloc(32, 1).toString("base64")}`;
+  for (const name of ["connect", "send"]) {
+    const settings = {
+      [`hooks.${name}.url`]: "https://app.example/hook",
+      [`hooks.${name}.secret`]: secret,
+    };
+    t.same(problemsOf(settings), []);
+    for (const url of ["app.example", "ftp://a/", "http://u:p@a/", "http://a/#b"])
+      t.match(problemsOf({ ...settings, [`hooks.${name}.url`]: url }), [/is not a URL/], url);
+    for (const wrong of [
+      "",
+      "whsec_",
+      "whsec_c2hvcnQ=",
+      secret.slice(6),
+      `${secret}!`,
+      `whsec_${"A".repeat(120)}`,
+    ]) {
+      const problems = problemsOf({ ...settings, [`hooks.${name}.secret`]: wrong });
+      t.match(problems, [/secret must be whsec_/], wrong);
+      if (wrong !== "")
+        t.notMatch(problems.join(), wrong.slice(6, 20) || "none", "it is not shown");
+    }
+    for (const header of ["webhook-id", "Content-Length", "a b", ""])
+      t.equal(
+        problemsOf({
+          ...settings,
+          [`hooks.${name}.staticHeaders`]: JSON.stringify([{ name: header, value: "x" }]),
+        }).length,
+        1,
+        header,
+      );
+    const value = JSON.stringify([{ name: "x-a", value: "line\nbreak" }]);
+    t.equal(problemsOf({ ...settings, [`hooks.${name}.staticHeaders`]: value }).length, 1);
+  }
+  t.match(problemsOf({ "hooks.connect.forwardHeaders": "cookie,host" }), [/"host"/]);
+  for (const pattern of ["3:a", "group", "2:", "2:a*b", "1:a@b", "**", "2:#*"])
+    t.match(problemsOf({ "hooks.send.channels": pattern }), [/not a pattern/], pattern);
+  t.same(problemsOf({ "hooks.send.channels": "*,2:*,1:bob,2:support-*" }), []);
+});
