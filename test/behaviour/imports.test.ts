@@ -243,7 +243,7 @@ t.test(
 );
 
 t.test(
-  "a client that resumes an imported channel gets its messages over the gaps once, and then live ones, in every format",
+  "a client that resumes an imported channel gets the messages on both sides of its gaps once, and then live ones, in every format",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});

@@ -161,7 +161,7 @@ t.test("a command passes the hook, and a retry of it does not", async (t) => {
   t.same(JSON.parse(new TextDecoder().decode(received?.message.payload)), other);
 });
 
-t.test("a payload of the hook that is not valid is refused [issue: Hooks]", async (t) => {
+t.test("a message is refused if the payload from the hook is not valid [issue: Hooks]", async (t) => {
   const { sender, channel } = await pair(t);
   for (const payload of [
     encoded("no object"),
@@ -278,7 +278,7 @@ t.test("the permission to send is judged again after the hook has allowed a mess
 });
 
 t.test(
-  "a hook that fails refuses a message for now, and nothing follows a redirect [issue: Hooks]",
+  "a message is refused for now if its hook fails, and redirects are not followed [issue: Hooks]",
   async (t) => {
     const { sender, channel } = await pair(t);
     const raw = (body: string | Buffer, status = 200, headers = {}) => {
