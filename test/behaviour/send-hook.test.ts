@@ -161,21 +161,28 @@ t.test("a command passes the hook, and a retry of it does not", async (t) => {
   t.same(JSON.parse(new TextDecoder().decode(received?.message.payload)), other);
 });
 
-t.test("a message is refused if the payload from the hook is not valid [issue: Hooks]", async (t) => {
-  const { sender, channel } = await pair(t);
-  for (const payload of [
-    encoded("no object"),
-    encoded({ content: "no type" }),
-    encoded({ type: 1, content: "x".repeat(65_536) }),
-    encoded({ type: 99, cmd: "unreadClear", param: {} }),
-    Buffer.from("no JSON").toString("base64"),
-    "",
-  ]) {
-    hook.decide = () => ({ allow: true, payload });
-    t.equal(await outcomeOf(sender.send(channel, "fine")), "refused_by_hook", payload.slice(0, 40));
-  }
-  t.equal(await seqOf(sender, channel), 0, "nothing is stored");
-});
+t.test(
+  "a message is refused if the payload from the hook is not valid [issue: Hooks]",
+  async (t) => {
+    const { sender, channel } = await pair(t);
+    for (const payload of [
+      encoded("no object"),
+      encoded({ content: "no type" }),
+      encoded({ type: 1, content: "x".repeat(65_536) }),
+      encoded({ type: 99, cmd: "unreadClear", param: {} }),
+      Buffer.from("no JSON").toString("base64"),
+      "",
+    ]) {
+      hook.decide = () => ({ allow: true, payload });
+      t.equal(
+        await outcomeOf(sender.send(channel, "fine")),
+        "refused_by_hook",
+        payload.slice(0, 40),
+      );
+    }
+    t.equal(await seqOf(sender, channel), 0, "nothing is stored");
+  },
+);
 
 t.test(
   "only messages of clients that may send, to channels of the setting, pass the hook [issue: Hooks]",
