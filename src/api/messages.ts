@@ -230,7 +230,10 @@ export function decodeBase64(text: string): Uint8Array | undefined {
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/** Returns a message as JSON, with the channel id that `uid` or, without one, the sender sees. */
+/**
+ * Returns a message as JSON, with the channel id that `uid` sees, or the sender if there is no
+ * `uid`.
+ */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

@@ -33,7 +33,9 @@ interface Attempts {
 
 interface Network {
   readonly key: string;
-  /** Attempts for usernames that logged in from here and have not reached the limit since then. */
+  /**
+   * Attempts for usernames that logged in from the network and stayed below the limit since then.
+   */
   readonly verified: Attempts;
   readonly others: Attempts;
   /** Settles when the previous decision is made, so that attempts are decided one at a time. */

@@ -287,7 +287,7 @@ export interface Conversation {
   readonly deletedSeq: number;
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
-  /** Newest visible message, or `undefined`. Lists omit a conversation without one. */
+  /** Newest visible message, or `undefined`. Lists omit a conversation without it. */
   readonly last: Message | undefined;
   /** True in a large group, whose unread messages are not counted. Absent otherwise. */
   readonly large?: true;

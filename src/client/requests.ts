@@ -61,7 +61,7 @@ export class Calls {
     }
   };
 
-  /** Sends a request on the current connection only. Rejects with `connection_lost` without one. */
+  /** Sends a request on the current connection, or rejects with `connection_lost`. */
   readonly once: RequestFunction = async (request, seen) => {
     if (this.#closed !== undefined) throw this.#closed;
     if (this.#connection === undefined) throw new JindouError("connection_lost");

@@ -32,7 +32,7 @@ export type HookOutcome =
 export interface HookPorts {
   /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
-  /** Called for each question. `ms` is the duration of the request, `undefined` without one. */
+  /** Called for each question. `ms` is the duration of the request, if one was sent. */
   onOutcome(outcome: HookOutcome, ms?: number): void;
   /** Called for a request that failed. `detail` contains no payload and no secret. */
   onFailure(outcome: HookOutcome, detail: string): void;

@@ -23,8 +23,8 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember under the event's id, `undefined` without one. An id that equals the
- * stream's `clientMsgNo` gets no mark, because every event may carry it.
+ * Returns the mark to remember under the event's id, `undefined` without an id. An id that equals
+ * the stream's `clientMsgNo` gets no mark, because every event may carry it.
  */
 export function eventMark({
   clientMsgNo,

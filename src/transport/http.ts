@@ -133,7 +133,7 @@ function serveWithBody(route: HttpRoute, context: HttpContext): DriverHandler {
     const bodyCall = new BodyCall(call, steps, { context, announced });
     res.onAborted(() => bodyCall.aborted());
     // Without a data handler, uWebSockets.js would let a refused caller send data without a limit.
-    // For a large body, `refuse` ends the call without one.
+    // A large body needs no handler, because `refuse` ends the call.
     if (announced !== "large") bodyCall.collect(res);
     const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise)) return bodyCall.refuse(verdict);

@@ -10,7 +10,7 @@ export class PortableRequest implements DriverRequest {
   readonly #message: IncomingMessage;
   readonly #path: string;
   readonly #query: string;
-  /** Host in the target, which replaces the header Host. `undefined` without one. */
+  /** Host in the target, which replaces the header Host. `undefined` if the target has no host. */
   readonly #authority: string | undefined;
   params: readonly string[] = [];
 

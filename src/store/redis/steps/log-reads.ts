@@ -120,7 +120,7 @@ export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "
   };
 }
 
-/** Returns true if an offset is one of the log's: the bytes before it are its check. */
+/** Returns true if the offset belongs to the log: its check must equal the bytes before it. */
 function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boolean {
   if (from.position === start.position) return from.check === start.check;
   const isInside = from.position - start.position >= CHECK_BYTES && own.length >= CHECK_BYTES;
