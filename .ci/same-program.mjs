@@ -25,7 +25,10 @@ const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_
 /** Difference between the numbers of occurrences of two neighbouring letters in the order file. */
 const LETTER_WEIGHT = 4000;
 
-const PARTS = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
+const PARTS = [
+  ...["src", "bench", "test/support", "test/durable-streams"],
+  ...[".ci", "package.json", "tsconfig.json"],
+];
 /**
  * Matches the files of `bench` that are started as programs. Exports of other files may be renamed.
  */
@@ -54,7 +57,8 @@ function checkOut(ref) {
   if (ref === undefined) {
     for (const part of PARTS) cpSync(join(root, part), join(folder, part), { recursive: true });
   } else {
-    const archive = execFileSync("git", ["archive", ref, ...PARTS], {
+    const parts = PARTS.filter((part) => git("ls-tree", "--name-only", ref, part) !== "");
+    const archive = execFileSync("git", ["archive", ref, ...parts], {
       cwd: root,
       maxBuffer: 1 << 28,
     });
