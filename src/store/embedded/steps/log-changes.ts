@@ -14,7 +14,9 @@ import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
 import {
   type AppendRecord,
+  checkBeforeNext,
   encodeState,
+  incarnationOf,
   type LogProducerChange,
   type LogState,
   maxAppendBytes,
@@ -92,7 +94,8 @@ export class LogChanges {
   ): void {
     const { logs, frame: batch } = this.#ports;
     const before = log.assigned;
-    const { position, check: checkBefore } = before;
+    const { position } = before;
+    const checkBefore = checkBeforeNext(before);
     if (open !== undefined) sealFrame(open, { first: before.records, checkBefore });
     // Objects are written field by field: a spread would cost a microsecond for each append.
     const record = {
@@ -175,7 +178,7 @@ function eventOf({ log, before, after, frame }: AssignedChange): LogEvent | unde
   return {
     kind: "log",
     name: log.name,
-    incarnation: after.incarnation,
+    incarnation: incarnationOf(after),
     change: isDeleted ? "deleted" : "appended",
     from: tailOf(before),
     tail: tailOf(after),

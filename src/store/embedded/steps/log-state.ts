@@ -69,7 +69,10 @@ export interface LogTerms {
   readonly origin: ForkPoint | undefined;
 }
 
-/** A value is never changed: a change of the log is a new value. */
+/**
+ * A value is never changed: a change of the log is a new value. Numbers of 32 bits are signed here,
+ * because V8 stores other ones as objects of 16 bytes, and a node holds many states.
+ */
 export interface LogState {
   /** Number of changes of the log so far. The replay skips changes that the database has. */
   readonly version: number;
@@ -102,7 +105,16 @@ const EXPIRY_WINDOWS = 1.25;
 const STORED_USE = 0.25;
 
 export function tailOf({ position, check }: LogState): LogOffset {
-  return { position, check: position === 0 ? 0 : check };
+  return { position, check: position === 0 ? 0 : check >>> 0 };
+}
+
+/** Returns the check before the log's next frame. */
+export function checkBeforeNext({ check }: LogState): number {
+  return check >>> 0;
+}
+
+export function incarnationOf({ incarnation }: LogState): number {
+  return incarnation >>> 0;
 }
 
 /** Returns the position at which the log's own frames begin. */
@@ -111,8 +123,8 @@ export function startOf({ terms }: LogState): number {
 }
 
 /** Returns the check before the log's own frames. */
-export function startCheckOf({ terms, incarnation }: LogState): number {
-  return terms.origin?.startCheck ?? incarnation;
+export function startCheckOf(state: LogState): number {
+  return state.terms.origin?.startCheck ?? incarnationOf(state);
 }
 
 /** Returns the time at which the log expires, `undefined` if it does not. */
@@ -133,8 +145,9 @@ export function mustStoreUse({ terms, usedMs }: LogState, nowMs: number): boolea
 }
 
 export function headOf(state: LogState): LogHead {
-  const { incarnation, records, closed } = state;
+  const { records, closed } = state;
   const { contentType, ttlS, expiresAtMs } = state.terms;
+  const incarnation = incarnationOf(state);
   return { incarnation, contentType, tail: tailOf(state), records, closed, ttlS, expiresAtMs };
 }
 
@@ -153,7 +166,7 @@ export function stateAfter(
     terms,
     usedMs: terms.ttlS === undefined ? 0 : timeMs,
     position: state.position + (frame?.bytes.length ?? 0),
-    check: frame?.check ?? state.check,
+    check: frame === undefined ? state.check : frame.check | 0,
     records: frame === undefined ? state.records : frame.first + recordCount(frame),
     closed: close ?? state.closed,
     order: order ?? state.order,
@@ -188,9 +201,9 @@ export function toFields(text: string, state: LogState): readonly unknown[] {
   const { status, closed, order } = state;
   const { contentType, ttlS, expiresAtMs, origin } = state.terms;
   return [
-    ...[text, state.version, STATUSES.indexOf(status), state.incarnation],
+    ...[text, state.version, STATUSES.indexOf(status), incarnationOf(state)],
     contentType,
-    ...[ttlS ?? null, expiresAtMs ?? null, state.usedMs, state.position, state.check],
+    ...[ttlS ?? null, expiresAtMs ?? null, state.usedMs, state.position, checkBeforeNext(state)],
     ...[state.records, ENDINGS.indexOf(closed), order ?? null, state.forks],
     origin === undefined
       ? null
@@ -214,7 +227,7 @@ export function ofFields(fields: readonly unknown[]): {
     state: {
       version: Number(version),
       status: STATUSES[Number(status)] ?? "removed",
-      incarnation: Number(incarnation),
+      incarnation: Number(incarnation) | 0,
       terms: shareTerms({
         contentType: String(contentType),
         ttlS: numberOrNone(ttlS),
@@ -223,7 +236,7 @@ export function ofFields(fields: readonly unknown[]): {
       }),
       usedMs: Number(usedMs),
       position: Number(position),
-      check: Number(check),
+      check: Number(check) | 0,
       records: Number(records),
       closed: ENDINGS[Number(closed)],
       order: order === null ? undefined : String(order),

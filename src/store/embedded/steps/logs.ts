@@ -266,9 +266,9 @@ class LogRules {
       terms: LogTerms,
       place: Pick<LogState, "position" | "check" | "records">,
     ): LogState => ({
-      ...{ version: 1, status: "live", incarnation, terms: shareTerms(terms) },
+      ...{ version: 1, status: "live", incarnation: incarnation | 0, terms: shareTerms(terms) },
       ...{ usedMs: terms.ttlS === undefined ? 0 : nowMs, order: undefined, forks: 0 },
-      ...{ ...place, closed: draft.closed },
+      ...{ ...place, check: place.check | 0, closed: draft.closed },
     });
     if (origin === undefined) {
       const contentType = draft.contentType ?? "application/octet-stream";

@@ -16,6 +16,7 @@ import {
 import type { Memtable } from "../engine/memtable.ts";
 import {
   type AppendRecord,
+  checkBeforeNext,
   decodeLogRecord,
   type LogProducerChange,
   type LogState,
@@ -42,6 +43,10 @@ export interface PendingFrame {
 
 /** Changes of a log that are not in the database. */
 interface UnflushedChanges {
+  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
+  shown: LogState | undefined;
+  /** State in the database, `undefined` if the log is not there yet. */
+  stored: LogState | undefined;
   /** Committed frames. */
   pending: PendingFrame[];
   /** Producers whose newest request is not in the database. */
@@ -59,12 +64,8 @@ export class OpenLog {
   readonly text: string;
   /** State after all changes, committed or not. */
   assigned: LogState;
-  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
-  shown: LogState | undefined;
-  /** State in the database, `undefined` if the log is not there yet. */
-  stored: LogState | undefined;
   /** `undefined` if the database has the whole log. */
-  changes: UnflushedChanges | undefined = undefined;
+  changes: UnflushedChanges | undefined;
 
   constructor(
     number: number,
@@ -74,8 +75,17 @@ export class OpenLog {
     this.number = number;
     this.text = text;
     this.assigned = states.assigned;
-    this.shown = states.stored;
-    this.stored = states.stored;
+    this.changes = states.stored === undefined ? unflushedChanges(undefined) : undefined;
+  }
+
+  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
+  get shown(): LogState | undefined {
+    return this.changes === undefined ? this.assigned : this.changes.shown;
+  }
+
+  /** State in the database, `undefined` if the log is not there yet. */
+  get stored(): LogState | undefined {
+    return this.changes === undefined ? this.assigned : this.changes.stored;
   }
 
   get name(): LogName {
@@ -84,11 +94,16 @@ export class OpenLog {
 
   /** Makes a change visible. */
   show(state: LogState, frame: PendingFrame | undefined): void {
-    this.shown = state;
-    if (this.changes === undefined) return;
+    if (this.changes === undefined) return; // never happens: the change is not in the database
+    this.changes.shown = state;
     if (frame !== undefined) this.changes.pending.push(frame);
     this.changes.committed++;
   }
+}
+
+function unflushedChanges(state: LogState | undefined): UnflushedChanges {
+  const records: number[] = [];
+  return { shown: state, stored: state, pending: [], producers: undefined, records, committed: 0 };
 }
 
 /** Frames that a read returns, and the offset after them. */
@@ -179,10 +194,10 @@ export class OpenLogs {
 
   // --- Changes ---
 
-  /** Records a WAL record of the log. */
+  /** Records a WAL record of the log, before its state is changed. */
   retain(log: OpenLog, bytes: number): void {
     this.#dirty.set(log.number, log);
-    log.changes ??= { pending: [], producers: undefined, records: [], committed: 0 };
+    log.changes ??= unflushedChanges(log.assigned);
     log.changes.records.push(bytes);
     this.#bytes += bytes;
     this.#memtable.retain(bytes);
@@ -347,8 +362,8 @@ export class OpenLogs {
 
   #finishFlush(log: OpenLog, flush: LogFlush & { readonly records: number }): void {
     const { changes } = log;
-    log.stored = flush.state;
     if (changes === undefined) return;
+    changes.stored = flush.state;
     for (const bytes of changes.records.splice(0, flush.records)) {
       this.#bytes -= bytes;
       this.#memtable.release(bytes);
@@ -386,7 +401,8 @@ export class OpenLogs {
 
   #replayAppend(log: OpenLog, record: AppendRecord, bytes: number): void {
     const frame = record.frame.length === 0 ? undefined : frameOf(record.frame);
-    const { position, check: checkBefore } = log.assigned;
+    const { position } = log.assigned;
+    const checkBefore = checkBeforeNext(log.assigned);
     const pending = frame && { position, checkBefore, bytes: frame.bytes };
     this.#show(log, stateAfter(log.assigned, frame, record), bytes, pending);
     const { producer } = record;
@@ -398,8 +414,8 @@ export class OpenLogs {
   }
 
   #show(log: OpenLog, state: LogState, bytes: number, frame?: PendingFrame): void {
-    log.assigned = state;
     this.retain(log, bytes);
+    log.assigned = state;
     log.show(state, frame);
   }
 

@@ -25,6 +25,7 @@ import {
 import { fieldsOf } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import {
+  checkBeforeNext,
   dueMs,
   type LogState,
   ofFields,
@@ -148,7 +149,7 @@ export class StoredLogs {
     if (state.status === "removed") return;
     if (!isInline(state)) {
       const start = stored?.position ?? startOf(state);
-      const checkBefore = stored?.check ?? startCheckOf(state);
+      const checkBefore = stored === undefined ? startCheckOf(state) : checkBeforeNext(stored);
       for (const run of runsOf(frames, start, checkBefore)) {
         void this.#tables.logFrames.put(logKey(number, run.start), rowOf(run));
         yield;
