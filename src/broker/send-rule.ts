@@ -1,6 +1,6 @@
-// Checks the permission to send commands and events and to cancel streams, with facts read from the
-// store. Plain messages are not checked here: the store applies `permissions.ts` in the step that
-// appends them.
+// Checks the permission to send commands and events of clients and to cancel streams, with facts read
+// from the store. Plain messages and events of streams are not checked here: the store applies
+// `permissions.ts` in the step that appends them.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import { andThen, type MaybePromise } from "../lib/maybe-promise.ts";
