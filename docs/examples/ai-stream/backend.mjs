@@ -30,6 +30,7 @@ async function join() {
 /** Starts an answer. The page gets a signed path, which it can read live or later. */
 async function ask({ question, answer }) {
   const path = `/v1/stream/answers/${randomUUID()}`;
+  // in production: check that the answer is the user's, because a fork has the data of its source
   const fork = { "stream-forked-from": answer?.path, "stream-fork-offset": answer?.offset };
   const body = answer ? undefined : [{ type: "question", question }];
   const { headers } = await call("PUT", path, body, answer && fork);
