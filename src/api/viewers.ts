@@ -18,10 +18,11 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` without
-   * budget or after too many wrong tokens from `address`. Later checks of an open feed pass no
-   * `page`. A hook is asked only at the first check, and may refuse with `refused_by_hook`. Returns
-   * the Unix milliseconds at which the hook ends the feed, `undefined` if it sets no end.
+   * Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`, `unavailable`, or
+   * `rate_limited` if no budget is left or after too many wrong tokens from `address`. Later checks
+   * of an open feed pass no `page`. A hook is asked only at the first check, and may refuse with
+   * `refused_by_hook`. Returns the Unix milliseconds at which the hook ends the feed, `undefined`
+   * if it sets no end.
    */
   admit(viewer: Viewer, channel: ChannelRef, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];

@@ -1131,7 +1131,7 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   start(): Promise<void>;
   /** Disconnects; no event reaches the listener afterwards. May be called more than once. */
   close(): Promise<void>;
-  /** Throws `unavailable` while events may not reach this node. */
+  /** Throws `unavailable` while events might not reach this node. */
   ping(): Promise<void>;
 }
 

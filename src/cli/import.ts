@@ -1,5 +1,5 @@
-// The command `jindou import`: copies the data of a server of another product into a node of Jindou, or
-// reports what that server has and what cannot be moved.
+// The command `jindou import`: copies the data of a server of another product into a node of
+// Jindou, or reports what that server has and what cannot be moved.
 
 import { readFileSync } from "node:fs";
 import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV } from "../config/sources.ts";

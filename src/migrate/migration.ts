@@ -115,8 +115,8 @@ export class Migration {
   }
 
   /**
-   * Returns true if the node must wait for a migration, and without Redis if it has a folder.
-   * Throws `internal` if this build cannot use Redis or its data.
+   * Returns true if the node must wait for a migration. If Redis cannot be reached, returns true if
+   * the node has a folder. Throws `internal` if this build cannot use Redis or its data.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();

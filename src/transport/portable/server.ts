@@ -38,7 +38,7 @@ const HEAD_MS = 10_000;
 /** Time for which idle connections are kept: longer than load balancers and connection pools do. */
 const KEEP_ALIVE_MS = 75_000;
 const TICK_MS = 1000;
-/** Time for which a peer may not reply to a close frame. */
+/** Maximum time until a peer answers a close frame. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 const UPGRADE = {};

@@ -10,7 +10,9 @@ export const COMMAND_SUFFIX = "____cmd";
 /** Highest class of devices that Jindou has: 0 app, 1 web, 2 desktop. */
 export const MAX_DEVICE_FLAG = 2;
 const PAGE_SIZE = 1000;
-/** Lower than the `created_at` of every row. Pages then go from old to new, so that new rows come last. */
+/**
+ * Lower than the `created_at` of every row. Pages then go from old to new, and new rows come last.
+ */
 const FIRST = "1";
 
 type Row = Readonly<Record<string, unknown>>;

@@ -33,8 +33,8 @@ export interface Tables extends Database {
   /** [uid, group id] → newest seq of the group when the user joined. */
   readonly groups: Table<Stored, string[]>;
   /**
-   * [uid, flag] → level, token hash and last logout of the device. [uid, "ban"] → only a version: the account is
-   * banned.
+   * [uid, flag] → level, token hash and last logout of the device. [uid, "ban"] → only a version:
+   * the account is banned.
    */
   readonly devices: Table<Stored, (string | number)[]>;
   /** [uid, flag] → newest main login and the time until which it is kept. */

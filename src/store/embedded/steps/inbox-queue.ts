@@ -160,7 +160,7 @@ export class InboxQueue {
     this.#dropped += batch.dropped;
   }
 
-  /** Answers a step. `failure` is set if the commit must be on the disk but may not be there. */
+  /** Answers a step. `failure` is set if the commit must be on the disk but might not be there. */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {
       this.#commands++;
