@@ -380,7 +380,7 @@ export const busiestBody = Type.Object(
 
 export const errorsBody = Type.Object(
   {
-    node_id: text("Node that answers"),
+    node_id: text("Node that replies"),
     errors: Type.Array(
       Type.Object({
         time: text("Time of the newest occurrence, ISO 8601"),
@@ -394,7 +394,7 @@ export const errorsBody = Type.Object(
         count: Type.Integer({ description: "Number of occurrences" }),
         fields: Type.Unknown({ description: "Object with the other fields of the log line" }),
       }),
-      { description: "At most 100 different ones, the newest first" },
+      { description: "At most 100 different errors, the newest first" },
     ),
   },
   {

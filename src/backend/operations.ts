@@ -762,9 +762,9 @@ export type Configuration = {
 
 /** Newest warnings and errors of a node */
 export type Errors = {
-  /** Node that answers */
+  /** Node that replies */
   readonly node_id: string;
-  /** At most 100 different ones, the newest first */
+  /** At most 100 different errors, the newest first */
   readonly errors: readonly {
     /** Time of the newest occurrence, ISO 8601 */
     readonly time: string;
