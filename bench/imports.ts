@@ -5,7 +5,7 @@
 
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
-import { cpuSeconds } from "./support/proc.ts";
+import { threadSeconds } from "./support/proc.ts";
 import { alternate } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
@@ -59,14 +59,14 @@ async function measure(
   if (!isRaw) await post(server, "/admin/import/open", "{}");
   const count = plan.isQuick ? QUICK_MESSAGES : MESSAGES;
   const pages = pagesOf(count);
-  const before = cpuSeconds(server.pid);
+  const before = threadSeconds(server.pid);
   const work = async () => {
     for (const lines of pages)
       if (isRaw) await post(server, "/admin/import", `[${lines.join(",")}]`);
       else await post(server, "/admin/import", lines.join("\n"), "application/x-ndjson");
   };
   await Promise.all(Array.from({ length: CALLS_AT_ONCE }, work));
-  const value = ((cpuSeconds(server.pid) - before) * 1e6) / count;
+  const value = ((threadSeconds(server.pid) - before) * 1e6) / count;
   await server.stop();
   return { value };
 }

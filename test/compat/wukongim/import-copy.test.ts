@@ -71,7 +71,10 @@ t.test(
     const last = await runImport(t, source, node, ["--close"]);
     t.equal(last.code, 0, last.stdout + last.stderr);
     const total = (await node.call("/admin/import")).body.stored.message;
-    t.match(JSON.parse(last.stdout), { differences: [], warnings: [], compared: total, closed: 1 });
+    t.match(JSON.parse(last.stdout), { differences: [], compared: total, closed: 1 });
+    t.match(JSON.parse(last.stdout).warnings, [
+      /^\d+ conversations of the server are not on the node/,
+    ]);
     t.equal((await node.call("/readyz")).status, 200);
     t.match(await runImport(t, source, node), { code: 1, stderr: /refuses/ }, "no pass after it");
 
@@ -98,6 +101,21 @@ t.test(
   },
 );
 
+t.test("a missing credential of the node is explained at once, in both dialects", async (t) => {
+  const source = await startSource(t, TOKEN);
+  for (const dialect of ["jindou", "wukongim"]) {
+    const node = await startBroker(t, {
+      JINDOU_API_TOKEN: "a-long-static-token",
+      JINDOU_API_DIALECT: dialect,
+    });
+    t.match(await runImport(t, source, node), {
+      ...{ code: 1, stdout: "" },
+      stderr: /rejects the credential: .*Set JINDOU_TOKEN to its api\.token/,
+    });
+  }
+  t.ok(source.requests.length < 10, "nothing but the nodes is read before");
+});
+
 t.test("an import reads what users have deleted even if the server has no logs", async (t) => {
   const source = await startSource(t, TOKEN);
   const node = await startBroker(t);
@@ -107,7 +125,7 @@ t.test("an import reads what users have deleted even if the server has no logs",
     path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
   const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
   t.equal(code, 0, stdout + stderr);
-  t.match(JSON.parse(stdout), { warnings: [/^The logs of the server cannot be read/] });
+  t.match(JSON.parse(stdout).warnings[0], /^The logs of the server cannot be read/);
   const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
   const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
   t.same(

@@ -122,7 +122,7 @@ class Copy {
     note("The import is open. Reading users …");
     await this.#copyUsers();
     await this.#lines.addAll(userLines);
-    note(`Read ${this.#users.size} users. Reading channels …`);
+    note(`Read the tokens of ${this.#users.size} users. Reading channels …`);
     const logged = await this.#readChannels(nodes);
     await this.#readLogs(nodes[0]);
     await this.#copyChannels();
@@ -439,9 +439,14 @@ class Copy {
     }
   }
 
-  /** Compares the unread counts of all users who have a conversation. */
+  /**
+   * Compares the unread counts of all users who have a conversation. Conversations that only the
+   * server has are a warning: their users are not members here.
+   */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
+    const missing: string[] = [];
+    let missingCount = 0;
     for await (const { uid, isCommand } of listings.conversations(this.#source))
       if (!isCommand && uid !== SYSTEM_UID && isId(uid)) uids.add(uid);
     await inParallel([...uids], async (uid) => {
@@ -451,11 +456,19 @@ class Copy {
       ]);
       for (const [channel, unread] of there) {
         const count = here.get(channel);
+        if (count === undefined && isCopied(channel)) {
+          missingCount += 1;
+          if (missing.length < EXAMPLES) missing.push(`${uid} in ${channel}`);
+        }
         if (this.#deleted.has(`${uid}\n${channel}`) || this.#flags.get(channel)?.large) continue;
         if (count !== undefined && count !== unread)
           this.#differ(`${uid} in ${channel}: ${count} unread messages instead of ${unread}`);
       }
     });
+    if (missingCount > 0)
+      this.#warnings.push(
+        `${missingCount} conversations of the server are not on the node, because the group was disbanded or the user is not a member of it: ${missing.join(", ")}${missingCount > missing.length ? ", …" : ""}`,
+      );
   }
 
   #differ(difference: string): void {
@@ -556,6 +569,11 @@ function seenBy(uid: string, storedId: string, type: number) {
   if (type === GROUP_CHANNEL) return { id: storedId, type };
   const pair = type === PERSON_CHANNEL ? usersOf(storedId) : undefined;
   return pair && { id: pair.uid === uid ? pair.peer : pair.uid, type };
+}
+
+/** Returns true if the channel, which is named `<type>:<id>`, is of a type that Jindou has. */
+function isCopied(channel: string): boolean {
+  return [PERSON_CHANNEL, GROUP_CHANNEL].some((type) => channel.startsWith(`${type}:`));
 }
 
 function wireOf({ id, type }: { readonly id: string; readonly type: number }) {

@@ -136,7 +136,8 @@ class Failure extends Error {
   }
 }
 
-function reasonOf(error: unknown): string {
+/** Returns why a call got no response. */
+export function reasonOf(error: unknown): string {
   const { cause, name, message } = Object(error) as {
     readonly cause?: { readonly code?: string; readonly message?: string };
     readonly name?: string;

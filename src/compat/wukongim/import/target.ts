@@ -2,7 +2,7 @@
 // line that is stored twice has no further effect.
 
 import { isRecord } from "../stream-lane.ts";
-import { SourceError, sleep } from "./source.ts";
+import { reasonOf, SourceError, sleep } from "./source.ts";
 
 const TIMEOUT_MS = 60_000;
 const ATTEMPTS = 8;
@@ -97,7 +97,7 @@ export class Target {
   async #call(path: string, body?: string, type = "application/json"): Promise<unknown> {
     for (let attempt = 1; ; attempt++) {
       const reply = await this.#exchange(path, body, type);
-      if (reply.status === 200) return reply.body;
+      if (reply.status === 200 && reply.body !== undefined) return reply.body;
       const mayPass = reply.status === 0 || reply.status === 429 || reply.status >= 500;
       if (!mayPass || attempt === ATTEMPTS) throw this.#problem(path, reply);
       await sleep(RETRY_MS * 2 ** (attempt - 1));
@@ -118,17 +118,18 @@ export class Target {
         redirect: "error",
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
-      const json: unknown = await reply.json();
-      return { status: reply.status, body: json };
+      return { status: reply.status, body: parsed(await reply.text()) };
     } catch (error) {
-      return { status: 0, body: { error: error instanceof Error ? error.message : String(error) } };
+      return { status: 0, body: { error: reasonOf(error) } };
     }
   }
 
   #problem(path: string, { status, body }: { readonly status: number; readonly body: unknown }) {
     const { url } = this.#options;
     const { error, msg } = recordOf(body);
-    const reason = String(error ?? msg ?? `it responds with the status ${status}`);
+    const unexplained =
+      status === 200 ? "its response is not JSON" : `it responds with the status ${status}`;
+    const reason = String(error ?? msg ?? unexplained);
     if (status === 401 || status === 403)
       return new SourceError(
         `The node at ${url.origin} rejects the credential: ${reason}. Set JINDOU_TOKEN to its api.token, or JINDOU_TOKEN_FILE to a file with it.`,
@@ -137,6 +138,15 @@ export class Target {
     return new SourceError(
       `The node at ${url.origin} cannot be called: ${reason} (${path}). Repeat the command: it continues where it stopped.`,
     );
+  }
+}
+
+/** Returns the JSON of a reply, `undefined` if it is not JSON, like the empty 401 of the dialect. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }
 
