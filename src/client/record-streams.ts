@@ -117,7 +117,9 @@ class Calls {
     this.#ports = ports;
   }
 
-  get hasEnded(): boolean {
+  /** Returns true if the calls have ended. Throws the error with which they ended, if there is one. */
+  hasEnded(): boolean {
+    if (this.#error !== undefined) throw this.#error;
     return this.#hasEnded;
   }
 
@@ -248,6 +250,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             const start = this.#start;
             for (const [index, data] of records.entries()) {
               if (index < this.#skipped) continue;
+              if (this.#calls.hasEnded()) return undefined;
               const isLast = index === records.length - 1;
               const offset = isLast ? next : `${start}+${index + 1}`;
               yield { data: data as T, offset, restarted }; // the app names the type
@@ -266,7 +269,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             restarted = true;
           } else await this.#calls.failed(error);
         }
-        if (this.#calls.hasEnded) return undefined;
+        if (this.#calls.hasEnded()) return undefined;
       }
     } finally {
       this.#calls.end();
@@ -274,7 +277,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
   }
 
   async *#batches(): AsyncGenerator<Batch> {
-    const place = `offset=${this.#start}`;
+    const place = `offset=${encodeURIComponent(this.#start)}`;
     if (!this.#calls.isLive || !canStream()) {
       const query = this.#calls.isLive ? `${place}&live=long-poll` : place;
       const limitMs = this.#calls.isLive ? MAX_SILENCE_MS : this.#requestMs;

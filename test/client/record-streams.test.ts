@@ -120,10 +120,13 @@ t.test("a reader that stops and a client that is closed end a waiting iterator",
   const waiting = records.next();
   await records.return?.();
   t.same(await waiting, { done: true, value: undefined });
+  const begun = client.stream(await create("begun", "[0,1]")).records();
+  t.match(await begun.next(), { value: { data: 0 } });
   const open = client.stream(path);
   const closed = t.rejects(open.records().next(), { code: "closed" });
   await client.close();
   await closed;
+  await t.rejects(begun.next(), { code: "closed" }, "nothing is delivered after the close");
   await t.rejects(open.append(1), { code: "closed" });
 });
 
