@@ -252,7 +252,7 @@ function fullReply(limit: LogLimit): HttpReply {
     bytes: "The stream would exceed logs.maxBytes",
     records: "The stream would exceed logs.maxRecords",
     producers: "logs.maxProducers producers write to the stream",
-    depth: `The fork would have more than ${MAX_FORK_DEPTH} sources, one behind the other. Fork an earlier one of them, or copy the data to a new stream`,
+    depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
   };
   return edgeReply("log_full", {}, what[limit]);
 }
