@@ -51,7 +51,7 @@ interface Costs {
   readonly bytes: Sample;
   readonly rate: Sample;
   readonly idlePercent: Sample;
-  /** What a page of the console adds that shows the Overview. The raw server has no console. */
+  /** Share of a core that a console page with the Overview adds. The raw server has no console. */
   readonly consolePercent: Sample;
 }
 
@@ -182,7 +182,7 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
   return ((threadSeconds(pid) - before) / ((performance.now() - startMs) / 1000)) * 100;
 }
 
-/** Returns the same while the calls of the console's Overview are made at their pace. */
+/** Returns the share of a core while the calls of the console's Overview are made at their pace. */
 async function consoleShare(server: Server, polls: number): Promise<number> {
   const calls = async () => {
     for (let poll = 0; poll < polls; poll++) {

@@ -30,7 +30,7 @@ const CONNECTIONS = 64;
 const PRODUCER = "assistant";
 const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
-/** A record as an AI answer has them. */
+/** A record such as those of an AI answer. */
 const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
 const CHUNKS = 2000;
 const REST_MS = 1500;

@@ -1,4 +1,4 @@
-// Keeps the newest warnings and errors of the log in memory, for operators. A repeated one is
+// Keeps the newest warnings and errors of the log in memory, for operators. A repeated line is
 // counted and not stored again, so that a flood does not push the others out.
 
 export interface LoggedError {
@@ -52,7 +52,7 @@ function entryOf(line: Line): Omit<LoggedError, "count"> {
   const { level, time, room, msg } = line;
   return {
     time: String(time),
-    level: level as LoggedError["level"], // see LINE
+    level: level as LoggedError["level"], // `LINE` has matched the level
     room: typeof room === "string" ? room : "",
     message: cut(String(msg ?? "")),
     reason: cut(reasonIn(line)),

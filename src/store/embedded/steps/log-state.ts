@@ -71,7 +71,7 @@ export interface LogTerms {
 
 /**
  * A value is never changed: a change of the log is a new value. Numbers of 32 bits are signed here,
- * because V8 stores other ones as objects of 16 bytes, and a node holds many states.
+ * because V8 stores larger ones as objects of 16 bytes, and a node holds many states.
  */
 export interface LogState {
   /** Number of changes of the log so far. The replay skips changes that the database has. */

@@ -194,7 +194,7 @@ export class OpenLogs {
 
   // --- Changes ---
 
-  /** Records a WAL record of the log, before its state is changed. */
+  /** Counts a WAL record of the log, before its state is changed. */
   retain(log: OpenLog, bytes: number): void {
     this.#dirty.set(log.number, log);
     log.changes ??= unflushedChanges(log.assigned);
