@@ -132,7 +132,7 @@ t.test("a stream that reaches a limit is answered 413 and stays readable", async
   t.equal((await call(path)).text, "[1,2,2]");
 });
 
-t.test("a fork of a chain of 64 forks is answered 413 and not created", async (t) => {
+t.test("a fork of a chain of 64 forks is answered with 413 and not created", async (t) => {
   const path = (depth: number) => `/v1/stream/chain-${depth}`;
   const fork = (depth: number) =>
     put(path(depth), "", { ...JSON_TYPE, "stream-forked-from": path(depth - 1) });
