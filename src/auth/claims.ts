@@ -76,7 +76,10 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
     deviceId: deviceIdOf(payload, names.deviceId),
   };
   const expiresAtMs = judgeTimes(payload, rules, nowS) * 1000;
-  return { ...claims, issuedS: Math.floor(timeOf(payload, "iat") ?? 0), expiresAtMs };
+  // A token without `iat` may have been issued at any time at which a token that is valid now can
+  // have been issued.
+  const issuedS = Math.floor(timeOf(payload, "iat") ?? nowS - rules.maxAgeS);
+  return { ...claims, issuedS, expiresAtMs };
 }
 
 /** Returns the Unix time in seconds at which the token expires. */

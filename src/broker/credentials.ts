@@ -17,7 +17,10 @@ export interface Claims {
   readonly level: DeviceLevel;
   /** Device id that replaces the id in CONNECT, "" if the token has none. */
   readonly deviceId: string;
-  /** Unix seconds at which the token was issued, 0 if the token does not contain the time. */
+  /**
+   * Unix seconds at which the token was issued. If the token does not contain the time, the earliest
+   * time at which a token that is valid now can have been issued.
+   */
   readonly issuedS: number;
   /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
   readonly expiresAtMs: number;

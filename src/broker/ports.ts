@@ -43,7 +43,9 @@ export interface UserStore {
    * Atomically replaces the user's device of this flag and returns the old one, `undefined` if none
    * was registered. A device without a token is logged out: its main session can no longer be
    * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
-   * for at least a day. The same step sets `revokedS`, which later calls keep.
+   * for at least a day. The same step sets `revokedS`, which later calls keep. A device without a
+   * token is removed when no JWT that was issued before the logout can be valid any more, but at the
+   * earliest `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /** Returns true if the account is banned. Always false in a store that does not judge bans. */
@@ -504,6 +506,9 @@ export interface StreamEnd {
   readonly endedMs: number;
 }
 
+/** Minimum time for which a store keeps that a device was logged out. */
+export const LOGOUT_TTL_MS = 86_400_000;
+
 /** Maximum number of ends that a store must be able to return for a channel or a user. */
 export const MAX_STREAM_ENDS = 200;
 
@@ -595,7 +600,7 @@ export interface LoginTerms {
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
-   * Unix seconds at which the session's JWT was issued, 0 if unknown. The login is `unauthorized`
+   * Unix seconds at which the session's JWT was issued. The login is `unauthorized`
    * if the device was logged out in a later second. `undefined` without a JWT.
    */
   readonly issuedS?: number | undefined;

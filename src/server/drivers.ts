@@ -1,7 +1,13 @@
 // The ports of a node's drivers, its store and its cluster, and the settings that both kinds of
 // drivers share. Must import nothing of a store or a cluster, because only one kind is loaded.
 
-import type { Clock, Cluster, Store, Throttle } from "../broker/ports.ts";
+import {
+  type Clock,
+  type Cluster,
+  LOGOUT_TTL_MS,
+  type Store,
+  type Throttle,
+} from "../broker/ports.ts";
 import type { NodeDetails } from "../cluster/node-description.ts";
 import type { Config } from "../config/schema.ts";
 import type { Logger } from "../observe/logger.ts";
@@ -52,4 +58,9 @@ export function maxStreamBytes({ streams, client }: Config): number {
 /** Returns true if `ban` also bans the account, as in WuKongIM [decisions: A banned account]. */
 export function judgesBans({ api }: Config): boolean {
   return api.dialect === "wukongim";
+}
+
+/** Returns the time after which no JWT that was issued before a logout can be valid any more. */
+export function logoutMs({ auth: { jwt } }: Config): number {
+  return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + jwt.clockToleranceS) * 1000);
 }

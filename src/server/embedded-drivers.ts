@@ -4,7 +4,7 @@ import { LocalThrottle, SingleNode } from "../cluster/single.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { setAside } from "../store/embedded/set-aside.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
-import { type DriverPorts, type Drivers, judgesBans, maxStreamBytes } from "./drivers.ts";
+import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 import { WallClock } from "./wall-clock.ts";
 
 export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
@@ -29,6 +29,7 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     inboxTtlS: commands.expireS,
     logs,
     judgesBans: judgesBans(config),
+    logoutMs: logoutMs(config),
     publisher: cluster,
     clock: clock.now,
     steadyClock: () => performance.now(),

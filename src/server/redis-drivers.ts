@@ -15,7 +15,7 @@ import type { OutageReport } from "../redis/outage.ts";
 import { LIBRARY } from "../store/redis/operations.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
-import { type DriverPorts, type Drivers, judgesBans, maxStreamBytes } from "./drivers.ts";
+import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /** Difference of the clocks above which the log says that message ids use Redis' clock. */
 const FAR_AHEAD_MS = 60_000;
@@ -80,6 +80,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
     ...common,
     steadyClock: () => performance.now(),
     judgesBans: judgesBans(config),
+    logoutMs: logoutMs(config),
     limits: {
       get dedupeWindowS() {
         return agreement.timings["store.dedupeWindowS"];

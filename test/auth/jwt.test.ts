@@ -233,6 +233,15 @@ t.test("a token that lives longer than auth.jwt.maxAgeS is refused", async (t) =
   t.equal(await outcome({}, { expiresInS: undefined }), "unauthorized lifetime", "without exp");
 });
 
+t.test("a token without iat counts as issued auth.jwt.maxAgeS before it is used", async (t) => {
+  const verifier = withSecret({ maxAgeS: 3600 });
+  const token = await mint(HMAC_KEY, { sub: "alice" }, { ageS: undefined });
+  const startS = Math.floor(START_MS / 1000);
+  t.equal((await verifier.claims(token)).issuedS, startS - 3600);
+  verifier.offsetS = 60;
+  t.equal((await verifier.claims(token)).issuedS, startS - 3540);
+});
+
 t.test("without requireExp, a token without exp expires auth.jwt.maxAgeS after iat", async (t) => {
   const verifier = withSecret({ requireExp: false, maxAgeS: 3600 });
   const token = await mint(HMAC_KEY, { sub: "alice", iat: nowS() }, { expiresInS: undefined });

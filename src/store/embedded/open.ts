@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
 import type { LogLimits } from "../../broker/log-ports.ts";
 import { MAX_MESSAGE_ID } from "../../broker/model.ts";
-import type { Clock, Publisher } from "../../broker/ports.ts";
+import { type Clock, LOGOUT_TTL_MS, type Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
@@ -61,6 +61,7 @@ import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
+  createDeviceSweep,
   createDeviceTable,
   createLoginSweep,
   createNewestLogins,
@@ -84,6 +85,8 @@ export interface EmbeddedOptions {
   readonly logs?: LogLimits;
   /** True if banned accounts cannot log in. */
   readonly judgesBans?: boolean;
+  /** Time for which devices that logged out are kept. Default: `LOGOUT_TTL_MS`. */
+  readonly logoutMs?: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
   /** Clock for the silence of streams, in milliseconds from any origin. Default: `clock`. */
@@ -371,6 +374,7 @@ async function openOwned(
     inbox,
     logCalls,
     sweepLogins: createLoginSweep(tables),
+    sweepDevices: createDeviceSweep(tables, options.logoutMs ?? LOGOUT_TTL_MS),
     intervalMs: options.sweepIntervalMs,
   });
   try {

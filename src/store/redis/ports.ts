@@ -90,7 +90,8 @@
 // Keys of a user (`Keys.user`):
 //
 //   key or field    type     content                               present
-//   devices         HASH     flag: device (`users.ts`)             if a device is registered
+//   devices         HASH     flag: device (`users.ts`)             if a device is registered; a while
+//                                                                  after the logout of all
 //     ban           1                                              if the account is banned
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last added to this index              user
@@ -167,6 +168,8 @@ export interface RedisStorePorts {
   readonly limits: RedisStoreLimits;
   /** True if banned accounts cannot log in. The default is false. */
   readonly judgesBans?: boolean;
+  /** Time for which devices that logged out are kept. Default: `LOGOUT_TTL_MS`. */
+  readonly logoutMs?: number;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
-import { LOGIN_TTL_MS } from "../../../src/broker/ports.ts";
+import { LOGIN_TTL_MS, LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
@@ -44,6 +44,30 @@ t.test("expired messages are removed, other messages stay, and seqs continue", a
   t.equal(await countIn(t, path, "expiring"), 1);
   t.equal((await seqsIn(store)).length, 251);
   t.equal((await store.append(draftOf())).messageSeq, 502);
+});
+
+t.test("a device is removed a day after its logout, unless it got a token again", async (t) => {
+  const { time, store: opening } = setUp(t);
+  const store = await opening;
+  const put = (uid: string, flag: DeviceFlag, token: string) =>
+    store.putDevice({ uid, flag, level: 0, tokenHash: Buffer.from(token) });
+  const kept = async () => {
+    const devices = await Promise.all(
+      [0, 1, 2].map((flag) => store.device("a", flag as DeviceFlag)),
+    );
+    return devices.map((device) => device !== undefined);
+  };
+  await put("a", 0, "token");
+  for (const flag of [0, 1, 2] as const) await put("a", flag, "");
+  await put("a", 2, "token");
+  await store.putBan("a", true);
+  time.nowMs += LOGOUT_TTL_MS - 1000;
+  await store.sweep();
+  t.same(await kept(), [true, true, true]);
+  time.nowMs += 1000;
+  await store.sweep();
+  t.same(await kept(), [false, false, true], "the device with a token stays");
+  t.ok(await store.isBanned("a"), "and so does the ban");
 });
 
 t.test("the space of expired messages is reused", async (t) => {

@@ -2,6 +2,7 @@
 // many users.
 
 import t from "tap";
+import { LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
@@ -15,6 +16,35 @@ t.test("devices are stored on a single Redis server", async (t) => {
     await client.hset(keys.user("devices", "a"), "0", Buffer.from([3, 0, 1]));
     t.equal(await codeOf(store.device("a", 0)), "internal");
   });
+
+  t.test(
+    "devices are removed a day after the logout of the last one, unless the user is banned",
+    async (t) => {
+      const { store, link } = await openStore(t, server.url);
+      const key = link.keys.user("devices", "a");
+      const put = (flag: 0 | 1, token: string) =>
+        store.putDevice({ uid: "a", flag, level: 0, tokenHash: Buffer.from(token) });
+      const leftMs = async () => Number(await link.call("pttl", key));
+      const isExpiring = async () => {
+        const ms = await leftMs();
+        return ms > LOGOUT_TTL_MS / 2 && ms <= LOGOUT_TTL_MS;
+      };
+      await put(0, "token");
+      await put(1, "");
+      t.equal(await leftMs(), -1, "a device has a token");
+      await put(0, "");
+      t.ok(await isExpiring());
+      await store.putBan("a", true);
+      t.equal(await leftMs(), -1, "a ban does not expire");
+      await store.putBan("a", false);
+      t.ok(await isExpiring());
+      await put(1, "token");
+      t.equal(await leftMs(), -1);
+      await store.putBan("b", true);
+      await store.putBan("b", false);
+      t.notOk(await store.isBanned("b"));
+    },
+  );
 
   t.test("calls after `close` are rejected with `unavailable`", async (t) => {
     const { store } = await startControl(t, server.url);

@@ -48,6 +48,7 @@ interface SweepPorts {
   readonly inbox: Pick<Inbox, "sweep">;
   readonly logCalls: Pick<EmbeddedLogs, "sweep">;
   readonly sweepLogins: (nowMs: number) => Promise<void>;
+  readonly sweepDevices: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
@@ -112,6 +113,7 @@ export class Sweep {
     await this.#ports.logCalls.sweep(nowMs, isClosed);
     await this.#removeTokens(nowMs);
     await this.#ports.sweepLogins(nowMs);
+    await this.#ports.sweepDevices(nowMs);
     return removed;
   }
 

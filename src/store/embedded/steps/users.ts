@@ -135,22 +135,43 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
 }
 
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
-  const { logins } = tables;
-  const isExpired = (stored: Stored | undefined, nowMs: number) =>
-    stored !== undefined && keptUntilMs(stored) <= nowMs;
+  return sweepOf(tables, "logins", (stored, nowMs) => keptUntilMs(stored) <= nowMs);
+}
+
+/** Removes devices that were logged out at least `keptMs` ago. */
+export function createDeviceSweep(
+  tables: Tables,
+  keptMs: number,
+): (nowMs: number) => Promise<void> {
+  return sweepOf(tables, "devices", (stored, nowMs, [, flag]) => {
+    if (flag === BAN) return false;
+    const [, tokenHash, revokedS] = fieldsOf(stored, DEVICE_VERSION);
+    const isLoggedOut = (tokenHash as Uint8Array).length === 0; // as written by `putDevice`
+    return isLoggedOut && Number(revokedS) * 1000 + keptMs <= nowMs;
+  });
+}
+
+/** Returns a function that removes expired rows of a table, some of them at each call. */
+function sweepOf(
+  tables: Tables,
+  name: "logins" | "devices",
+  isExpired: (stored: Stored, nowMs: number, key: readonly (string | number)[]) => boolean,
+): (nowMs: number) => Promise<void> {
+  const table = tables[name];
   let lastKey: (string | number)[] | undefined;
   return async (nowMs) => {
     const start = lastKey ?? [""];
-    const rows = [...logins.getRange({ start, limit: ROWS_PER_SWEEP })];
+    const rows = [...table.getRange({ start, limit: ROWS_PER_SWEEP })];
     lastKey = rows.length < ROWS_PER_SWEEP ? undefined : rows.at(-1)?.key;
-    const expired = rows.filter(({ value }) => isExpired(value, nowMs));
+    const expired = rows.filter(({ key, value }) => isExpired(value, nowMs, key));
     if (expired.length === 0) return;
     await transact(
       tables,
       () => {
-        // The user may meanwhile have logged in.
-        for (const { key } of expired)
-          if (isExpired(logins.get(key), nowMs)) void logins.remove(key);
+        for (const { key } of expired) {
+          const stored = table.get(key); // it may have been replaced in the meantime
+          if (stored !== undefined && isExpired(stored, nowMs, key)) void table.remove(key);
+        }
       },
       "reclaim",
     );

@@ -5,6 +5,7 @@
 -- ARGV   1  flag
 --        2  level
 --        3  hash of the token, '' if the device has none
+--        4  time in ms for which devices that logged out are kept
 -- Reply  the old device, or nil
 local user = user_of(KEYS[1], '')
 local old_device = redis.call('HGET', user.devices, ARGV[1])
@@ -12,5 +13,6 @@ local old = read_device(user, ARGV[1])
 local device = { level = tonumber(ARGV[2]), hash = ARGV[3], revoked = old and old.revoked or 0 }
 if device.hash == '' then device.revoked = math.floor(NOW / 1000000) end
 write_device(user, ARGV[1], device)
+expire_devices(user, ARGV[4])
 if device.hash == '' then end_device(user, ARGV[1], 'logged_out') end
 return old_device

@@ -172,9 +172,21 @@ local function read_device(user, flag)
   return { level = device:byte(2), revoked = struct.unpack('>I6', device:sub(3, 8)), hash = device:sub(9) }
 end
 
+-- Bytes of a device before the hash of its token.
+local DEVICE_HEAD_BYTES = 8
+
 local function write_device(user, flag, device)
   local head = string.char(DEVICE_FORMAT, device.level) .. struct.pack('>I6', device.revoked)
   redis.call('HSET', user.devices, flag, head .. device.hash)
+end
+
+-- Lets the devices expire after `kept_ms` if the user is not banned and every device logged out.
+local function expire_devices(user, kept_ms)
+  local devices = redis.call('HGETALL', user.devices)
+  for at = 1, #devices, 2 do
+    if devices[at] == 'ban' or #devices[at + 1] > DEVICE_HEAD_BYTES then return redis.call('PERSIST', user.devices) end
+  end
+  redis.call('PEXPIRE', user.devices, kept_ms)
 end
 
 local function is_banned(user) return redis.call('HEXISTS', user.devices, 'ban') == 1 end

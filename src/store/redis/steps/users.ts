@@ -4,7 +4,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
-import type { UserState, UserStore } from "../../../broker/ports.ts";
+import { LOGOUT_TTL_MS, type UserState, type UserStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
@@ -14,6 +14,7 @@ const FORMAT = 2;
 const REVOKED_BYTES = 6;
 export const BAN_FIELD = "ban";
 const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
+const PUT_BAN = loadScript(lua("ban_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
 
@@ -26,7 +27,8 @@ export function createRedisUsers({
   link,
   waitForReplicas,
   judgesBans = false,
-}: Pick<RedisStorePorts, "link" | "waitForReplicas" | "judgesBans">): UserStore {
+  logoutMs = LOGOUT_TTL_MS,
+}: Pick<RedisStorePorts, "link" | "waitForReplicas" | "judgesBans" | "logoutMs">): UserStore {
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -51,7 +53,7 @@ export function createRedisUsers({
     async putDevice(device) {
       const { uid, flag, tokenHash } = device;
       const key = link.keys.user("sessions", uid);
-      const args = [flag, device.level, Buffer.from(tokenHash)];
+      const args = [flag, device.level, Buffer.from(tokenHash), logoutMs];
       const oldDevice = await link.run(PUT, [key], args);
       await waitForReplicas(key);
       return deviceOf(uid, flag, oldDevice);
@@ -63,9 +65,8 @@ export function createRedisUsers({
     },
 
     async putBan(uid, isBanned) {
-      const key = link.keys.user("devices", uid);
-      if (isBanned) await link.write("hset", key, BAN_FIELD, "1");
-      else await link.write("hdel", key, BAN_FIELD);
+      const key = link.keys.user("sessions", uid);
+      await link.run(PUT_BAN, [key], [isBanned ? 1 : 0, logoutMs]);
       await waitForReplicas(key);
     },
 
