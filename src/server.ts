@@ -7,6 +7,7 @@ import type { Gateway } from "./gateway/endpoint.ts";
 import { waitAtMost } from "./lib/wait-at-most.ts";
 import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
+import { EventFeedKeeper } from "./server/event-feed.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import { waitForStore, whileStoreOpens } from "./server/store-wait.ts";
@@ -42,6 +43,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);
   const gateway = createNodeGateway(node, delivery);
+  const eventFeed = new EventFeedKeeper(node);
   const bound = { clientPort: 0 };
   const facts = { ...gateway.facts, clientPort: () => bound.clientPort };
   const listeners = await createListeners(node, {
@@ -78,6 +80,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await whileStoreOpens(node, waitPorts, (signal) => node.store.start(signal));
     await join();
     await node.imports.start();
+    await eventFeed.start();
     await node.systemAccounts.start();
     await node.jwt?.start();
     // Until the node is ready, the listeners reject calls with 503.
@@ -145,6 +148,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     stopping.abort();
     node.migration?.close();
     await starting?.catch(() => undefined); // start() reports the error
+    await eventFeed.close();
     await stop(node, gateway, allListeners);
   }
 

@@ -16,6 +16,7 @@ const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
 
 /** Commands that must be the first argument, because their names are likely values of flags. */
 const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
+  events: true,
   health: true,
   history: true,
   import: true,

@@ -90,6 +90,15 @@ export const EDGE_ERRORS = {
     status: 403,
     message: "A producer with this id and a higher Producer-Epoch has written to the stream",
   },
+  events_off: {
+    status: 409,
+    message:
+      'The event feed is off. Turn it on with POST /events/feed {"feed":"on"}, or with jindou events on',
+  },
+  cursor_expired: {
+    status: 410,
+    message: "The feed no longer has the events after the cursor. Continue from `oldest`",
+  },
   log_full: { status: 413, message: "The stream has reached a limit of logs.*" },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {

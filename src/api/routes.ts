@@ -27,6 +27,7 @@ import {
   createSignRoutes,
   type DurableStreamPorts,
 } from "./durable-streams/routes.ts";
+import { createEventRoutes, type EventRoutePorts } from "./event-reads.ts";
 import {
   cancelBody,
   createCancel,
@@ -70,6 +71,7 @@ interface ChannelRoutePorts extends BusiestPorts, ReadersPorts {
 export interface RoutePorts
   extends StreamRoutePorts,
     DurableStreamPorts,
+    EventRoutePorts,
     SystemPorts,
     ConnectionPorts,
     ChannelRoutePorts {
@@ -91,6 +93,7 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
     ...messageRoutes(ports, maxSubscribers),
     eventRoute(ports),
     cancelRoute(ports),
+    ...createEventRoutes(ports),
     createStreamRoute(ports, "all"),
     ...createDurableStreamRoutes(ports),
     ...createSignRoutes(ports.signedUrls, ports.clock),

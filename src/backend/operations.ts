@@ -486,6 +486,39 @@ export type CancelRequest = {
   readonly uid?: string | undefined;
 };
 
+/** Page of the event feed */
+export type Events = {
+  /** Events in order */
+  readonly events: readonly {
+    /** Id of the event, which never names two events */
+    readonly id: string;
+    /** Type of the event */
+    readonly type: string;
+    /** Time of the event, RFC 3339 in UTC */
+    readonly timestamp: string;
+    /** Fields of the event, which depend on its type */
+    readonly data: {};
+  }[];
+  /** Place after the last event, for `after` */
+  readonly cursor: string;
+  /** 1 if the next page may have events now */
+  readonly more: number;
+};
+
+/** Wanted state of the feed */
+export type FeedRequest = {
+  /** on: steps write events */
+  readonly feed: "on" | "off";
+};
+
+/** State of the event feed */
+export type Feed = {
+  /** on or off */
+  readonly feed: string;
+  /** Cursor from which the feed is complete */
+  readonly cursor: string;
+};
+
 /** State of a stream */
 export type Stream = {
   /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
@@ -1294,6 +1327,21 @@ export interface Operations {
   ): Promise<EventResult>;
   /** Cancels the active stream with this name. A stream that has ended does not change */
   cancelStream(body: CancelRequest): Promise<EventResult>;
+  /** Returns events of the feed, or follows it by server-sent events */
+  readEvents(query?: {
+    /** Place after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
+    readonly after?: string | undefined;
+    /** Types of events, separated by commas. A name may end with `*`, which stands for any rest. Absent means all types */
+    readonly types?: string | undefined;
+    /** Only events of this channel: `2:<group>`, or `1:<uid>@<uid>` with the users in any order */
+    readonly channel?: string | undefined;
+    /** Maximum number of events. Absent means 100 */
+    readonly limit?: number | undefined;
+    /** Seconds to wait for an event if there is none. Absent means 0 */
+    readonly wait?: number | undefined;
+  }): Promise<Events>;
+  /** Turns the event feed on or off */
+  setEventFeed(body: FeedRequest): Promise<Feed>;
   /** Returns the state of a stream, or follows it by server-sent events. Viewers can call it with a client token */
   readStream(query: {
     /** 1 personal channel, 2 group channel */
@@ -1466,6 +1514,8 @@ export const OPERATIONS = {
   listMessages: { method: "GET", path: "/channel/messages" },
   sendEvent: { method: "POST", path: "/event", hasBody: true },
   cancelStream: { method: "POST", path: "/stream/cancel", hasBody: true },
+  readEvents: { method: "GET", path: "/events" },
+  setEventFeed: { method: "POST", path: "/events/feed", hasBody: true },
   readStream: { method: "GET", path: "/stream/{channel_type}/{channel_id}/{client_msg_no}" },
   signStreamUrl: { method: "POST", path: "/v1/sign", hasBody: true },
   rotateSigningKey: { method: "POST", path: "/v1/sign/rotate" },

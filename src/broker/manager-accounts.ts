@@ -12,6 +12,7 @@ export const PERMISSIONS = [
   "users:write",
   "channels:write",
   "messages:write",
+  "events:read",
   "events:write",
   "streams:read",
   "streams:write",
@@ -27,12 +28,13 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
     "users:write",
     "channels:write",
     "messages:write",
+    "events:read",
     "events:write",
     "streams:read",
     "streams:write",
     "system:read",
   ],
-  viewer: ["system:read"],
+  viewer: ["events:read", "system:read"],
 };
 
 /** Exactly one of `passwordHash` and `password` must be set; "" counts as not set. */

@@ -90,6 +90,29 @@ export const streamsOptions = Type.Object(
   { additionalProperties: false },
 );
 
+export const eventsOptions = Type.Object(
+  {
+    feed: Type.Enum(["store", "on", "off"], {
+      default: "store",
+      description:
+        "Whether the steps of the store write events for backends. The switch is in the store, so that all nodes agree. `store`: what the store says, which is off for a new store. `on` and `off`: a new store takes the value, and a node whose store says something else does not start. `jindou events on` and `jindou events off` turn the switch while nodes run.",
+    }),
+    retentionS: Type.Integer({
+      default: 259_200,
+      minimum: 60,
+      description: "Age at which events are removed from the feed.",
+    }),
+    maxBytes: Type.Integer({
+      default: 0,
+      minimum: 0,
+      unit: "bytes",
+      description:
+        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
 export const logsOptions = Type.Object(
   {
     maxBytes: Type.Integer({

@@ -144,6 +144,14 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
   output.note(`There are more messages: ${next} shows the next ones.`);
 }
 
+export async function events(api: Api, { words }: Arguments, output: Output): Promise<void> {
+  const [feed] = words;
+  if (feed !== "on" && feed !== "off") throw usageError("Write on or off.");
+  const reply = await api.call("/events/feed", { feed });
+  if (output.isJson) output.print(JSON.stringify(reply));
+  else output.print(`The event feed is ${feed}. Cursor: ${reply.cursor}`);
+}
+
 interface ApiMessage {
   readonly message_seq: number;
   readonly from_uid: string;

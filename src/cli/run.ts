@@ -4,7 +4,7 @@
 import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";
 import { Api, apiUrl } from "./api.ts";
-import { health, history, type Output, send, token } from "./commands.ts";
+import { events, health, history, type Output, send, token } from "./commands.ts";
 import { type CopySource, importFrom, type SurveySource } from "./import.ts";
 import { helpOf, parseArguments } from "./usage.ts";
 import { watch } from "./watch.ts";
@@ -47,6 +47,8 @@ export async function runClientCommand(
         return await send(api, args, output);
       case "history":
         return await history(api, args, output);
+      case "events":
+        return await events(api, args, output);
       case "watch":
         return await watch(args, { api, config, output, env, stopping });
     }

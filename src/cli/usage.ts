@@ -98,6 +98,14 @@ desktop, as jindou token does.`,
     },
     example: "jindou watch alice",
   },
+  events: {
+    arguments: "(on | off)",
+    maxWords: 1,
+    about:
+      "Turns the event feed of the store on or off, for all nodes, and prints the cursor from which the\nfeed is complete. Needs the permission system:write.",
+    flags: {},
+    example: "jindou events on",
+  },
   import: {
     arguments: "wukongim --from=<url> (--dry-run | --to=<url>)",
     maxWords: 1,

@@ -21,6 +21,7 @@ export const CLIENT_COMMANDS = {
   send: "send a message",
   history: "print the messages of a channel",
   watch: "print what a user receives, as it arrives",
+  events: "turn the event feed on or off",
   import: "report what a WuKongIM server has and what cannot be moved (--dry-run)",
 } as const;
 

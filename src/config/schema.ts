@@ -7,6 +7,7 @@ import { jwtOptions } from "../auth/options.ts";
 import {
   commandsOptions,
   contentOptions,
+  eventsOptions,
   logsOptions,
   messagesOptions,
   streamsOptions,
@@ -94,6 +95,7 @@ const configSchema = Type.Object(
     content: contentOptions,
     streams: streamsOptions,
     logs: logsOptions,
+    events: eventsOptions,
     commands: commandsOptions,
     store: storeOptions,
     redis: redisOptions,

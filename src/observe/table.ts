@@ -238,6 +238,9 @@ export const METRICS = {
     "streams_active_bytes",
     "Approximate memory used by the active streams, in bytes",
   ),
+  eventsOn: gauge("events_on", "1 if the event feed is on, else 0"),
+  eventsBytes: gauge("events_bytes", "Approximate size of the event feed"),
+  eventsRemoved: counter("events_removed_total", "Rows that were removed from the event feed"),
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",

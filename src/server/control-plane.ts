@@ -102,6 +102,7 @@ export function createApi(
     ...durableStreamPorts(node),
     viewers: viewersOf(node),
     managers: measuredManagers(managers, metrics.api),
+    events: node.events,
     cluster,
     clock: Date.now,
     nodeId: cluster.nodeId,

@@ -4,6 +4,7 @@
 import { randomBytes } from "node:crypto";
 import { totalmem } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
+import { messageJson } from "../api/messages.ts";
 import type { Jwt } from "../auth/jwt.ts";
 import { acceptsJwts } from "../auth/options.ts";
 import { ChannelActivity } from "../broker/channel-activity.ts";
@@ -12,6 +13,7 @@ import { type ClientEvents, createClientEvents } from "../broker/client-events.t
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { type Credentials, createCredentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
+import { Events } from "../broker/events.ts";
 import { Imports, type LineResult } from "../broker/imports.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
 import { createLogCursors, type LogCursors } from "../broker/log-cursors.ts";
@@ -81,6 +83,7 @@ export interface Node extends ServerDeps {
   readonly hooks: Hooks | undefined;
   readonly messages: Messages;
   readonly clientEvents: ClientEvents;
+  readonly events: Events;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly logCursors: LogCursors;
@@ -198,6 +201,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     throttle,
     systemAccounts,
     activity,
+    events: new Events({ store, toJson: (message) => messageJson(message, undefined) }),
     credentials: createCredentials(config.auth.clients, jwt?.verifier),
     jwt,
     hooks,

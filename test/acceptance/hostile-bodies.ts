@@ -122,6 +122,7 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
   "/conversations/delete": { uid: "a", channel_id: "g", channel_type: 2 },
   "/manager/login": { username: "admin", password: "wrong" },
   "/route/batch": ["a", "b"],
+  "/events/feed": { feed: "off" },
 };
 
 /**

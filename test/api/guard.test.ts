@@ -171,6 +171,8 @@ const ALLOWED: readonly [
   ["POST /stream/cancel", WRITERS, { ...GROUP, client_msg_no: "s" }],
   ["GET /admin/config", ALL_MANAGERS],
   ["GET /admin/errors", ALL_MANAGERS],
+  ["GET /events", ALL_MANAGERS],
+  ["POST /events/feed", ADMINS, { feed: "on" }],
   ["GET /admin/import", ADMINS],
   ["POST /admin/import", ADMINS, '{"kind":"user","uid":"u"}', NDJSON],
   ["POST /admin/import/open", ADMINS],

@@ -9,6 +9,12 @@ import { type ApiPorts, type ApiSettings, createHttpEndpoint } from "../../src/a
 import type { BusyChannel } from "../../src/broker/channel-activity.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import { createConversations } from "../../src/broker/conversations.ts";
+import {
+  EVENT_PARTITIONS,
+  EVENTS_START,
+  type EventPosition,
+} from "../../src/broker/event-ports.ts";
+import { Events } from "../../src/broker/events.ts";
 import { LOG_START } from "../../src/broker/log-frame.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersPorts } from "../../src/broker/managers.ts";
@@ -200,6 +206,8 @@ const ACCOUNTS: readonly AccountConfig[] = [
 
 const SETTING = { isSet: false, source: "default", description: "A setting.", unit: undefined };
 
+const NO_EVENTS = new Array<EventPosition>(EVENT_PARTITIONS).fill(EVENTS_START);
+
 const unused = () => Promise.reject(new Error("this test does not use this call"));
 
 type UseCases = Omit<
@@ -229,6 +237,21 @@ function useCases(state: StubState): UseCases {
       isBanned: async () => state.isBanned,
       setBan: record("setBan", nothing),
     },
+    events: new Events({
+      store: {
+        feedSwitch: async () => true,
+        switchFeed: record("switchFeed", nothing),
+        newestEvents: async () => NO_EVENTS,
+        oldestEvents: async () => NO_EVENTS,
+        eventsSince: async () => NO_EVENTS,
+        readEvents: unused,
+        onEvents: () => () => {},
+        trimEvents: unused,
+        eventBytes: unused,
+        readMessages: unused,
+      },
+      toJson: () => ({}),
+    }),
     systemAccounts: {
       list: record("systemUids", () => ["bot"]),
       add: record("addSystemUids", nothing),

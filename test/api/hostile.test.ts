@@ -83,6 +83,7 @@ const VALID: Readonly<Record<string, unknown>> = {
   "POST /conversations/setUnread": { ...CONVERSATION, unread: 0 },
   "POST /conversations/delete": CONVERSATION,
   "POST /route/batch": ["a"],
+  "POST /events/feed": { feed: "on" },
   "POST /v1/sign": { path: "/v1/stream/a", access: "read", expires_in: 60, from_uid: "u" },
   "POST /manager/login": { username: "admin", password: "right" },
 };

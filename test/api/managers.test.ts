@@ -26,6 +26,7 @@ t.test(
       "users:write",
       "channels:write",
       "messages:write",
+      "events:read",
       "events:write",
       "streams:read",
       "streams:write",

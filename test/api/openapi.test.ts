@@ -90,6 +90,8 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/errors", [200, 400, 401, 403, 429, 500, 503]],
+  ["GET /events", [200, 400, 401, 403, 409, 410, 429, 500, 503]],
+  ["POST /events/feed", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["GET /admin/import", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /admin/import", [200, 400, 401, 403, 409, 413, 415, 429, 500, 503]],
   ["POST /admin/import/open", [200, 400, 401, 403, 409, 413, 429, 500, 503]],

@@ -27,6 +27,8 @@ const ENDPOINTS = [
   "POST /stream/cancel",
   "GET /admin/config",
   "GET /admin/errors",
+  "GET /events",
+  "POST /events/feed",
   "GET /admin/import",
   "POST /admin/import",
   "POST /admin/import/open",

@@ -58,12 +58,13 @@ t.test(
     await managers.start();
     const permissions = async (username: string, password: string) =>
       (await managers.login(username, password, "a")).account.permissions;
-    t.same(await permissions("view", "p"), ["system:read"]);
+    t.same(await permissions("view", "p"), ["events:read", "system:read"]);
     t.same(await permissions("own", "o"), ["users:write"]);
     t.same(await permissions("ops", "h"), [
       "users:write",
       "channels:write",
       "messages:write",
+      "events:read",
       "events:write",
       "streams:read",
       "streams:write",

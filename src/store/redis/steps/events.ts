@@ -129,19 +129,19 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { rows: [], lost: newest.number - after.number, loss: "expired" };
   }
 
-  async function poll(known: readonly number[]): Promise<readonly number[]> {
+  async function poll(previous: readonly number[]): Promise<readonly number[]> {
     const newest = await Promise.all(PARTITIONS.map(newestOf));
     const numbers = newest.map(({ number }) => number);
-    const changed = PARTITIONS.filter((at) => numbers[at] !== known[at]);
+    const changed = PARTITIONS.filter((at) => numbers[at] !== previous[at]);
     if (changed.length > 0) for (const listener of listeners) listener(changed);
     return numbers;
   }
 
-  function startPolling(known: readonly number[] = []): void {
+  function startPolling(previous: readonly number[] = []): void {
     polling = setTimeout(async () => {
-      const numbers = await poll(known).catch((error: unknown) => {
+      const numbers = await poll(previous).catch((error: unknown) => {
         onError(error, "New events could not be looked up");
-        return known;
+        return previous;
       });
       polling = undefined;
       if (listeners.size > 0) startPolling(numbers);

@@ -1,0 +1,331 @@
+// The rows of the event feed: read it as pages or follow it by server-sent events, and turn it on or
+// off. State: the open feeds.
+
+import { type Static, Type } from "typebox";
+import type { EventPosition } from "../broker/event-ports.ts";
+import type { EventFilter, Events, FeedEvent, FeedPage } from "../broker/events.ts";
+import { channelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { queryReader } from "./body.ts";
+import { EDGE_ERRORS, edgeReply, errorReply } from "./errors.ts";
+import { EventFeed } from "./event-feed.ts";
+import { FeedWheel } from "./feed-wheel.ts";
+import { JSON_HEADERS, jsonReply } from "./reply.ts";
+import { type ApiRoute, postRoute, type RouteReply } from "./route.ts";
+
+export interface EventRoutePorts {
+  readonly events: Events;
+  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
+  readonly keepAliveMs?: number;
+}
+
+const MAX_LIMIT = 1000;
+const LIMIT = 100;
+const MAX_WAIT_S = 60;
+/** Maximum time between two checks of a follower for events. */
+const FOLLOW_MS = 30_000;
+
+const eventsQuery = Type.Object({
+  after: Type.Optional(
+    Type.String({
+      description:
+        "Place after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest`",
+    }),
+  ),
+  types: Type.Optional(
+    Type.String({
+      description:
+        "Types of events, separated by commas. A name may end with `*`, which stands for any rest. Absent means all types",
+    }),
+  ),
+  channel: Type.Optional(
+    Type.String({
+      description:
+        "Only events of this channel: `2:<group>`, or `1:<uid>@<uid>` with the users in any order",
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_LIMIT,
+      description: `Maximum number of events. Absent means ${LIMIT}`,
+    }),
+  ),
+  wait: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_WAIT_S,
+      description: "Seconds to wait for an event if there is none. Absent means 0",
+    }),
+  ),
+});
+
+const eventBody = Type.Object({
+  id: Type.String({ description: "Id of the event, which never names two events" }),
+  type: Type.String({ description: "Type of the event" }),
+  timestamp: Type.String({ description: "Time of the event, RFC 3339 in UTC" }),
+  data: Type.Object(
+    {},
+    { additionalProperties: true, description: "Fields of the event, which depend on its type" },
+  ),
+});
+
+const EXAMPLE = {
+  id: "16-000000000001-374903424614400",
+  type: "message.stored",
+  timestamp: "2026-11-26T20:31:55.123Z",
+  data: { channel_key: "2:lobby", message_seq: 1, from_uid: "bob" },
+};
+const EXAMPLE_CURSOR = "eEAAAAAAAAQABVPl-AAAA";
+
+const eventsBody = Type.Object(
+  {
+    events: Type.Array(eventBody, { description: "Events in order" }),
+    cursor: Type.String({ description: "Place after the last event, for `after`" }),
+    more: Type.Integer({ description: "1 if the next page may have events now" }),
+  },
+  {
+    title: "Events",
+    description: "Page of the event feed",
+    examples: [{ events: [EXAMPLE], cursor: EXAMPLE_CURSOR, more: 0 }],
+  },
+);
+
+const feedBody = Type.Object(
+  { feed: Type.Enum(["on", "off"], { type: "string", description: "on: steps write events" }) },
+  { title: "FeedRequest", description: "Wanted state of the feed", examples: [{ feed: "on" }] },
+);
+
+const switchedBody = Type.Object(
+  {
+    feed: Type.String({ description: "on or off" }),
+    cursor: Type.String({ description: "Cursor from which the feed is complete" }),
+  },
+  {
+    title: "Feed",
+    description: "State of the event feed",
+    examples: [{ feed: "on", cursor: EXAMPLE_CURSOR }],
+  },
+);
+
+interface EventRequest {
+  readonly filter: EventFilter;
+  readonly limit: number;
+  readonly waitMs: number;
+  readonly after: string;
+}
+
+export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
+  const { events } = ports;
+  const readQuery = queryReader(eventsQuery);
+  const wheel = new FeedWheel(ports.keepAliveMs);
+
+  async function positionsOf(after: string): Promise<readonly EventPosition[] | undefined> {
+    if (after === "now" || after === "oldest")
+      return events.positionsOf(await events.cursorAt(after));
+    const timeMs = timeOf(after);
+    if (timeMs === undefined) return events.positionsOf(after);
+    return events.positionsOf(await events.cursorAt(timeMs));
+  }
+
+  async function expired(): Promise<HttpReply> {
+    const { status, message } = EDGE_ERRORS.cursor_expired;
+    const body = { error: message, code: "cursor_expired", status };
+    const oldest = await events.cursorAt("oldest");
+    return { status, headers: JSON_HEADERS, body: JSON.stringify({ ...body, oldest }) };
+  }
+
+  async function page(
+    request: HttpRequest,
+    start: readonly EventPosition[],
+    { filter, limit, waitMs }: EventRequest,
+  ): Promise<HttpReply> {
+    const aborted = new AbortController();
+    request.onAborted(() => aborted.abort());
+    const terms = { limit, waitMs, signal: aborted.signal };
+    const result = await events.readWithin(start, filter, terms);
+    if (result === undefined) return expired();
+    const { cursor, more } = result;
+    const list = result.events.map(eventText).join(",");
+    return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${more ? 1 : 0}}`);
+  }
+
+  async function follow(
+    start: readonly EventPosition[],
+    { filter, limit }: EventRequest,
+    mayStay: () => Promise<boolean>,
+  ): Promise<RouteReply> {
+    const first = await events.read(start, filter, limit);
+    if (first === undefined) return expired();
+    const feed = new EventFeed({ headers: STREAM_HEADERS, onClosed: () => wheel.delete(feed) });
+    feed.attach(new Follower(events, feed, { filter, limit, first }));
+    wheel.add(feed, mayStay);
+    return feed;
+  }
+
+  const reads: ApiRoute = {
+    method: "GET",
+    path: "/events",
+    operation: "readEvents",
+    access: ["events:read"],
+    headers: ["accept", "last-event-id"],
+    tag: "events",
+    summary: "Returns events of the feed, or follows it by server-sent events",
+    body: undefined,
+    query: eventsQuery,
+    success: {
+      description: "Events in order, and the cursor after them",
+      body: eventsBody,
+      eventStream: "One event each. The id of an event is the cursor after it",
+    },
+    errors: ["bad_cursor", "bad_id"],
+    edgeErrors: ["events_off", "cursor_expired"],
+    async run(request, guard) {
+      const query = readQuery(request);
+      if ("refusal" in query) return query.refusal;
+      const read = requestOf(query.value, request);
+      if ("refusal" in read) return read.refusal;
+      if (!(await events.isOn())) return edgeReply("events_off");
+      const start = await positionsOf(read.after);
+      if (start === undefined) return errorReply("bad_cursor", { message: BAD_CURSOR });
+      if (request.headers.accept?.includes("text/event-stream") !== true)
+        return page(request, start, read);
+      const mayStay = async () => {
+        const refusal = await guard(request, ["events:read"]);
+        return refusal === undefined && (await events.isOn());
+      };
+      return follow(start, read, () => mayStay().catch(() => false));
+    },
+  };
+  const change = postRoute({
+    path: "/events/feed",
+    operation: "setEventFeed",
+    access: ["system:write"],
+    tag: "events",
+    summary: "Turns the event feed on or off",
+    body: feedBody,
+    success: { description: "The feed and its cursor", body: switchedBody },
+    errors: ["unavailable", "too_late"],
+    async handle({ feed }) {
+      const cursor = await events.switch(feed === "on");
+      return jsonReply(JSON.stringify({ feed, cursor }));
+    },
+  });
+  return [reads, change];
+}
+
+/** Writes events to one follower. Reads the next page when the follower has read the last one. */
+class Follower {
+  readonly #events: Events;
+  readonly #feed: EventFeed;
+  readonly #terms: { readonly filter: EventFilter; readonly limit: number };
+  readonly #stopped = new AbortController();
+  #page: FeedPage;
+  #next = 0;
+  #isReading = false;
+
+  constructor(
+    events: Events,
+    feed: EventFeed,
+    {
+      first,
+      ...terms
+    }: { readonly filter: EventFilter; readonly limit: number; readonly first: FeedPage },
+  ) {
+    this.#events = events;
+    this.#feed = feed;
+    this.#terms = terms;
+    this.#page = first;
+    feed.write(": the event feed\n\n"); // the feed calls `resume` when it is open
+  }
+
+  resume(): void {
+    if (!this.#isReading) void this.#run();
+  }
+
+  stop(): void {
+    this.#stopped.abort();
+  }
+
+  async #run(): Promise<void> {
+    this.#isReading = true;
+    const { signal } = this.#stopped;
+    try {
+      while (!signal.aborted) {
+        if (!this.#writePage()) return;
+        const terms = { limit: this.#terms.limit, waitMs: FOLLOW_MS, signal };
+        const page = await this.#events.readWithin(this.#page.positions, this.#terms.filter, terms);
+        if (page === undefined) break; // the next request gets `cursor_expired`
+        this.#page = page;
+        this.#next = 0;
+      }
+      this.#feed.end();
+    } catch {
+      this.#feed.end(); // the follower connects again and gets the error
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  /** Returns false if the feed is paused before the end of the page. */
+  #writePage(): boolean {
+    const { events, cursors } = this.#page;
+    while (this.#next < events.length) {
+      const at = this.#next++;
+      const event = events[at];
+      if (event === undefined) return true;
+      const text = `id: ${cursors[at]}\nevent: ${event.type}\ndata: ${eventText(event)}\n\n`;
+      if (!this.#feed.write(text)) return false;
+    }
+    return true;
+  }
+}
+
+const STREAM_HEADERS = Object.freeze({
+  ...JSON_HEADERS,
+  "content-type": "text/event-stream; charset=utf-8",
+  "x-accel-buffering": "no", // otherwise nginx buffers the events
+});
+
+const BAD_CURSOR =
+  "`after` must be now, oldest, a time (RFC 3339 or Unix milliseconds), or a cursor of this feed.";
+
+function requestOf(
+  query: Static<typeof eventsQuery>,
+  { headers }: HttpRequest,
+): EventRequest | { readonly refusal: HttpReply } {
+  const { types = "", channel, limit = LIMIT, wait = 0 } = query;
+  const key = channel === undefined || channel === "" ? undefined : keyOf(channel);
+  if (key === "")
+    return {
+      refusal: errorReply("bad_id", {
+        message: "`channel` must be 2:<group> or 1:<uid>@<uid>.",
+      }),
+    };
+  return {
+    filter: { types: types.split(",").filter((name) => name !== ""), key },
+    ...{ limit, waitMs: wait * 1000 },
+    after: headers["last-event-id"] || query.after || "oldest",
+  };
+}
+
+/** Returns the key of a channel, "" if the text names none. */
+function keyOf(text: string): string {
+  const id = text.slice(2);
+  if (id === "") return "";
+  if (text.startsWith("2:")) return channelKey({ id, type: GROUP_CHANNEL }, "");
+  const [first = "", second = "", ...rest] = id.split("@");
+  if (!text.startsWith("1:") || first === "" || second === "" || rest.length > 0) return "";
+  return channelKey({ id: first, type: PERSON_CHANNEL }, second);
+}
+
+/** Returns Unix milliseconds, `undefined` if the text is not a time. */
+function timeOf(text: string): number | undefined {
+  if (/^\d{1,15}$/.test(text)) return Number(text);
+  const timeMs = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(timeMs) ? undefined : timeMs;
+}
+
+function eventText({ id, type, timestampMs, data }: FeedEvent): string {
+  return JSON.stringify({ id, type, timestamp: new Date(timestampMs).toISOString(), data });
+}

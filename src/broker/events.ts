@@ -1,0 +1,337 @@
+// Reads the event feed for backends: merges the partitions, adds the content of messages, and waits
+// for new events. Owns no state but the timers of its waits.
+
+import { decodeCursor, encodeCursor } from "./event-cursor.ts";
+import {
+  EVENT_PARTITIONS,
+  type EventData,
+  type EventPage,
+  type EventPosition,
+  type EventRow,
+  type EventStore,
+} from "./event-ports.ts";
+import { bucketOf } from "./log-frame.ts";
+import { type ChannelKey, type Message, streamPayload } from "./model.ts";
+import type { MessageStore } from "./ports.ts";
+
+/** An event as backends see it. */
+export interface FeedEvent {
+  /** Partition, number and id of the event. Never names two events. */
+  readonly id: string;
+  readonly type: string;
+  readonly timestampMs: number;
+  readonly data: EventData;
+}
+
+/** An event with the position after it. */
+interface PlacedEvent {
+  readonly event: FeedEvent;
+  readonly position: EventPosition;
+}
+
+interface PartitionPage {
+  readonly events: readonly PlacedEvent[];
+  /** Position after the last event that was examined. */
+  readonly end: EventPosition;
+  /** Why events before the page are missing. The first event of the page is then `feed.gap`. */
+  readonly loss: EventPage["loss"];
+  /** True if events may follow. */
+  readonly more: boolean;
+}
+
+export interface EventFilter {
+  /** Names of types. A name may end with `*`, which stands for any rest. Empty means all types. */
+  readonly types: readonly string[];
+  /** Channel whose events are read. `undefined` for all events. */
+  readonly key: ChannelKey | undefined;
+}
+
+export interface FeedPage {
+  readonly events: readonly FeedEvent[];
+  /** Cursor after each event. */
+  readonly cursors: readonly string[];
+  readonly positions: readonly EventPosition[];
+  readonly cursor: string;
+  readonly more: boolean;
+}
+
+interface EventsPorts {
+  readonly store: EventStore & Pick<MessageStore, "readMessages">;
+  /** Returns the fields of a message, as the history shows them. */
+  readonly toJson: (message: Message) => EventData;
+}
+
+const GAP = "feed.gap";
+/** Number of partitions that are read at once. */
+const PARTITIONS_AT_ONCE = 8;
+/** Number of rows after which a page ends, even if the filter has selected few of them. */
+const MAX_EXAMINED = 5000;
+const ROWS_PER_READ = 100;
+/** Size of the messages of a page after which it ends. */
+const MAX_PAGE_BYTES = 4 * 1024 * 1024;
+const ID_DIGITS = 12;
+/** Time after which a waiting reader reads again, because a listener may be late. */
+const MAX_WAIT_MS = 1000;
+
+export class Events {
+  readonly #ports: EventsPorts;
+
+  constructor(ports: EventsPorts) {
+    this.#ports = ports;
+  }
+
+  async isOn(): Promise<boolean> {
+    return (await this.#ports.store.feedSwitch()) === true;
+  }
+
+  /** Turns the feed on or off. Returns the cursor from which the feed is complete. */
+  async switch(isOn: boolean): Promise<string> {
+    await this.#ports.store.switchFeed(isOn);
+    return this.cursorAt("now");
+  }
+
+  /** Returns the cursor of a place. A number is a time in Unix milliseconds. */
+  async cursorAt(place: "now" | "oldest" | number): Promise<string> {
+    const { store } = this.#ports;
+    if (place === "now") return encodeCursor(await store.newestEvents());
+    if (place === "oldest") return encodeCursor(await store.oldestEvents());
+    return encodeCursor(await store.eventsSince(place));
+  }
+
+  /** Returns the position in each partition, `undefined` if the text is not a cursor. */
+  positionsOf(cursor: string): readonly EventPosition[] | undefined {
+    return decodeCursor(cursor);
+  }
+
+  onEvents(listener: (partitions: readonly number[]) => void): () => void {
+    return this.#ports.store.onEvents(listener);
+  }
+
+  /**
+   * Reads a partition. `selects` decides which events the page has. The page ends after `limit`
+   * events, and not after the event with the number `through`. If events are missing, the first
+   * event of the page is `feed.gap`.
+   */
+  async readPartition(
+    partition: number,
+    after: EventPosition,
+    terms: {
+      readonly selects: (row: Pick<EventRow, "type" | "key">) => boolean;
+      readonly limit: number;
+      readonly through?: number | undefined;
+    },
+  ): Promise<PartitionPage> {
+    const { selects, limit, through = Number.POSITIVE_INFINITY } = terms;
+    const page = await this.#ports.store.readEvents(partition, after, ROWS_PER_READ);
+    const gap = gapOf(partition, after, page);
+    const start = startOf(after, page);
+    const rows = page.rows.filter(({ number }) => number <= through);
+    const selected = rows.filter(selects).slice(0, limit);
+    const events = await this.#withContent(partition, selected);
+    const isCut = selected.length < rows.filter(selects).length || events.length < selected.length;
+    const last = isCut ? events.at(-1)?.position : rows.at(-1);
+    return {
+      events: [
+        ...(gap === undefined ? [] : [{ event: gap, position: start }]),
+        ...events.map(({ event, position }) => ({ event, position })),
+      ],
+      end: last === undefined ? start : { number: last.number, id: last.id },
+      loss: page.loss,
+      more: isCut || page.rows.length === ROWS_PER_READ,
+    };
+  }
+
+  /**
+   * Reads events after the positions, ordered within each partition. Returns `undefined` if the feed
+   * no longer has events that follow a position.
+   */
+  async read(
+    start: readonly EventPosition[],
+    filter: EventFilter,
+    limit: number,
+  ): Promise<FeedPage | undefined> {
+    const positions = [...start];
+    const newest = await this.#ports.store.newestEvents();
+    const selects = selectorOf(filter);
+    const only = filter.key === undefined ? undefined : bucketOf(filter.key);
+    const pending = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at).filter(
+      (at) => (only === undefined || only === at) && !isSame(positions[at], newest[at]),
+    );
+    const share = Math.max(1, Math.ceil(limit / Math.max(1, pending.length)));
+    const events: FeedEvent[] = [];
+    const cursors: string[] = [];
+    let examined = 0;
+    while (pending.length > 0 && events.length < limit && examined < MAX_EXAMINED) {
+      const turn = pending.splice(0, PARTITIONS_AT_ONCE);
+      const pages = await Promise.all(
+        turn.map(async (partition) => {
+          const terms = { selects, limit: Math.min(share, limit - events.length) };
+          const after = positions[partition] ?? { number: 0, id: 0 };
+          return { partition, page: await this.readPartition(partition, after, terms) };
+        }),
+      );
+      for (const { partition, page } of pages) {
+        if (page.loss === "expired") return undefined;
+        let isWhole = true;
+        for (const { event, position } of page.events) {
+          if (events.length === limit) {
+            isWhole = false;
+            break;
+          }
+          positions[partition] = position;
+          events.push(event);
+          cursors.push(encodeCursor(positions));
+        }
+        const before = positions[partition]?.number ?? 0;
+        if (isWhole) positions[partition] = page.end;
+        examined += Math.max(ROWS_PER_READ / 10, page.end.number - before);
+        if (!isWhole || page.more) pending.push(partition);
+      }
+    }
+    const more = pending.length > 0;
+    return { events, cursors, positions, cursor: encodeCursor(positions), more };
+  }
+
+  /** As `read`, but waits up to `waitMs` for an event. An abort ends the wait. */
+  async readWithin(
+    start: readonly EventPosition[],
+    filter: EventFilter,
+    {
+      limit,
+      waitMs,
+      signal,
+    }: {
+      readonly limit: number;
+      readonly waitMs: number;
+      readonly signal?: AbortSignal;
+    },
+  ): Promise<FeedPage | undefined> {
+    const untilMs = performance.now() + waitMs;
+    let from = start;
+    for (;;) {
+      const news = this.#nextEvents();
+      try {
+        const page = await this.read(from, filter, limit);
+        const leftMs = untilMs - performance.now();
+        if (page === undefined) return undefined;
+        if (page.events.length > 0 || leftMs <= 0 || signal?.aborted) return page;
+        from = page.positions;
+        if (!page.more) await news.within(Math.min(leftMs, MAX_WAIT_MS));
+      } finally {
+        news.end();
+      }
+    }
+  }
+
+  /** Listens for events that are written from now on. */
+  #nextEvents() {
+    let wake = () => {};
+    const news = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    const end = this.onEvents(() => wake());
+    return {
+      end,
+      async within(ms: number): Promise<void> {
+        const timer = setTimeout(wake, ms);
+        await news;
+        clearTimeout(timer);
+      },
+    };
+  }
+
+  /** Adds the content of messages. Returns fewer events if they would be too large. */
+  async #withContent(partition: number, rows: readonly EventRow[]) {
+    const messages = await this.#messagesOf(rows);
+    const events: (PlacedEvent & { readonly bytes: number })[] = [];
+    let total = 0;
+    for (const row of rows) {
+      const { key, messageSeq = 0 } = row;
+      const message = messages.get(`${key}\n${messageSeq}`);
+      const isGone = message === undefined || message.messageId !== row.id;
+      const bytes = message?.payload.length ?? 0;
+      total += bytes;
+      if (events.length > 0 && total > MAX_PAGE_BYTES) break;
+      const content = isGone
+        ? { message_id: row.id, message_idstr: String(row.id), message_seq: messageSeq, gone: 1 }
+        : this.#ports.toJson(asStored(message));
+      const data = row.data ?? { ...content, channel_key: key };
+      events.push({ event: eventOf(partition, row, data), position: row, bytes });
+    }
+    return events;
+  }
+
+  async #messagesOf(rows: readonly EventRow[]): Promise<ReadonlyMap<string, Message>> {
+    const ranges = new Map<ChannelKey, { fromSeq: number; toSeq: number }>();
+    for (const { key, messageSeq } of rows) {
+      if (messageSeq === undefined) continue;
+      const range = ranges.get(key) ?? { fromSeq: messageSeq, toSeq: messageSeq };
+      range.toSeq = messageSeq;
+      ranges.set(key, range);
+    }
+    const messages = new Map<string, Message>();
+    for (const [key, range] of ranges) {
+      const slice = await this.#ports.store.readMessages(key, {
+        ...range,
+        ...{ limit: range.toSeq - range.fromSeq + 1, reverse: false, maxBytes: Number.MAX_VALUE },
+      });
+      for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
+    }
+    return messages;
+  }
+}
+
+/** Returns a function that decides whether an event matches the filter. */
+function selectorOf({ types, key }: EventFilter) {
+  const matches = typeSelector(types);
+  return (row: Pick<EventRow, "type" | "key">) =>
+    matches(row.type) && (key === undefined || row.key === key);
+}
+
+/** Returns a function that decides whether a type matches one of the names (see `EventFilter`). */
+function typeSelector(names: readonly string[]): (type: string) => boolean {
+  if (names.length === 0) return () => true;
+  const exact = new Set(names.filter((name) => !name.endsWith("*")));
+  const beginnings = names.filter((name) => name.endsWith("*")).map((name) => name.slice(0, -1));
+  return (type) => exact.has(type) || beginnings.some((beginning) => type.startsWith(beginning));
+}
+
+function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
+  const { number, id, type, timestampMs } = row;
+  return { id: eventId(partition, { number, id }), type, timestampMs, data };
+}
+
+function eventId(partition: number, { number, id }: EventPosition): string {
+  return `${partition}-${String(number).padStart(ID_DIGITS, "0")}-${id}`;
+}
+
+/** Returns the position that the rows of a page follow. */
+function startOf(after: EventPosition, { lost, loss }: EventPage): EventPosition {
+  if (loss === undefined) return after;
+  const number = loss === "expired" ? after.number + lost : after.number - lost;
+  return { number, id: 0 };
+}
+
+function gapOf(partition: number, after: EventPosition, page: EventPage): FeedEvent | undefined {
+  const { lost, loss, rows } = page;
+  if (loss === undefined) return undefined;
+  const from = loss === "expired" ? after.number + 1 : after.number - lost + 1;
+  return {
+    id: `${eventId(partition, after)}-gap`,
+    type: GAP,
+    timestampMs: rows[0]?.timestampMs ?? Date.now(),
+    data: { from, to: from + lost - 1, count: lost },
+  };
+}
+
+/** Returns the message of a stream as it was when it was stored, without its text. */
+function asStored(message: Message): Message {
+  const { stream, payload } = message;
+  if (stream === undefined) return message;
+  const isText = Buffer.compare(payload, streamPayload(stream.text)) === 0;
+  return { ...message, payload: isText ? streamPayload("") : payload };
+}
+
+function isSame(a: EventPosition | undefined, b: EventPosition | undefined): boolean {
+  return a?.number === b?.number && a?.id === b?.id;
+}

@@ -1,0 +1,68 @@
+// Prepares the event feed when a node starts: applies `events.feed` to the store, and removes old
+// events regularly. State: the timer.
+
+import type { EventPosition } from "../broker/event-ports.ts";
+import { errorLog, type Node } from "./node.ts";
+import { StartError } from "./start-error.ts";
+
+const TRIM_INTERVAL_MS = 60_000;
+const EMBEDDED_MAX_BYTES = 1024 ** 3;
+const REDIS_MAX_BYTES = 256 * 1024 ** 2;
+
+/** Returns the positions up to which no reader of the server needs events. */
+type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
+
+export class EventFeedKeeper {
+  readonly #node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">;
+  #timer: NodeJS.Timeout | undefined;
+  #trimming: Promise<void> | undefined;
+  /** Events after these positions are kept until the feed is too large. */
+  needed: NeededEvents = async () => undefined;
+
+  constructor(node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">) {
+    this.#node = node;
+  }
+
+  /** Throws StartError if the store and `events.feed` disagree. */
+  async start(): Promise<void> {
+    const { config, store } = this.#node;
+    const { feed } = config.events;
+    const isOn = await store.feedSwitch();
+    if (feed !== "store" && isOn === undefined) await store.switchFeed(feed === "on");
+    else if (feed !== "store" && isOn !== (feed === "on"))
+      throw new StartError(
+        `The event feed of the store is ${isOn ? "on" : "off"}, but events.feed is ${feed}. Set events.feed to store and run jindou events ${feed} on a running node, or set events.feed to ${isOn ? "on" : "off"}`,
+      );
+    await this.#trim();
+    this.#timer = setInterval(() => void this.#trim(), TRIM_INTERVAL_MS).unref();
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#trimming;
+  }
+
+  #trim(): Promise<void> {
+    this.#trimming ??= this.#removeOld().finally(() => {
+      this.#trimming = undefined;
+    });
+    return this.#trimming;
+  }
+
+  async #removeOld(): Promise<void> {
+    const { config, store, metrics, drivers } = this.#node;
+    const { retentionS, maxBytes } = config.events;
+    const defaultBytes = config.redis.url === "" ? EMBEDDED_MAX_BYTES : REDIS_MAX_BYTES;
+    const { eventsOn, eventsBytes, eventsRemoved } = metrics.families;
+    try {
+      eventsOn.of().set((await store.feedSwitch()) === true ? 1 : 0);
+      const beforeMs = drivers.clock() - retentionS * 1000;
+      const held = await this.needed();
+      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes, held };
+      eventsRemoved.of().add(await store.trimEvents(limits));
+      eventsBytes.of().set(await store.eventBytes());
+    } catch (error) {
+      errorLog(this.#node, "events")(error, "Old events could not be removed");
+    }
+  }
+}
