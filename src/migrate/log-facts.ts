@@ -6,6 +6,7 @@ import type { SourceLog } from "../store/embedded/export.ts";
 import {
   dueMs,
   type ForkPoint,
+  incarnationOf,
   isExpired,
   startCheckOf,
   startOf,
@@ -58,9 +59,9 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
 
 function headItems(log: SourceLog): readonly Arg[] {
   const { state } = log;
-  const { incarnation, records, closed, usedMs, order } = state;
+  const { records, closed, usedMs, order } = state;
   const { contentType, ttlS, expiresAtMs, origin } = state.terms;
-  const items: Arg[] = ["i", `${incarnation}`, "t", contentType];
+  const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", contentType];
   items.push("n", encodeTail(tailOf(state), records));
   if (closed !== undefined) items.push("c", `${endingIndex(closed)}`);
   if (ttlS !== undefined) items.push("w", `${ttlS}`, "u", `${usedMs}`);
