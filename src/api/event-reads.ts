@@ -64,10 +64,9 @@ const eventBody = Type.Object({
   id: Type.String({ description: "Id of the event, which never names two events" }),
   type: Type.String({ description: "Type of the event" }),
   timestamp: Type.String({ description: "Time of the event, RFC 3339 in UTC" }),
-  data: Type.Object(
-    {},
-    { additionalProperties: true, description: "Fields of the event, which depend on its type" },
-  ),
+  data: Type.Record(Type.String(), Type.Unknown(), {
+    description: "Fields of the event, which depend on its type",
+  }),
 });
 
 const EXAMPLE = {

@@ -497,7 +497,7 @@ export type Events = {
     /** Time of the event, RFC 3339 in UTC */
     readonly timestamp: string;
     /** Fields of the event, which depend on its type */
-    readonly data: {};
+    readonly data: Readonly<Record<string, unknown>>;
   }[];
   /** Place after the last event, for `after` */
   readonly cursor: string;

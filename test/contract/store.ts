@@ -51,7 +51,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: messages are numbered, stored and published`, (t) =>
     appending(t, createFixture),
   );
-  t.test(`${driver.name}: the event feed has an event for each change`, (t) => events(t, createFixture));
+  t.test(`${driver.name}: the event feed has an event for each change`, (t) =>
+    events(t, createFixture),
+  );
   t.test(`${driver.name}: a retried message is stored once`, (t) => retries(t, createFixture));
   t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
   t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
