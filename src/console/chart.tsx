@@ -100,7 +100,13 @@ function optionsOf(
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
     scales: {
-      x: { range: (_, min, max) => [Math.min(min, max - MIN_SPAN_S), max] },
+      x: {
+        range: ({ data: [times] }, min, max) => {
+          // uPlot passes a range of a day if there is one value.
+          const last = times.length > 1 ? max : min;
+          return [Math.min(min, last - MIN_SPAN_S), last];
+        },
+      },
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
     },
     axes: [
