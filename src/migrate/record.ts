@@ -163,7 +163,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 
 /**
  * Watches the registered nodes until each must be dead, and returns their last heartbeats. Throws
- * `internal` at another heartbeat.
+ * `internal` if a node sends another heartbeat.
  */
 async function watchNodes({
   link,
