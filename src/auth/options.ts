@@ -87,7 +87,7 @@ export const jwtOptions = Type.Object(
       maximum: 31_536_000,
       unit: "seconds",
       description:
-        "Time for which the keys stay valid while the JWKS cannot be read. After that time, JWTs are answered `unavailable`.",
+        "Time for which the keys stay valid while the JWKS cannot be read. After that time, JWTs are rejected as `unavailable`.",
     }),
     issuer: Type.String({
       default: "",

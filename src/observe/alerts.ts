@@ -343,7 +343,7 @@ export const ALERTS: readonly AlertRule[] = [
   },
 ];
 
-/** Returns the series of this job of the metric `jindou_<name>`. */
+/** Returns the series of the metric `jindou_<name>` of this job. */
 function metric(name: string): string {
   return selector({ metric: fullName(name) });
 }

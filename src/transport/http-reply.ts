@@ -33,8 +33,8 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply in the next turn and closes the connection. A next request that arrived with
- * this one makes uWebSockets.js close it earlier instead of serving that request.
+ * Writes the reply in the next turn and closes the connection. Another request that arrived
+ * together with this one makes uWebSockets.js close it earlier instead of serving that request.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;

@@ -123,14 +123,17 @@ t.test(
   },
 );
 
-t.test("a stream that reaches a limit is answered 413 and stays readable", async (t) => {
-  const path = "/v1/stream/full";
-  t.equal((await put(path, "[1]")).status, 201);
-  t.match((await post(path, `"${"x".repeat(1024)}"`)).json, { status: 413, code: "log_full" });
-  for (const id of ["a", "b"]) t.equal((await post(path, "2", producer(0, 0, id))).status, 200);
-  t.match((await post(path, "2", producer(0, 0, "c"))).json, { status: 413, code: "log_full" });
-  t.equal((await call(path)).text, "[1,2,2]");
-});
+t.test(
+  "an append to a stream that reaches a limit is answered with 413, and the stream stays readable",
+  async (t) => {
+    const path = "/v1/stream/full";
+    t.equal((await put(path, "[1]")).status, 201);
+    t.match((await post(path, `"${"x".repeat(1024)}"`)).json, { status: 413, code: "log_full" });
+    for (const id of ["a", "b"]) t.equal((await post(path, "2", producer(0, 0, id))).status, 200);
+    t.match((await post(path, "2", producer(0, 0, "c"))).json, { status: 413, code: "log_full" });
+    t.equal((await call(path)).text, "[1,2,2]");
+  },
+);
 
 t.test("a fork of a chain of 64 forks is answered with 413 and not created", async (t) => {
   const path = (depth: number) => `/v1/stream/chain-${depth}`;
@@ -143,7 +146,7 @@ t.test("a fork of a chain of 64 forks is answered with 413 and not created", asy
   t.equal((await call(path(64))).text, "[0]");
 });
 
-t.test("an offset of a stream that was created anew is answered 410", async (t) => {
+t.test("an offset of a stream that was created anew is answered with 410", async (t) => {
   const path = "/v1/stream/anew";
   const offset = offsetOf(await put(path, "[1]"));
   t.equal((await call(path, { method: "DELETE" })).status, 204);
@@ -166,21 +169,24 @@ t.test("a waiting reader is notified when its stream is deleted", async (t) => {
   t.match((await poll).json, { status: 410, code: "stream_deleted" });
 });
 
-t.test("readers over the limit are answered 503 until another reader disconnects", async (t) => {
-  const path = "/v1/stream/readers";
-  t.equal((await put(path)).status, 201);
-  const leave = new AbortController();
-  const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=-1&live=`;
-  const readers = ["long-poll", "long-poll", "sse"].map((live) =>
-    fetch(url + live, { signal: leave.signal }).catch(() => undefined),
-  );
-  await until(async () => (await metric(broker, "jindou_log_readers")) === 3);
-  t.match((await call(`${path}?offset=-1&live=sse`)).json, { status: 503, code: "overloaded" });
-  leave.abort();
-  await Promise.all(readers);
-  await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
-  t.pass("no reader is left");
-});
+t.test(
+  "readers over the limit are answered with 503 until another reader disconnects",
+  async (t) => {
+    const path = "/v1/stream/readers";
+    t.equal((await put(path)).status, 201);
+    const leave = new AbortController();
+    const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=-1&live=`;
+    const readers = ["long-poll", "long-poll", "sse"].map((live) =>
+      fetch(url + live, { signal: leave.signal }).catch(() => undefined),
+    );
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 3);
+    t.match((await call(`${path}?offset=-1&live=sse`)).json, { status: 503, code: "overloaded" });
+    leave.abort();
+    await Promise.all(readers);
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
+    t.pass("no reader is left");
+  },
+);
 
 t.test("reads of a range return equal bytes before and after a restart", async (t) => {
   const folder = await tempFolder(t);

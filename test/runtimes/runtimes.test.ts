@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
-import { spawnBroker, tempFolder } from "../support/broker.ts";
+import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { run } from "../support/run.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/runtimes", import.meta.url));
@@ -35,23 +35,44 @@ await refused.close();
 if (errors.some(({ code }) => code !== "connection_lost")) console.log(errors);
 `;
 
+/** A durable stream that is read while it is written. Its signed path is the second argument. */
+const RECORDS = `
+const reader = connect({ url: process.argv[2], uid: "amy", token: "amy-token" });
+const stream = reader.stream(process.argv[3]);
+const own = Math.random();
+for await (const { data } of stream) {
+  if (data === 0) await stream.append(own);
+  if (data === own) break;
+}
+await reader.close();
+`;
+
+async function createStream({ call, apiPort }: Broker): Promise<string> {
+  const path = "/v1/stream/runtimes";
+  const headers = { "content-type": "application/json" };
+  await fetch(`http://127.0.0.1:${apiPort}${path}`, { method: "PUT", headers, body: "[0]" });
+  const { body } = await call("/v1/sign", { path, access: "write", expires_in: 3600 });
+  const { pathname, search } = new URL(body.url);
+  return pathname + search;
+}
+
 for (const [name, command] of Object.entries(RUNTIMES))
   t.test(
-    `the SDK exchanges messages, reports a refused address and lets ${name} end`,
+    `the SDK exchanges messages and records, reports a refused address and lets ${name} end`,
     LONG,
     async (t) => {
       const broker = await spawnBroker(t);
       await registerTalkers(broker);
-      const url = `ws://127.0.0.1:${broker.clientPort}`;
+      const args = [`ws://127.0.0.1:${broker.clientPort}`, await createStream(broker)];
       const load = `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`;
-      const program = `${load}\n${REFUSED}\n${TALK}`;
-      const module = await run(t, "talk.mjs", program, [url], command);
+      const program = `${load}\n${REFUSED}\n${RECORDS}\n${TALK}`;
+      const module = await run(t, "talk.mjs", program, args, command);
       t.equal(module.output, "works\n", module.errors);
       t.equal(module.exitCode, 0);
       if (name === "Deno") return; // its programs are modules
       const require = `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
-      const common = `${require}\n(async () => {${REFUSED}${TALK}})();`;
-      const { output, errors } = await run(t, "talk.cjs", common, [url], command);
+      const common = `${require}\n(async () => {${REFUSED}${RECORDS}${TALK}})();`;
+      const { output, errors } = await run(t, "talk.cjs", common, args, command);
       t.equal(output, "works\n", errors);
     },
   );

@@ -305,8 +305,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers the event in a frame. Skips an unstored message between a loss and the end of the
-   * catch-up, which a session may have received on its previous node.
+   * Delivers the event in a frame. Between a loss and the end of the catch-up, skips unstored
+   * messages, which a session may have received on its previous node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
