@@ -308,7 +308,7 @@ function requestOf(
   };
 }
 
-/** Returns the key of a channel, "" if the text names none. */
+/** Returns the key of a channel, "" if the text names no channel. */
 function keyOf(text: string): string {
   const id = text.slice(2);
   if (id === "") return "";
