@@ -37,6 +37,7 @@ const PORTS = [
   "broker/log-frame.ts",
   "broker/log-ports.ts",
   "broker/ports.ts",
+  "broker/stream-event.ts",
   "broker/stream-fold.ts",
 ];
 /** Rooms that every room may import. */

@@ -9,14 +9,9 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "./model.ts";
+import { defaultEventId, type StreamEvent } from "./stream-event.ts";
 
-interface FoldedEvent {
-  readonly type: string;
-  /** `undefined` if the producer chose none. */
-  readonly eventId: string | undefined;
-  readonly data: string;
-  readonly timestampMs: number;
-}
+type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs">;
 
 type StreamHead = Pick<
   StreamSnapshot,
@@ -79,9 +74,4 @@ export class StreamFold {
       notes: this.#notes.slice(),
     };
   }
-}
-
-/** Returns the id of an event whose producer chose none. */
-export function defaultEventId(index: number): string {
-  return String(index);
 }

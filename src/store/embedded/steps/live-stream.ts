@@ -11,7 +11,8 @@ import {
   type StreamSnapshot,
   streamPayload,
 } from "../../../broker/model.ts";
-import { defaultEventId, StreamFold } from "../../../broker/stream-fold.ts";
+import { defaultEventId } from "../../../broker/stream-event.ts";
+import { StreamFold } from "../../../broker/stream-fold.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";

@@ -1,0 +1,140 @@
+// Encodes the events of text streams as bodies of frames, and returns them as the JSON messages that
+// readers of a log get. Pure. Numbers are little-endian.
+//
+//   type          u8      index in TYPES, or CUSTOM
+//   flags         u8      HAS_ID, HAS_TIME
+//   timestampMs   f64
+//   detail        f64     only of a start and an end, see `StreamEvent`
+//   customType    string  only if the type is CUSTOM
+//   eventId       string  only if the flag HAS_ID is set
+//   data          bytes   UTF-8, to the end of the body
+//
+// A string is the number of its bytes (u16), followed by the bytes in UTF-8.
+
+import { writeText } from "../lib/write-text.ts";
+import { BrokerError } from "./errors.ts";
+import {
+  isCustomType,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  TOOL_CALL_EVENTS,
+} from "./model.ts";
+
+/** Must not change: stored events refer to it. */
+const TYPES: readonly string[] = [
+  "",
+  STREAM_START,
+  STREAM_CONTENT,
+  STREAM_END,
+  ...TOOL_CALL_EVENTS,
+];
+const CUSTOM = 0xff;
+const HAS_ID = 1;
+const HAS_TIME = 2;
+const HEADER_BYTES = 10;
+const DETAIL_BYTES = 8;
+const LENGTH_BYTES = 2;
+
+export interface StreamEvent {
+  readonly type: string;
+  /** `undefined` if the producer chose none. */
+  readonly eventId: string | undefined;
+  readonly data: string;
+  readonly timestampMs: number;
+  /** True if the producer set the time. */
+  readonly isTimed: boolean;
+  /**
+   * Seq of the stream's message for a start, the time of `StreamEnd` in Unix milliseconds for an end,
+   * and 0 for other events.
+   */
+  readonly detail: number;
+}
+
+export function isStreamType(type: string): boolean {
+  return isCustomType(type) || (type !== "" && TYPES.includes(type));
+}
+
+/** Returns the number of bytes that `writeEvent` writes. */
+export function eventSize({ type, eventId, data }: StreamEvent): number {
+  let size = HEADER_BYTES + Buffer.byteLength(data);
+  if (hasDetail(type)) size += DETAIL_BYTES;
+  if (isCustomType(type)) size += LENGTH_BYTES + Buffer.byteLength(type);
+  return eventId === undefined ? size : size + LENGTH_BYTES + Buffer.byteLength(eventId);
+}
+
+/** Writes an event at `at`. */
+export function writeEvent(target: Buffer, at: number, event: StreamEvent): void {
+  const { type, eventId, data, timestampMs, isTimed, detail } = event;
+  const isCustom = isCustomType(type);
+  target[at] = isCustom ? CUSTOM : TYPES.indexOf(type);
+  target[at + 1] = (eventId === undefined ? 0 : HAS_ID) | (isTimed ? HAS_TIME : 0);
+  let end = target.writeDoubleLE(timestampMs, at + 2);
+  if (hasDetail(type)) end = target.writeDoubleLE(detail, end);
+  if (isCustom) end = writeString(target, end, type);
+  if (eventId !== undefined) end = writeString(target, end, eventId);
+  writeText(target, end, data);
+}
+
+/**
+ * Decodes what `writeEvent` wrote from `start` to `end`. Throws `internal` if the type is unknown.
+ */
+export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamEvent {
+  const code = body[start] ?? 0;
+  const flags = body[start + 1] ?? 0;
+  let at = start + HEADER_BYTES;
+  let type = TYPES[code] ?? "";
+  let detail = 0;
+  if (hasDetail(type)) {
+    detail = body.readDoubleLE(at);
+    at += DETAIL_BYTES;
+  }
+  if (code === CUSTOM) {
+    type = stringAt(body, at);
+    at += LENGTH_BYTES + body.readUInt16LE(at);
+  }
+  if (type === "")
+    throw new BrokerError("internal", {
+      message: `A stored stream has the unknown event type ${code}. Start the newer build that wrote it.`,
+    });
+  let eventId: string | undefined;
+  if ((flags & HAS_ID) !== 0) {
+    eventId = stringAt(body, at);
+    at += LENGTH_BYTES + body.readUInt16LE(at);
+  }
+  return {
+    type,
+    eventId,
+    data: body.toString("utf8", at, end),
+    timestampMs: body.readDoubleLE(start + 2),
+    isTimed: (flags & HAS_TIME) !== 0,
+    detail,
+  };
+}
+
+/** Returns the event as a JSON message. `index` is its index among the events of the stream. */
+export function eventMessage(body: Buffer, index: number): Buffer {
+  const { type, eventId, data, timestampMs } = decodeEvent(body);
+  const id = eventId ?? defaultEventId(index);
+  return Buffer.from(JSON.stringify({ type, id, index, timestamp: timestampMs, data }));
+}
+
+/** Returns the id of an event whose producer chose none. */
+export function defaultEventId(index: number): string {
+  return String(index);
+}
+
+function hasDetail(type: string): boolean {
+  return type === STREAM_START || type === STREAM_END;
+}
+
+function stringAt(bytes: Buffer, at: number): string {
+  const start = at + LENGTH_BYTES;
+  return bytes.toString("utf8", start, start + bytes.readUInt16LE(at));
+}
+
+function writeString(target: Buffer, at: number, text: string): number {
+  const size = writeText(target, at + LENGTH_BYTES, text);
+  target.writeUInt16LE(size, at);
+  return at + LENGTH_BYTES + size;
+}
