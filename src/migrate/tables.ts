@@ -382,7 +382,7 @@ function messageRowFacts(
   const number = numberIn(key);
   const isFirst = !before || numberIn(before) !== number;
   const row = folder.messageOf(value);
-  const stream = row.isStream ? source.stream(number, row.message) : undefined;
+  const stream = row.isStream ? source.stream(row.message) : undefined;
   const isStream = stream !== undefined;
   const facts = messageFacts(context, { ...row, isStream, isFirst });
   const { sourceId } = row.message;

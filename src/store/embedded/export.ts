@@ -8,7 +8,7 @@ import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { LogName } from "../../broker/log-frame.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
-import { ChannelRows, logKey, numberIn, numberKey, seqIn } from "./engine/channel-rows.ts";
+import { logKey, numberIn, numberKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
@@ -20,11 +20,10 @@ import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
 import { payloadHashIn } from "./steps/dedupe.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
+import { LiveStream } from "./steps/live-stream.ts";
 import type { LogState, ProducerState } from "./steps/log-state.ts";
 import { ownerOf } from "./steps/managers.ts";
 import { StoredLogs } from "./steps/stored-logs.ts";
-import { endingOf } from "./steps/stream-record.ts";
-import { StreamRows } from "./steps/stream-rows.ts";
 
 const DATA_ID = "moveId";
 const VERSION = 1;
@@ -38,8 +37,8 @@ export interface MoveSource {
   readonly tables: Tables;
   readonly lastMessageId: number;
   readonly events: Pick<EventLog, "switch" | "newest">;
-  /** Returns the stream of a message, if it is stored. `number` is the channel's number. */
-  stream(number: number, message: Message): SourceStream | undefined;
+  /** Returns the stream of a message, if it is stored. */
+  stream(message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }
 
@@ -74,8 +73,7 @@ export async function openMoveSource(
     publisher: { publish() {} }, // a migration publishes nothing
   };
   const store = await openStore(sourceOptions, signal);
-  const { tables, live, events } = store;
-  const rows = new StreamRows(tables, new ChannelRows(tables));
+  const { tables, live, streamRows: rows, memtable, events } = store;
   let closing: Promise<void> | undefined;
   const close = () => {
     closing ??= store.close();
@@ -86,12 +84,13 @@ export async function openMoveSource(
       id: await dataIdOf(tables),
       ...{ tables, events },
       lastMessageId: readCheckpointState(tables)?.lastMessageId ?? 0,
-      stream(number, message) {
-        const active = live.atSeq(message.key, message.messageSeq);
-        if (active === undefined) return endedStream(tables, number, message);
-        const { offsets, marks } = active.trace();
-        const snapshot = active.snapshot();
-        return { snapshot, stopped: false, endedMs: undefined, offsets, eventMarks: marks };
+      stream(message) {
+        const stream = live.atSeq(message.key, message.messageSeq) ?? endedStream(message);
+        if (stream === undefined) return undefined;
+        const { offsets, marks: eventMarks } = stream.trace();
+        const stopped = stream.ending === "stopped";
+        const endedMs = stream.ending === undefined ? undefined : stream.endedMs;
+        return { snapshot: stream.snapshot(), stopped, endedMs, offsets, eventMarks };
       },
       close,
     };
@@ -100,23 +99,13 @@ export async function openMoveSource(
     throw error;
   }
 
-  function endedStream(
-    { streams, streamTraces }: Tables,
-    number: number,
-    message: Message,
-  ): SourceStream | undefined {
-    const snapshot = rows.snapshot(number, message);
-    if (snapshot === undefined) return undefined;
-    const key = logKey(number, message.messageSeq);
-    const [code] = fieldsOf(streams.get(key) ?? []);
-    const trace = streamTraces.get(key) ?? [VERSION, new Uint8Array()];
-    const [packed] = fieldsOf(trace) as [Uint8Array]; // as written by `StreamRows`
-    const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
-    const offsets = Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readUInt32LE(4 * at));
-    const stopped = endingOf(code) === "stopped";
-    const position = { number, messageSeq: message.messageSeq };
-    const endedMs = rows.endedMs(position);
-    return { snapshot, stopped, endedMs, offsets, eventMarks: rows.marks(position) };
+  function endedStream(message: Message): LiveStream | undefined {
+    const ended = rows.find(message);
+    if (ended === undefined) return undefined;
+    const place = { number: ended.log.number, nowMs: 0 };
+    const stream = new LiveStream(memtable.channel(message.key), message, place);
+    rows.restore(stream, ended.log);
+    return stream;
   }
 }
 
@@ -130,12 +119,15 @@ export interface SourceLog {
   readonly producers: ReadonlyMap<string, ProducerState>;
 }
 
-/** Reads the log of a row of the table `logHeads`. */
+/**
+ * Reads the log of a row of the table `logHeads`. Returns `undefined` for the log of a text stream,
+ * which is migrated with its message.
+ */
 export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
   const rows = new StoredLogs(tables);
   const number = numberIn(key);
   const head = rows.load(number);
-  if (head === undefined) return undefined;
+  if (head === undefined || head.name.kind === "channel") return undefined;
   const frames = Buffer.concat([...rows.ownFrames(number)]);
   return { number, ...head, frames, producers: new Map(rows.producers(number)) };
 }

@@ -57,7 +57,7 @@ import { createSigningKeys } from "./steps/signing-keys.ts";
 import { StoredLogs } from "./steps/stored-logs.ts";
 import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
-import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
+import { StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
@@ -240,7 +240,6 @@ async function openOwned(
   const channelTables = new ChannelTables(tables);
   const conversationRows = new ConversationRows(tables);
   await conversationRows.backfillPeers();
-  await removeOrphanedStreams(tables, onError);
 
   const rows = new ChannelRows(tables);
   const memtable = new Memtable(
@@ -262,22 +261,21 @@ async function openOwned(
     onError,
     onFatal: options.onLost,
   });
-  const streamRows = new StreamRows(tables, rows);
-  const live = new LiveStreams(memtable, streamRows, {
-    maxStreamBytes: options.maxStreamBytes,
-    maxActiveBytes: options.maxActiveStreamBytes,
-    steadyClock: options.steadyClock ?? clock,
-    clock,
-  });
-  live.load();
   const storedLogs = new StoredLogs(tables);
   const logLimits = options.logs ?? NO_LOG_LIMITS;
   const logs = new OpenLogs(storedLogs, memtable, logLimits);
   const events = new EventLog(tables, readCheckpointState(tables)?.events ?? []);
   memtable.onEvent(events.addMessage);
-  const ports = { tables, owner, memtable, live, logs, storeId };
-  const { wal, lastMessageId } = openWal(options, ports);
+  const ports = { tables, owner, memtable, logs, storeId };
+  const { wal, lastMessageId, logNumbers } = openWal(options, ports);
   events.replayed();
+  const streamRows = new StreamRows({ tables, rows, memtable, logs, storedLogs });
+  const live = new LiveStreams(memtable, streamRows, {
+    maxStreamBytes: options.maxStreamBytes,
+    maxActiveBytes: options.maxActiveStreamBytes,
+    steadyClock: options.steadyClock ?? clock,
+  });
+  live.load(logNumbers);
 
   const logRows = new LogRows(tables);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
@@ -407,6 +405,7 @@ async function openOwned(
     history,
     streams,
     live,
+    streamRows,
     logs,
     logCalls,
     inbox,
@@ -461,11 +460,14 @@ function openWal(
     readonly tables: Tables;
     readonly owner: FolderLock;
     readonly memtable: Memtable;
-    readonly live: LiveStreams;
     readonly logs: OpenLogs;
     readonly storeId: string;
   },
-): { readonly wal: Wal; readonly lastMessageId: number } {
+): {
+  readonly wal: Wal;
+  readonly lastMessageId: number;
+  readonly logNumbers: ReadonlySet<number>;
+} {
   const { tables, owner, storeId } = ports;
   const folder = join(path, WAL_FOLDER);
   const state = readCheckpointState(tables);
@@ -496,7 +498,7 @@ function openWal(
       onError,
       files,
     });
-    return { wal, lastMessageId };
+    return { wal, lastMessageId, logNumbers: recovery.logNumbers };
   } catch (cause) {
     throw new BrokerError("unavailable", {
       message: `The WAL in ${folder} cannot be written. Check the permissions of the folder and the free space of its disk.`,

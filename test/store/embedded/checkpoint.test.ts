@@ -120,7 +120,7 @@ t.test(
     const reopened = await openStore(t, copy, {
       onError: (_, what) => void problems.push(what),
     });
-    t.same(problems, ["Rows of active streams without a message were removed"]);
+    t.same(problems, []);
     t.match(await reopened.stream(KEY, "s"), { text: "a", nextIndex: 2 });
     await reopened.streamEvent(eventOf(STREAM_CONTENT, "b"));
     await reopened.checkpoint();

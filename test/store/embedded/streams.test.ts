@@ -3,9 +3,11 @@
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
+import { LOG_START } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
+import { appendOf } from "../../contract/log-fixture.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
@@ -85,7 +87,7 @@ t.test("events of streams count towards the limits of the memtable", async (t) =
   const { start, content } = producer(store);
   await start();
   const codes = await Promise.all(Array.from({ length: 20 }, () => codeOf(content("x"))));
-  t.equal(codes.filter((code) => code === "overloaded").length, 12);
+  t.equal(codes.filter((code) => code === "overloaded").length, 13);
   t.equal(store.stats().memtableRecords, 10);
   t.equal(await codeOf(store.append(draftOf())), "overloaded");
   t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
@@ -305,12 +307,39 @@ t.test(
     t.equal(await store.sweep(), 1);
     const copy = await crashedCopy(t, path);
     const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
-    const tables = ["streamsActive", "streamParts"];
-    for (const name of [...tables, "streams", "streamTraces", "streamNames"])
+    for (const name of ["streamsActive", "streamEnds", "logNames", "logHeads", "logFrames"])
       t.equal(env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}), 0, name);
     await env.close();
   },
 );
+
+t.test("the log of a stream returns equal bytes before and after a restart", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  const name = { kind: "channel", key: KEY, clientMsgNo: "s" } as const;
+  const bytesIn = async ({ readLog }: EmbeddedStore) => {
+    const read = await readLog(name, { from: LOG_START, maxBytes: 1_000_000 });
+    return read.verdict === "read" ? Buffer.concat(read.pieces) : Buffer.alloc(0);
+  };
+  const { start, content, tool, end } = producer(store);
+  await start("meta");
+  await content("one ");
+  await store.checkpoint();
+  await tool("{}", { eventId: "t" });
+  const before = await bytesIn(store);
+  t.ok(before.length > 0);
+  const reopened = await openStore(t, await crashedCopy(t, path));
+  t.same(await bytesIn(reopened), before);
+  await content("two");
+  await end("", { isCancel: true });
+  const whole = await bytesIn(store);
+  t.same(whole.subarray(0, before.length), before);
+  await store.checkpoint();
+  t.same(await bytesIn(store), whole);
+  t.same(await bytesIn(await openStore(t, await crashedCopy(t, path))), whole);
+  t.match(await store.logHead(name), { records: 5, closed: "cancelled" });
+  t.match(await store.appendLog(name, appendOf(["late"])), { verdict: "closed" });
+});
 
 t.test("streams that continue during checkpoints keep every event in order", async (t) => {
   const store = await openStore(t, testFolder(t), {

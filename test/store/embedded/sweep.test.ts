@@ -126,7 +126,7 @@ t.test(
     t.equal(await store.sweep(), 451);
     t.equal(await countIn(t, path, "log"), 2, "one row has three messages, and one row has one");
     for (const name of ["expiry", "expiring"]) t.equal(await countIn(t, path, name), 1, name);
-    for (const name of ["streams", "streamTraces", "streamNames"])
+    for (const name of ["logNames", "logHeads", "streamEnds"])
       t.equal(await countIn(t, path, name), 0, name);
     const remainingSeqs = [452, 453, 454, 455];
     t.same(await seqsIn(store), remainingSeqs);

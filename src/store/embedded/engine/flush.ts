@@ -192,8 +192,8 @@ function* putReferences(
     }
     yield* conversationRows.putOwnSeqs(number, flushed.log, isFirst);
   }
-  yield* streams.puts();
   yield* logs.heads();
+  yield* streams.puts();
 }
 
 /** Yields the records by message id, so that the newest use of a `clientMsgNo` is kept. */

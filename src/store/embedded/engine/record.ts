@@ -1,8 +1,7 @@
 // Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 5, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
-// (kind LOG_RECORD) have other layouts after the first two bytes (see stream-record.ts and
-// log-state.ts).
+// Layout of versions 1 to 5, little-endian. A change of a log (kind LOG_RECORD) has another layout
+// after the first two bytes (see log-state.ts).
 //
 //   offset   field         type     present
 //        0   version       u8       always
@@ -55,13 +54,11 @@ export const MESSAGE_RECORD = 1;
 export const DEDUPE_RECORD = 2;
 /** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
-export const STREAM_RECORD = 4;
 export const LOG_RECORD = 5;
 type RecordKind =
   | typeof MESSAGE_RECORD
   | typeof DEDUPE_RECORD
   | typeof ID_RESERVATION_RECORD
-  | typeof STREAM_RECORD
   | typeof LOG_RECORD;
 
 const FIXED_BYTES = 40;
@@ -177,7 +174,7 @@ function versionOf({ passthrough, sourceId }: Message): number {
   return passthrough === undefined ? PLAIN_VERSION : PASSTHROUGH_VERSION;
 }
 
-/** Decodes a record of any kind except STREAM_RECORD. Keeps no reference to `data`. */
+/** Decodes a record of any kind except LOG_RECORD. Keeps no reference to `data`. */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);

@@ -1,5 +1,5 @@
-// Loads the records of the WAL into memory after a restart: messages into the memtable, events of
-// streams into `live`, and changes of logs into `logs`.
+// Loads the records of the WAL into memory after a restart: messages into the memtable, and changes
+// of logs into `logs`.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -11,54 +11,49 @@ import {
   LOG_RECORD,
   MESSAGE_RECORD,
   recordKind,
-  STREAM_RECORD,
 } from "./record.ts";
 import { type Recovery, recover } from "./recover.ts";
 import type { StoredPosition } from "./segment.ts";
 
 interface ReplayPorts {
   readonly memtable: Memtable;
-  readonly live: {
-    replayMessage(channel: MemtableChannel, message: Message): void;
-    replayEvent(record: Buffer): void;
-  };
-  readonly logs: { replay(record: Buffer): void };
+  readonly logs: { replay(record: Buffer): number };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
   readonly boot: string;
 }
 
 interface ReplayResult extends Recovery {
   readonly lastMessageId: number;
+  /** Numbers of the logs that the WAL has changes of. */
+  readonly logNumbers: ReadonlySet<number>;
 }
 
 export function replay(
   folder: string,
   position: StoredPosition,
-  { memtable, live, logs, owner, boot }: ReplayPorts,
+  { memtable, logs, owner, boot }: ReplayPorts,
 ): ReplayResult {
   let lastMessageId = 0;
+  const logNumbers = new Set<number>();
   const recovery = recover(folder, position, {
     boot,
     record(bytes) {
-      const kind = recordKind(bytes);
-      if (kind === STREAM_RECORD) live.replayEvent(bytes);
-      else if (kind === LOG_RECORD) logs.replay(bytes);
+      if (recordKind(bytes) === LOG_RECORD) logNumbers.add(logs.replay(bytes));
       else replayMessage(bytes);
     },
     assertOwned: () => owner.assertHeldNow(),
   });
-  return { ...recovery, lastMessageId };
+  return { ...recovery, lastMessageId, logNumbers };
 
   function replayMessage(bytes: Buffer): void {
     const stored = decodeRecord(bytes);
-    const { kind, message, isStream } = stored;
+    const { kind, message } = stored;
     lastMessageId = Math.max(lastMessageId, message.messageId);
     if (kind === ID_RESERVATION_RECORD) return;
     const channel = memtable.channel(message.key);
     if (kind === MESSAGE_RECORD) assertNext(channel, message);
     const location = { bytes, start: 0, end: bytes.length };
     memtable.commit(memtable.assign(channel, stored, location));
-    if (isStream) live.replayMessage(channel, message);
   }
 }
 

@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** Newest data format that this build reads, and the format that it writes. */
-export const DATA_FORMAT = 9;
+export const DATA_FORMAT = 10;
 
 /** Maximum lengths in UTF-16 units. A label is a uid, a channel id or another short text. */
 export const MAX_KEY_UNITS = 603;
@@ -51,16 +51,8 @@ export interface Tables extends Database {
   readonly heads: Table<Stored, string>;
   /** channel number, first seq → one record or a chunk of records (see log-rows.ts). */
   readonly log: BinaryTable;
-  /** channel number, seq → only a version. The message has an active stream. */
+  /** number of the log of an active stream → only a version. */
   readonly streamsActive: BinaryTable;
-  /** channel number, seq, index of the first event → events of an active stream. */
-  readonly streamParts: BinaryTable;
-  /** channel number, seq → state and content of an ended stream. */
-  readonly streams: Table<Stored, Buffer>;
-  /** channel number, seq → text offsets and event marks (../../event-ids.ts) of an ended stream. */
-  readonly streamTraces: Table<Stored, Buffer>;
-  /** channel number, clientMsgNo → seq of an ended stream and how it ended. */
-  readonly streamNames: Table<Stored, Buffer>;
   /**
    * [channel key or uid, time of the end, channel number, seq] → channel key and clientMsgNo of an
    * ended stream. A group's stream has a row under its channel key, a personal one a row under the
@@ -132,10 +124,6 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       heads: env.openDB({ name: "heads" }),
       log: binary("log"),
       streamsActive: binary("streamsActive"),
-      streamParts: binary("streamParts"),
-      streams: keyed("streams"),
-      streamTraces: keyed("streamTraces"),
-      streamNames: keyed("streamNames"),
       streamEnds: env.openDB({ name: "streamEnds" }),
       logNames: keyed("logNames"),
       logHeads: keyed("logHeads"),

@@ -13,7 +13,7 @@ interface HistoryPorts {
   readonly logRows: Pick<LogRows, "scan" | "scanReverse">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;
-  readonly withStream: (message: Message, number: number) => Message;
+  readonly withStream: (message: Message) => Message;
   readonly clock: Clock;
   readonly retentionMs: number;
 }
@@ -93,14 +93,13 @@ export class History {
     const older = { from, to: Math.min(to, memtableFrom - 1), reverse };
     const newer = { from: Math.max(from, memtableFrom), to, reverse };
     const { number } = channel;
-    if (reverse) yield* this.#fromMemtable(log, number, newer);
+    if (reverse) yield* this.#fromMemtable(log, newer);
     yield* this.#fromTable(number, older);
-    if (!reverse) yield* this.#fromMemtable(log, number, newer);
+    if (!reverse) yield* this.#fromMemtable(log, newer);
   }
 
   *#fromMemtable(
     log: readonly MemtableRecord[],
-    number: number,
     { from, to, reverse }: SeqRange,
   ): Generator<DecodeMessage> {
     const memtableFrom = log[0]?.messageSeq ?? 0;
@@ -110,7 +109,7 @@ export class History {
       if (record === undefined) continue;
       const { bytes, start, end } = record;
       if (this.#isShown(peekTimes(bytes, start)))
-        yield () => this.#decode(bytes.subarray(start, end), number);
+        yield () => this.#decode(bytes.subarray(start, end));
     }
   }
 
@@ -120,12 +119,12 @@ export class History {
       ? logRows.scanReverse(number, from, to)
       : logRows.scan(number, from, to);
     for (const { bytes } of records)
-      if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes, number);
+      if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes);
   }
 
-  #decode(record: Buffer, number: number): Message {
+  #decode(record: Buffer): Message {
     const { message, isStream } = decodeRecord(record);
-    return isStream ? this.#ports.withStream(message, number) : message;
+    return isStream ? this.#ports.withStream(message) : message;
   }
 
   #isShown({ acceptedMs, expiresAtMs }: RecordTimes): boolean {

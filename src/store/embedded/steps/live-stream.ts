@@ -1,22 +1,23 @@
-// A stream in memory: an active one, or an ended one that is not completely in the database. An
-// event is assigned first, and shown once it is committed. Events whose write fails are rolled
-// back, newest first. An uncommitted event must never be visible to reads.
+// A stream in memory: an active one, or an ended one that is not completely in the database. Its
+// events are the records of its log. An event is assigned first, and shown once it is committed.
+// Events whose write fails are rolled back, newest first. An uncommitted event must never be visible
+// to reads.
 
+import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
   type ChannelEvent,
   type Message,
-  messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
   type StreamSnapshot,
+  type StreamState,
   streamPayload,
 } from "../../../broker/model.ts";
-import { defaultEventId } from "../../../broker/stream-event.ts";
+import { defaultEventId, type StreamEvent } from "../../../broker/stream-event.ts";
 import { StreamFold } from "../../../broker/stream-fold.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
-import { type EncodedEvent, type Ending, type StreamEvent, stateAfter } from "./stream-record.ts";
 
 /** Approximate memory of an event and of a stream, without their strings. */
 const EVENT_BYTES = 160;
@@ -27,6 +28,18 @@ export type StreamHead = Pick<
   Message,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
+
+/** An event and its place in the stream. */
+export interface PlacedEvent extends StreamEvent {
+  readonly index: number;
+  /** How the event ended the stream, `undefined` if it did not. */
+  readonly ending: LogEnding | undefined;
+}
+
+export function stateAfter(ending: LogEnding | undefined): StreamState {
+  if (ending === undefined) return "active";
+  return ending === "stopped" ? "cancelled" : ending;
+}
 
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
   const { data, eventId } = event;
@@ -54,32 +67,33 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
+  /** Number of its log. */
+  readonly number: number;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
-  /** Unix milliseconds of the end, 0 if the stream has not ended. See `StreamEnd`. */
-  endedMs = 0;
-  /** Bodies of committed events that the database does not have, from the index `stored` on. */
-  readonly pending: EncodedEvent[] = [];
-  stored = 0;
+  /** Number of events that the current checkpoint writes. */
   flushing = 0;
-  /** First event index of each part that the database has or may have. */
-  readonly parts = new Set<number>();
   /** Visible events. */
   readonly #fold: StreamFold;
   /** Assigned events that are not visible yet. */
-  readonly #unshown: StreamEvent[] = [];
+  readonly #unshown: PlacedEvent[] = [];
   /** Number of UTF-16 units of text before each assigned event. */
   readonly #offsets: number[] = [];
   #textUnits = 0;
   readonly #ids = new Map<string, RememberedId>();
-  #end: StreamEvent | undefined;
+  #end: PlacedEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
   #isMessageShown = false;
 
-  constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
+  constructor(
+    channel: MemtableChannel,
+    head: StreamHead,
+    { number, nowMs }: { readonly number: number; readonly nowMs: number },
+  ) {
     this.channel = channel;
     this.head = head;
+    this.number = number;
     this.lastEventMs = nowMs;
     this.#fold = new StreamFold(head);
   }
@@ -94,8 +108,13 @@ export class LiveStream {
     return this.#isMessageShown ? this.#fold.nextIndex : -1;
   }
 
-  get ending(): Ending | undefined {
+  get ending(): LogEnding | undefined {
     return this.#end?.ending;
+  }
+
+  /** Unix milliseconds of the end, 0 if the stream has not ended. See `StreamEnd`. */
+  get endedMs(): number {
+    return this.#end?.detail ?? 0;
   }
 
   get isShownActive(): boolean {
@@ -123,22 +142,18 @@ export class LiveStream {
     return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
   }
 
-  /** Adds an event. `nowMs` is the time at which the event was accepted, in Unix milliseconds. */
-  assign(event: StreamEvent, nowMs: number): void {
+  assign(event: PlacedEvent): void {
     this.#unshown.push(event);
     this.#offsets.push(this.#textUnits);
     if (event.type === STREAM_CONTENT) this.#textUnits += event.data.length;
-    else if (event.type === STREAM_END) {
-      this.#end = event;
-      this.endedMs = Math.max(nowMs, messageTimeMs(this.head.messageId));
-    }
+    else if (event.type === STREAM_END) this.#end = event;
     this.#rememberId(event);
     this.#snapshotBytes += snapshotBytes(event);
     this.#memory += eventBytes(event);
   }
 
   /** Removes an event, which must be the newest event and must be uncommitted. */
-  rollBack(event: StreamEvent): void {
+  rollBack(event: PlacedEvent): void {
     this.#unshown.pop();
     this.#textUnits = this.#offsets.pop() ?? 0;
     if (event.type === STREAM_END) this.#end = undefined;
@@ -147,7 +162,7 @@ export class LiveStream {
     this.#memory -= eventBytes(event);
   }
 
-  #rememberId({ index, type, data, eventId, timestampMs, isTimed }: StreamEvent): void {
+  #rememberId({ index, type, data, eventId, timestampMs, isTimed }: PlacedEvent): void {
     if (eventId === undefined) return;
     const id = this.#ids.get(eventId);
     if (id !== undefined) {
@@ -161,7 +176,7 @@ export class LiveStream {
       this.#ids.set(eventId, { mark, firstIndex: index, sharedIndex: undefined });
   }
 
-  #forgetId({ index, eventId = "" }: StreamEvent): void {
+  #forgetId({ index, eventId = "" }: PlacedEvent): void {
     const id = this.#ids.get(eventId);
     if (id?.firstIndex === index) this.#ids.delete(eventId);
     else if (id?.sharedIndex === index) id.sharedIndex = undefined;
@@ -186,7 +201,7 @@ export class LiveStream {
     return this.#fold.snapshot();
   }
 
-  toPublished(event: StreamEvent): ChannelEvent {
+  toPublished(event: PlacedEvent): ChannelEvent {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, data, timestampMs, ending } = event;
     return {

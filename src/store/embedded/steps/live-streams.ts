@@ -2,11 +2,11 @@
 // never drop a stream before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { type ChannelKey, type Message, STREAM_END } from "../../../broker/model.ts";
+import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
+import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
-import { decodeStreamRecord, type EncodedEvent, type StreamEvent } from "./stream-record.ts";
 import { type StreamRows, usersOf } from "./stream-rows.ts";
 
 interface StreamLimits {
@@ -14,7 +14,6 @@ interface StreamLimits {
   readonly maxActiveBytes: number;
   /** Clock for the time without an event. Setting the machine's clock must not set this one. */
   readonly steadyClock: () => number;
-  readonly clock: () => number;
 }
 
 export class LiveStreams {
@@ -95,8 +94,9 @@ export class LiveStreams {
       throw new BrokerError("overloaded");
   }
 
-  add(channel: MemtableChannel, head: StreamHead): LiveStream {
-    const stream = new LiveStream(channel, head, this.now());
+  /** Adds a stream. `number` is that of its log. */
+  add(channel: MemtableChannel, head: StreamHead, number: number): LiveStream {
+    const stream = new LiveStream(channel, head, { number, nowMs: this.now() });
     const streams = this.#byChannel.get(head.key);
     if (streams === undefined) this.#byChannel.set(head.key, [stream]);
     else streams.push(stream);
@@ -132,50 +132,21 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /** Loads the active streams, before the WAL is replayed. They count as silent from now on. */
-  load(): void {
-    for (const { head, parts, events } of this.#rows.active()) {
-      const stream = this.add(this.#memtable.channel(head.key), head);
-      stream.showMessage();
-      for (const first of parts) stream.parts.add(first);
-      for (const event of events) this.#replay(stream, event);
-      stream.stored = events.length;
-    }
-  }
-
-  replayMessage(channel: MemtableChannel, message: Message): void {
-    const { key, messageSeq } = message;
-    if (this.atSeq(key, messageSeq) !== undefined) return;
-    if (this.#rows.isEnded(channel.number, messageSeq)) return;
-    this.add(channel, message).showMessage();
-  }
-
-  replayEvent(bytes: Buffer): void {
-    const { stream: name, event, body } = decodeStreamRecord(bytes);
-    const { key, messageSeq } = name;
-    const stream = this.atSeq(key, messageSeq);
-    if (stream === undefined) {
-      const { number } = this.#memtable.channel(key);
-      if (this.#rows.isEnded(number, messageSeq)) return;
-      throw missingEvents(key, messageSeq);
-    }
-    if (event.index < stream.assigned) return;
-    if (event.index > stream.assigned) throw missingEvents(key, messageSeq);
-    this.#replay(stream, event);
-    const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
-    stream.pending.push(encoded);
-    this.#memtable.retain(bytes.length);
-    this.markDirty(stream);
-  }
-
   /**
-   * Adds a stored event. An event whose time the producer set has no stored time of acceptance, and
-   * counts as accepted now.
+   * Loads the active streams, and the streams whose logs were in the WAL (`replayed`, by number),
+   * because the database may lack their rows. Must be called after the WAL was replayed. Active
+   * streams count as silent from now on.
    */
-  #replay(stream: LiveStream, event: StreamEvent): void {
-    const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
-    this.change(stream, () => stream.assign(event, acceptedMs));
-    stream.showEvent();
+  load(replayed: ReadonlySet<number>): void {
+    for (const number of new Set([...this.#rows.active(), ...replayed])) {
+      const log = this.#rows.logOf(number);
+      if (log === undefined) continue;
+      const message = this.#rows.messageOf(log);
+      if (message === undefined) continue; // the message was removed
+      const stream = this.add(this.#memtable.channel(message.key), message, number);
+      this.change(stream, () => this.#rows.restore(stream, log));
+      if (replayed.has(number)) this.markDirty(stream);
+    }
   }
 
   startFlush() {
@@ -196,18 +167,9 @@ export class LiveStreams {
 
   #finishFlush(streams: readonly LiveStream[]): void {
     for (const stream of streams) {
-      const { stored, flushing, pending } = stream;
-      for (const { start, end } of pending.splice(0, flushing - stored))
-        this.#memtable.release(end - start);
-      stream.stored = flushing;
+      const { flushing, shown } = stream;
       if (stream.isEndedBefore(flushing)) this.remove(stream);
-      else if (pending.length === 0) this.#dirty.delete(stream);
+      else if (shown === flushing) this.#dirty.delete(stream);
     }
   }
-}
-
-function missingEvents(key: string, messageSeq: number): BrokerError {
-  return new BrokerError("internal", {
-    message: `The WAL skips events of the stream with the message seq ${messageSeq} in the channel ${key}. Restore the data folder from a copy.`,
-  });
 }

@@ -2,13 +2,7 @@
 // Once they are durable, they become visible and are published. If the write fails, they are rolled
 // back.
 
-import {
-  frameOf,
-  type LogName,
-  logNameText,
-  type OpenFrame,
-  sealFrame,
-} from "../../../broker/log-frame.ts";
+import { type LogName, logNameText, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
@@ -94,9 +88,15 @@ export class LogChanges {
   ): void {
     const { logs, frame: batch } = this.#ports;
     const before = log.assigned;
-    const { position } = before;
+    const { position, records: first } = before;
     const checkBefore = checkBeforeNext(before);
-    if (open !== undefined) sealFrame(open, { first: before.records, checkBefore });
+    const frame = open && {
+      position,
+      checkBefore,
+      bytes: open.bytes,
+      first,
+      check: sealFrame(open, { first, checkBefore }),
+    };
     // Objects are written field by field: a spread would cost a microsecond for each append.
     const record = {
       number: log.number,
@@ -109,17 +109,16 @@ export class LogChanges {
     };
     const start = batch.reserve(maxAppendBytes(record));
     const { bytes } = batch;
-    const { frameAt, end } = writeAppendRecord(bytes, start, record);
+    const end = writeAppendRecord(bytes, start, record);
     batch.add(end);
     logs.retain(log, end - start);
-    const frame = frameAt === end ? undefined : frameOf(bytes.subarray(frameAt, end));
     const after = stateAfter(before, frame, record);
     log.assigned = after;
     this.#changes.push({
       log,
       before,
       after,
-      frame: frame && { position, checkBefore, bytes: frame.bytes },
+      frame,
       producers: producer === undefined ? NO_PRODUCERS : this.#assignProducer(log, producer),
       previous: undefined,
     });

@@ -25,6 +25,7 @@
 //
 // A string is the number of its bytes (u16), followed by the bytes in UTF-8.
 
+import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
 import {
   type LogFrame,
@@ -104,6 +105,19 @@ const EXPIRY_WINDOWS = 1.25;
 /** Fraction of the time to live after which a use is stored. */
 const STORED_USE = 0.25;
 
+export function newIncarnation(): number {
+  return randomBytes(4).readUInt32LE();
+}
+
+/** Returns the state of a new log without frames. */
+export function emptyState(terms: LogTerms, incarnation: number): LogState {
+  return {
+    ...{ version: 1, status: "live", incarnation: incarnation | 0, terms: shareTerms(terms) },
+    ...{ usedMs: 0, position: 0, check: incarnation | 0, records: 0 },
+    ...{ closed: undefined, order: undefined, forks: 0 },
+  };
+}
+
 export function tailOf({ position, check }: LogState): LogOffset {
   return { position, check: position === 0 ? 0 : check >>> 0 };
 }
@@ -178,7 +192,7 @@ const MAX_SHARED_TERMS = 1000;
 const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
 
 /** Returns equal terms that other logs have. Terms of forks and of fixed times are not shared. */
-export function shareTerms(terms: LogTerms): LogTerms {
+function shareTerms(terms: LogTerms): LogTerms {
   const { contentType, ttlS, expiresAtMs, origin } = terms;
   if (expiresAtMs !== undefined || origin !== undefined) return terms;
   const key = `${ttlS} ${contentType}`;
@@ -301,7 +315,7 @@ interface RecordPlace {
   readonly version: number;
 }
 
-type LogRecord = RecordPlace &
+export type LogRecord = RecordPlace &
   (
     | { readonly kind: "state"; readonly name: LogName; readonly state: LogState }
     | ({ readonly kind: "append" } & AppendRecord)
@@ -337,7 +351,7 @@ export function writeAppendRecord(
   target: Buffer,
   at: number,
   record: AppendRecord & RecordPlace,
-): { readonly frameAt: number; readonly end: number } {
+): number {
   const { timeMs, producer, order, close, frame } = record;
   const flags =
     (ENDINGS.indexOf(close) << ENDING_SHIFT) |
@@ -354,7 +368,7 @@ export function writeAppendRecord(
   }
   if (order !== undefined) end = writeString(target, end, order);
   target.set(frame, end);
-  return { frameAt: end, end: end + frame.length };
+  return end + frame.length;
 }
 
 /** Decodes a record. The frame of an append is a part of `bytes`. */

@@ -2,7 +2,6 @@
 // change a log. A call is decided when it reaches the front of the queue. Decisions are based on
 // assigned changes, reads on committed ones.
 
-import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
 import {
   cutRecords,
@@ -32,6 +31,7 @@ import type { Clock } from "../../../broker/ports.ts";
 import type { Appends } from "./append.ts";
 import { type LogCallPorts, LogChanges } from "./log-changes.ts";
 import {
+  emptyState,
   type ForkPoint,
   headOf,
   isExpired,
@@ -39,7 +39,7 @@ import {
   type LogState,
   type LogTerms,
   mustStoreUse,
-  shareTerms,
+  newIncarnation,
   tailOf,
 } from "./log-state.ts";
 import type { OpenLog } from "./open-logs.ts";
@@ -260,20 +260,15 @@ class LogRules {
 
   /** Returns the state with which a log begins, or why it cannot be created. */
   #baseOf(draft: LogDraft, nowMs: number): Base | Exclude<LogCreation, { readonly head: unknown }> {
-    const incarnation = randomBytes(4).readUInt32LE();
+    const incarnation = newIncarnation();
     const { origin, ttlS, expiresAtMs } = draft;
-    const stateWith = (
-      terms: LogTerms,
-      place: Pick<LogState, "position" | "check" | "records">,
-    ): LogState => ({
-      ...{ version: 1, status: "live", incarnation: incarnation | 0, terms: shareTerms(terms) },
-      ...{ usedMs: terms.ttlS === undefined ? 0 : nowMs, order: undefined, forks: 0 },
-      ...{ ...place, check: place.check | 0, closed: draft.closed },
+    const stateWith = (terms: LogTerms): LogState => ({
+      ...emptyState(terms, incarnation),
+      ...{ usedMs: terms.ttlS === undefined ? 0 : nowMs, closed: draft.closed },
     });
     if (origin === undefined) {
       const contentType = draft.contentType ?? "application/octet-stream";
-      const terms = { contentType, ttlS, expiresAtMs, origin: undefined };
-      const state = stateWith(terms, { position: 0, check: incarnation, records: 0 });
+      const state = stateWith({ contentType, ttlS, expiresAtMs, origin: undefined });
       return { source: undefined, cut: undefined, state };
     }
     const source = this.#ports.logs.find(origin.source);
@@ -297,8 +292,8 @@ class LogRules {
       ...{ contentType, origin: forkPoint },
       ...{ ttlS: expiry.ttlS, expiresAtMs: expiry.expiresAtMs },
     };
-    const place = { position: start.position, check: startCheck, records };
-    return { source, cut, state: stateWith(terms, place) };
+    const place = { position: start.position, check: startCheck | 0, records };
+    return { source, cut, state: { ...stateWith(terms), ...place } };
   }
 
   /** Returns true if a fork of the log would exceed `MAX_FORK_DEPTH`. */

@@ -19,6 +19,7 @@ import {
   checkBeforeNext,
   decodeLogRecord,
   type LogProducerChange,
+  type LogRecord,
   type LogState,
   type ProducerState,
   startOf,
@@ -157,7 +158,7 @@ export class OpenLogs {
     const named = this.#byName.get(text);
     if (named?.number === number) return named;
     const log = new OpenLog(number, text, { assigned: row.state, stored: row.state });
-    if (named === undefined) this.#hold(text, log);
+    if (named === undefined && mayChange(log)) this.#hold(text, log);
     return log;
   }
 
@@ -173,6 +174,11 @@ export class OpenLogs {
     if (previous === undefined) this.#byName.delete(log.text);
     else this.#byName.set(log.text, previous);
     this.#dirty.delete(log.number);
+  }
+
+  /** Drops the head of a log whose rows are removed. */
+  forget(log: OpenLog): void {
+    if (this.#byName.get(log.text) === log) this.#byName.delete(log.text);
   }
 
   #hold(text: string, log: OpenLog): void {
@@ -374,13 +380,20 @@ export class OpenLogs {
       if (changes.producers?.get(id)?.assigned === state) changes.producers?.delete(id);
     if (changes.records.length > 0) return;
     this.#markClean(log);
-    if (flush.state.status === "removed" && this.#byName.get(log.text) === log)
-      this.#byName.delete(log.text);
+    if (!mayChange(log)) this.forget(log);
   }
 
-  /** Applies a record of the WAL, unless the database has the change already. */
-  replay(bytes: Buffer): void {
+  /**
+   * Applies a record of the WAL, unless the database has the change already. Returns the number of
+   * the log.
+   */
+  replay(bytes: Buffer): number {
     const record = decodeLogRecord(bytes);
+    this.#apply(record, bytes.length);
+    return record.number;
+  }
+
+  #apply(record: LogRecord, bytes: number): void {
     const { number, version } = record;
     this.#rows.reserveNumber(number);
     const existing = this.byNumber(number);
@@ -390,13 +403,13 @@ export class OpenLogs {
       const text = logNameText(name);
       const log = new OpenLog(number, text, { assigned: state, stored: undefined });
       this.add(log);
-      this.#show(log, state, bytes.length);
+      this.#show(log, state, bytes);
       return;
     }
     if (existing === undefined) return; // the database has removed the log
     if (version !== existing.assigned.version + 1) throw missingChange(number, version);
-    if (record.kind === "state") this.#show(existing, record.state, bytes.length);
-    else this.#replayAppend(existing, record, bytes.length);
+    if (record.kind === "state") this.#show(existing, record.state, bytes);
+    else this.#replayAppend(existing, record, bytes);
   }
 
   #replayAppend(log: OpenLog, record: AppendRecord, bytes: number): void {
@@ -423,6 +436,15 @@ export class OpenLogs {
     const entry = id === undefined ? undefined : log.changes?.producers?.get(id);
     if (entry !== undefined) entry.shown = entry.assigned;
   }
+}
+
+/**
+ * Returns false if the head need not be held: the log was removed, or it is that of a text stream
+ * that has ended.
+ */
+function mayChange({ text, assigned }: OpenLog): boolean {
+  const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";
+  return assigned.status !== "removed" && !isEnded;
 }
 
 export function producerState({ epoch, number, seenMs }: LogProducerChange): ProducerState {

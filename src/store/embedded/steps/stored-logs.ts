@@ -169,7 +169,7 @@ export class StoredLogs {
     const { meta, logNames, logHeads } = this.#tables;
     this.#putExpiry(flush);
     if (state.status === "removed") {
-      yield* this.#remove(number, text);
+      yield* this.remove({ number, text });
       return;
     }
     if (stored === undefined) {
@@ -201,7 +201,8 @@ export class StoredLogs {
     if (due !== undefined) void logExpiry.put(expiryKey(due, numberKey(number)), PRESENT);
   }
 
-  *#remove(number: number, text: string): Generator<void> {
+  /** Removes all rows of a log. Must be advanced inside `commit`. */
+  *remove({ number, text }: Pick<LogFlush, "number" | "text">): Generator<void> {
     const { logNames, logHeads, logFrames, logProducers } = this.#tables;
     // The name may belong to a later log.
     if (this.find(text) === number) void logNames.remove(nameKey(text));

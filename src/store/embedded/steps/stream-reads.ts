@@ -7,7 +7,6 @@ import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import type { StreamEnds } from "./stream-ends.ts";
-import { isStreamName } from "./stream-record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
 
 type StreamReads = Pick<
@@ -35,10 +34,9 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
     key: ChannelKey,
     clientMsgNo: string,
   ): (EndedStream & { readonly record: Buffer }) | undefined {
-    if (!isStreamName({ key, clientMsgNo })) return undefined;
-    const ended = rows.find(key, clientMsgNo);
+    const ended = rows.find({ key, clientMsgNo });
     if (ended === undefined) return undefined;
-    const record = rows.record(ended);
+    const record = rows.recordOf(ended.log);
     return record === undefined || !isShown(record) ? undefined : { ...ended, record };
   }
 
@@ -60,7 +58,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       if (stream !== undefined) return isShownLive(stream) ? stream.snapshot() : undefined;
       const ended = findEnded(key, clientMsgNo);
       if (ended === undefined) return undefined;
-      return rows.snapshot(ended.number, decodeRecord(ended.record).message);
+      return rows.snapshot(decodeRecord(ended.record).message);
     },
 
     activeStreams: (keys) => keys.flatMap((key) => live.visibleActive(key)?.snapshot() ?? []),
@@ -83,14 +81,14 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   };
 }
 
-type WithStream = (message: Message, number: number) => Message;
+type WithStream = (message: Message) => Message;
 
 export function createWithStream({
   live,
   streamRows: rows,
 }: Pick<StreamReadsPorts, "live" | "streamRows">): WithStream {
-  return (message, number) => {
+  return (message) => {
     const active = live.atSeq(message.key, message.messageSeq);
-    return withStream(message, active?.snapshot() ?? rows.snapshot(number, message));
+    return withStream(message, active?.snapshot() ?? rows.snapshot(message));
   };
 }

@@ -1,125 +1,153 @@
-// Rows of streams in the database. An active stream has one row that marks it as active. Each
-// checkpoint adds a row with the new events of the stream (a part). An ended stream has a row with
-// its content, a row with the text offsets of its events and the marks of their ids, a row under
-// its clientMsgNo, and rows by the time of its end. The message of a stream is in the log.
+// The streams in the database. The content of a stream is its log. Besides, an active stream has a
+// row that marks it as active, and an ended one has rows by the time of its end. The message of a
+// stream is in the table `log`.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
-import type { StreamEnd } from "../../../broker/ports.ts";
-import { type ChannelRows, logKey } from "../engine/channel-rows.ts";
-import { commit, fieldsOf } from "../engine/database.ts";
-import { decodeRecord } from "../engine/record.ts";
-import type { Tables } from "../engine/tables.ts";
-import type { LiveStream, StreamHead } from "./live-stream.ts";
+import { LOG_START, visitEvents } from "../../../broker/log-frame.ts";
+import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
-  decodeBody,
-  type EncodedEvent,
-  type Ending,
-  endingCode,
-  endingOf,
-  type StreamEvent,
-  stateAfter,
-} from "./stream-record.ts";
+  type ChannelKey,
+  type Message,
+  STREAM_CONTENT,
+  STREAM_END,
+  type StreamSnapshot,
+} from "../../../broker/model.ts";
+import type { StreamEnd } from "../../../broker/ports.ts";
+import { StreamFold } from "../../../broker/stream-fold.ts";
+import { eventMark, SHARED_ID } from "../../event-ids.ts";
+import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
+import { fieldsOf } from "../engine/database.ts";
+import type { Memtable } from "../engine/memtable.ts";
+import { decodeRecord } from "../engine/record.ts";
+import { MAX_KEY_UNITS, MAX_LABEL_UNITS, type Tables } from "../engine/tables.ts";
+import { type LiveStream, type StreamHead, stateAfter } from "./live-stream.ts";
+import type { OpenLog, OpenLogs } from "./open-logs.ts";
+import type { StoredLogs } from "./stored-logs.ts";
 
 const VERSION = 1;
-const LENGTH_BYTES = 4;
-const KEY_BYTES = 12;
-const NUMBER_BYTES = 6;
-const ENDED_MS = 8;
+const PRESENT = Buffer.from([VERSION]);
 
+/** A stream whose end is committed. */
 export interface EndedStream {
-  readonly number: number;
-  readonly messageSeq: number;
-  readonly ending: Ending;
+  readonly log: OpenLog;
+  readonly ending: LogEnding;
 }
 
+interface StreamRowsPorts {
+  readonly tables: Tables;
+  readonly rows: ChannelRows;
+  readonly memtable: Pick<Memtable, "peek">;
+  readonly logs: OpenLogs;
+  readonly storedLogs: StoredLogs;
+}
+
+type StreamName = Pick<StreamHead, "key" | "clientMsgNo">;
+
 export class StreamRows {
-  readonly #tables: Tables;
-  readonly #rows: ChannelRows;
+  readonly #ports: StreamRowsPorts;
 
-  constructor(tables: Tables, rows: ChannelRows) {
-    this.#tables = tables;
-    this.#rows = rows;
+  constructor(ports: StreamRowsPorts) {
+    this.#ports = ports;
   }
 
-  /** Puts the new events of a stream. Must be called inside `commit`, and may be repeated. */
+  /** Puts the rows of a stream besides its log. Must be called inside `commit`. */
   put(stream: LiveStream): void {
-    const { channel, head, flushing } = stream;
-    const key = logKey(channel.number, head.messageSeq);
-    if (stream.isEndedBefore(flushing)) this.#putEnded(stream, key);
-    else this.#putPart(stream, key);
-  }
-
-  #putPart(stream: LiveStream, key: Buffer): void {
-    const { stored, flushing, pending, parts } = stream;
-    const { streamParts, streamsActive } = this.#tables;
-    if (flushing <= stored) return;
-    if (stored === 0) void streamsActive.put(key, Buffer.from([VERSION]));
-    parts.add(stored);
-    const value = encodePart(pending.slice(0, flushing - stored));
-    void streamParts.put(partKey(key, stored), value);
-  }
-
-  #putEnded(stream: LiveStream, key: Buffer): void {
-    const { streams, streamTraces, streamNames } = this.#tables;
-    const { streamParts, streamsActive } = this.#tables;
-    const { head, channel, ending } = stream;
-    if (ending === undefined) throw new BrokerError("internal");
-    const { text, nextIndex, startData, endData, startId, endId, notes } = stream.snapshot();
-    const code = endingCode(ending);
-    const ids = [startId ?? null, endId ?? null];
-    const { endedMs } = stream;
-    const fields = [text, nextIndex, startData, endData, notes.map(toFields), ...ids, endedMs];
-    void streams.put(key, [VERSION, code, ...fields]);
+    const { streamsActive, streamEnds } = this.#ports.tables;
+    const { head, channel, endedMs, flushing } = stream;
+    const active = numberKey(stream.number);
+    if (!stream.isEndedBefore(flushing)) {
+      void streamsActive.put(active, PRESENT);
+      return;
+    }
     for (const scope of scopesOf(head.key)) {
       const endKey = [scope, endedMs, channel.number, head.messageSeq];
-      void this.#tables.streamEnds.put(endKey, [VERSION, head.key, head.clientMsgNo]);
+      void streamEnds.put(endKey, [VERSION, head.key, head.clientMsgNo]);
     }
-    const { offsets, marks } = stream.trace();
-    void streamTraces.put(key, [VERSION, packOffsets(offsets), [...marks].flat()]);
-    const name = nameKey(channel.number, head.clientMsgNo);
-    void streamNames.put(name, [VERSION, head.messageSeq, code]);
-    void streamsActive.remove(key);
-    for (const first of stream.parts) void streamParts.remove(partKey(key, first));
+    void streamsActive.remove(active);
   }
 
-  /** Removes the rows of a stream, whose message is `record`. Must be called inside `commit`. */
+  /**
+   * Removes the log and the rows of an ended stream, whose message is `record`. Must be called
+   * inside `commit`.
+   */
   remove(number: number, record: Buffer): void {
-    const { streams, streamTraces, streamNames, streamEnds } = this.#tables;
-    const { key: channel, messageSeq, clientMsgNo } = decodeRecord(record).message;
-    const key = logKey(number, messageSeq);
-    const endedMs = this.endedMs({ number, messageSeq });
-    if (endedMs !== undefined)
-      for (const scope of scopesOf(channel))
-        void streamEnds.remove([scope, endedMs, number, messageSeq]);
-    void streams.remove(key);
-    void streamTraces.remove(key);
-    void streamNames.remove(nameKey(number, clientMsgNo));
+    const { tables, logs, storedLogs } = this.#ports;
+    const { message } = decodeRecord(record);
+    const { key, messageSeq } = message;
+    const ended = this.find(message);
+    if (ended === undefined || this.#seqOf(ended.log) !== messageSeq) return;
+    const endedMs = this.#endedMs(ended.log);
+    for (const scope of scopesOf(key))
+      void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
+    for (const _ of storedLogs.remove(ended.log)); // removes a row in each step
+    logs.forget(ended.log);
   }
 
-  find(key: ChannelKey, clientMsgNo: string): EndedStream | undefined {
-    const number = this.#rows.get(key)?.number;
-    if (number === undefined) return undefined;
-    const row = this.#tables.streamNames.get(nameKey(number, clientMsgNo));
-    if (row === undefined) return undefined;
-    const [messageSeq, code] = fieldsOf(row, VERSION);
-    return {
-      number,
-      messageSeq: Number(messageSeq),
-      ending: endingOf(code),
-    };
+  /** Yields the numbers of the logs of active streams. */
+  *active(): Generator<number> {
+    for (const key of this.#ports.tables.streamsActive.getKeys({})) yield numberIn(key);
   }
 
-  endedMs({ number, messageSeq }: StreamPosition): number | undefined {
-    const row = this.#tables.streams.get(logKey(number, messageSeq));
-    const endedMs = row === undefined ? undefined : fieldsOf(row, VERSION)[ENDED_MS];
-    return typeof endedMs === "number" ? endedMs : undefined;
+  find({ key, clientMsgNo }: StreamName): EndedStream | undefined {
+    if (!isStreamName({ key, clientMsgNo })) return undefined;
+    const log = this.#ports.logs.find({ kind: "channel", key, clientMsgNo });
+    const { status, closed: ending } = log?.shown ?? {};
+    return log === undefined || status !== "live" || ending === undefined
+      ? undefined
+      : { log, ending };
+  }
+
+  /** Returns the log of a stream. `undefined` if it was removed, or is not that of a stream. */
+  logOf(number: number): OpenLog | undefined {
+    const log = this.#ports.logs.byNumber(number);
+    return log?.shown?.status === "live" && log.name.kind === "channel" ? log : undefined;
+  }
+
+  /** Returns the message of a stream, `undefined` if it was removed. */
+  messageOf(log: OpenLog): Message | undefined {
+    const record = this.recordOf(log);
+    if (record !== undefined) return decodeRecord(record).message;
+    if (log.shown?.closed !== undefined) return undefined;
+    throw new BrokerError("internal", {
+      message: `The message of the active stream with the log number ${log.number} is missing. Restore the data folder from a copy.`,
+    });
+  }
+
+  /** Returns the record of the message of a stream, `undefined` if it was removed. */
+  recordOf(log: OpenLog): Buffer | undefined {
+    const { name } = log;
+    if (name.kind === "free") return undefined;
+    const { key } = name;
+    const messageSeq = this.#seqOf(log);
+    const { tables, rows, memtable } = this.#ports;
+    const recent = memtable.peek(key)?.log.find((record) => record.messageSeq === messageSeq);
+    if (recent !== undefined) return recent.bytes.subarray(recent.start, recent.end);
+    const number = rows.get(key)?.number;
+    return number === undefined ? undefined : tables.log.get(logKey(number, messageSeq));
+  }
+
+  /** Returns the seq of the stream's message. */
+  #seqOf(log: OpenLog): number {
+    let seq = 0;
+    const start = this.#ports.logs.frameAfter(log, LOG_START) ?? NO_FRAME;
+    visitEvents(start, ({ detail }) => {
+      seq = detail;
+    });
+    return seq;
+  }
+
+  #endedMs(log: OpenLog): number {
+    let endedMs = 0;
+    this.#visit(log, ({ type, detail }) => {
+      if (type === STREAM_END) endedMs = detail;
+    });
+    return endedMs;
   }
 
   /** Yields the ends of a scope (see `scopesOf`) at `sinceMs` or later, the newest first. */
   *ends(scope: string, sinceMs: number, limit: number): Generator<StreamEnd> {
     const range = { start: [scope, Number.MAX_SAFE_INTEGER], end: [scope, sinceMs] };
-    const rows = this.#tables.streamEnds.getRange({ ...range, reverse: true, limit });
+    const rows = this.#ports.tables.streamEnds.getRange({ ...range, reverse: true, limit });
     for (const { key, value } of rows) {
       const [, endedMs, , messageSeq] = key;
       const [channel, clientMsgNo] = fieldsOf(value, VERSION);
@@ -132,110 +160,58 @@ export class StreamRows {
     }
   }
 
-  record({ number, messageSeq }: StreamPosition): Buffer | undefined {
-    return this.#tables.log.get(logKey(number, messageSeq));
+  /** Returns the mark of an id in an ended stream (see `event-ids.ts`). */
+  markOf({ log }: EndedStream, clientMsgNo: string, eventId: string): string | undefined {
+    const marks: (string | undefined)[] = [];
+    this.#visit(log, (event) => {
+      if (event.eventId !== eventId) return;
+      const timestampMs = event.isTimed ? event.timestampMs : undefined;
+      marks.push(eventMark({ ...event, clientMsgNo, timestampMs }));
+    });
+    return marks.length > 1 ? SHARED_ID : marks[0];
   }
 
-  markOf(position: StreamPosition, eventId: string | undefined): string | undefined {
-    if (eventId === undefined) return undefined;
-    return this.marks(position).get(eventId);
+  textOffset({ log }: EndedStream, index: number): number | undefined {
+    if (index < 0 || index > (log.shown?.records ?? 0)) return undefined;
+    let units = 0;
+    this.#visit(log, ({ type, data }, at) => {
+      if (type === STREAM_CONTENT && at < index) units += data.length;
+    });
+    return units;
   }
 
-  marks(position: StreamPosition): ReadonlyMap<string, string> {
-    const marks = new Map<string, string>();
-    const items = (this.#trace(position)?.[1] ?? []) as readonly string[]; // as `#putEnded` wrote it
-    for (let i = 0; i < items.length; i += 2) marks.set(String(items[i]), String(items[i + 1]));
-    return marks;
+  /** Returns the snapshot of the stream of a message, `undefined` if its end is not committed. */
+  snapshot(head: StreamHead): StreamSnapshot | undefined {
+    const ended = this.find(head);
+    if (ended === undefined) return undefined;
+    const fold = new StreamFold(head);
+    const state = stateAfter(ended.ending);
+    this.#visit(ended.log, (event) =>
+      fold.add(event, event.type === STREAM_END ? state : "active"),
+    );
+    return fold.snapshot();
   }
 
-  textOffset(position: StreamPosition, index: number): number | undefined {
-    const bytes = this.#trace(position)?.[0];
-    if (!(bytes instanceof Uint8Array) || index < 0) return undefined;
-    const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-    const count = view.length / 4;
-    if (index > count) return undefined;
-    // The last event is the end of the stream, which has no text.
-    return view.readUInt32LE(4 * Math.min(index, count - 1));
+  /** Adds the events of a log to a stream without events. */
+  restore(stream: LiveStream, log: OpenLog): void {
+    stream.showMessage();
+    this.#visit(log, (event, index) => {
+      const ending = event.type === STREAM_END ? log.shown?.closed : undefined;
+      stream.assign({ ...event, index, ending });
+      stream.showEvent();
+    });
   }
 
-  #trace({ number, messageSeq }: StreamPosition): readonly unknown[] | undefined {
-    const row = this.#tables.streamTraces.get(logKey(number, messageSeq));
-    return row === undefined ? undefined : fieldsOf(row, VERSION);
-  }
-
-  snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
-    const row = this.#tables.streams.get(logKey(number, head.messageSeq));
-    if (row === undefined) return undefined;
-    const [code, text, nextIndex, startData, endData, notes, ...ids] = fieldsOf(row, VERSION);
-    const [startId, endId] = ids as readonly (string | null)[]; // written by `#putEnded`
-    const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = head;
-    return {
-      ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
-      state: stateAfter(endingOf(code)),
-      text: String(text),
-      nextIndex: Number(nextIndex),
-      startData: String(startData),
-      endData: String(endData),
-      startId: startId ?? undefined,
-      endId: endId ?? undefined,
-      notes: (notes as NoteFields[]).map(toNote), // written by `#putEnded`
-    };
-  }
-
-  isEnded(number: number, messageSeq: number): boolean {
-    return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
-  }
-
-  *active(): Generator<{
-    readonly head: StreamHead;
-    readonly parts: readonly number[];
-    readonly events: readonly StreamEvent[];
-  }> {
-    const { log, streamsActive, streamParts } = this.#tables;
-    for (const { key, value } of streamsActive.getRange({})) {
-      assertVersion(value);
-      const record = log.get(key);
-      if (record === undefined)
-        throw new BrokerError("internal", {
-          message: `The message of the active stream ${key.toString("hex")} is missing. Restore the data folder from a copy.`,
-        });
-      const parts: number[] = [];
-      const events: StreamEvent[] = [];
-      for (const part of streamParts.getRange(partRange(key))) {
-        parts.push(part.key.readUInt32BE(KEY_BYTES));
-        events.push(...decodePart(part.value));
-      }
-      yield { head: decodeRecord(record).message, parts, events };
-    }
+  #visit(log: OpenLog, visit: Parameters<typeof visitEvents>[1]): void {
+    const read = this.#ports.logs.read(log, LOG_START, Number.MAX_SAFE_INTEGER);
+    for (const piece of read?.pieces ?? []) visitEvents(piece, visit);
   }
 }
 
-/**
- * Removes the rows of active streams whose message is not in the log. Must be called before the
- * replay, which restores the streams that are only in the WAL.
- */
-export async function removeOrphanedStreams(
-  tables: Tables,
-  onError: (error: Error, what: string) => void,
-): Promise<void> {
-  const { log, streamsActive, streamParts } = tables;
-  const orphaned = [...streamsActive.getKeys({})].filter((key) => !log.doesExist(key));
-  if (orphaned.length === 0) return;
-  const parts = orphaned.flatMap((key) => [...streamParts.getKeys(partRange(key))]);
-  await commit(
-    tables,
-    () => {
-      for (const key of orphaned) void streamsActive.remove(key);
-      for (const key of parts) void streamParts.remove(key);
-    },
-    "reclaim",
-  );
-  onError(
-    new Error(
-      `${orphaned.length} active streams had rows but no message. They are restored from the WAL.`,
-    ),
-    "Rows of active streams without a message were removed",
-  );
+const NO_FRAME = Buffer.alloc(0);
+
+export function isStreamName({ key, clientMsgNo }: StreamName): boolean {
+  return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
 }
 
 /** Returns the names under which the end of a channel's stream is found. */
@@ -254,79 +230,4 @@ function isPersonal(key: ChannelKey): boolean {
 /** Returns the users of a personal channel, an empty set for a group. Uids contain no `@`. */
 export function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(isPersonal(key) ? key.slice(2).split("@") : []);
-}
-
-type StreamPosition = Pick<EndedStream, "number" | "messageSeq">;
-
-type NoteFields = readonly [number, number, string, string, string, number];
-
-function toFields(note: StreamNote): NoteFields {
-  const { index, textOffset, eventId, type, data, timestampMs } = note;
-  return [index, textOffset, eventId, type, data, timestampMs];
-}
-
-function toNote(fields: NoteFields): StreamNote {
-  const [index, textOffset, eventId, type, data, timestampMs] = fields;
-  return { index, textOffset, eventId, type, data, timestampMs };
-}
-
-function partRange(streamKey: Buffer): {
-  readonly start: Buffer;
-  readonly end: Buffer;
-} {
-  return { start: partKey(streamKey, 0), end: partKey(streamKey, 0xffff_ffff) };
-}
-
-function partKey(streamKey: Buffer, first: number): Buffer {
-  const key = Buffer.allocUnsafe(KEY_BYTES + 4);
-  streamKey.copy(key);
-  key.writeUInt32BE(first, KEY_BYTES);
-  return key;
-}
-
-function nameKey(number: number, clientMsgNo: string): Buffer {
-  const size = Buffer.byteLength(clientMsgNo);
-  const key = Buffer.allocUnsafe(NUMBER_BYTES + size);
-  key.writeUIntBE(number, 0, NUMBER_BYTES);
-  key.write(clientMsgNo, NUMBER_BYTES);
-  return key;
-}
-
-/** Encodes a part: version u8, then for each event the size of its body (u32) and the body. */
-function encodePart(events: readonly EncodedEvent[]): Buffer {
-  let size = 1;
-  for (const { body, end } of events) size += LENGTH_BYTES + end - body;
-  const value = Buffer.allocUnsafe(size);
-  value[0] = VERSION;
-  let at = 1;
-  for (const { bytes, body, end } of events) {
-    value.writeUInt32LE(end - body, at);
-    at += LENGTH_BYTES;
-    at += bytes.copy(value, at, body, end);
-  }
-  return value;
-}
-
-function decodePart(part: Buffer): StreamEvent[] {
-  assertVersion(part);
-  const events: StreamEvent[] = [];
-  let at = 1;
-  while (at < part.length) {
-    const start = at + LENGTH_BYTES;
-    at = start + part.readUInt32LE(at);
-    events.push(decodeBody(part.subarray(start, at)));
-  }
-  return events;
-}
-
-function packOffsets(numbers: readonly number[]): Buffer {
-  const bytes = Buffer.allocUnsafe(4 * numbers.length);
-  numbers.forEach((number, i) => {
-    bytes.writeUInt32LE(number, 4 * i);
-  });
-  return bytes;
-}
-
-function assertVersion(value: Buffer): void {
-  fieldsOf([...value.subarray(0, 1)], VERSION);
 }

@@ -4,6 +4,7 @@
 // the queue. Decisions are based on assigned events, committed or not.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
   type ChannelKey,
   isNoteType,
@@ -12,16 +13,16 @@ import {
   STREAM_START,
 } from "../../../broker/model.ts";
 import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/ports.ts";
+import { isStreamType } from "../../../broker/stream-event.ts";
 import { eventMark, isRetry } from "../../event-ids.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
-import type { LiveStream } from "./live-stream.ts";
+import { type LiveStream, stateAfter } from "./live-stream.ts";
 import type { PermissionCheck } from "./permissions.ts";
 import { createCalls } from "./queued-call.ts";
 import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";
-import { type Ending, isStreamName, isStreamType, stateAfter } from "./stream-record.ts";
-import type { EndedStream } from "./stream-rows.ts";
-import { StreamAssignments, type StreamCallPorts } from "./stream-steps.ts";
+import { type EndedStream, isStreamName } from "./stream-rows.ts";
+import { type StreamCallPorts, StreamChanges } from "./stream-steps.ts";
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
@@ -32,7 +33,7 @@ interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
 export function createStreams(ports: StreamPorts): StreamStore {
   const { appends, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
-  const call = createCalls(appends, (nowMs) => new StreamAssignments(ports, nowMs));
+  const call = createCalls(appends, (nowMs) => new StreamChanges(ports, nowMs));
 
   return {
     ...createStreamReads(ports),
@@ -42,20 +43,20 @@ export function createStreams(ports: StreamPorts): StreamStore {
       if (error !== undefined) throw error;
       if (rules.isStored(draft) && appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
       const bytes = draft.data.length + (draft.payload?.length ?? 0);
-      return call((assignments) => rules.event(draft, assignments), bytes);
+      return call((changes) => rules.event(draft, changes), bytes);
     },
 
     async cancelStream(key, clientMsgNo) {
       const name = { key, clientMsgNo };
       if (!isStreamName(name)) return { verdict: "missing", state: undefined };
       if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
-      return call((assignments) => rules.cancel(name, assignments), 0);
+      return call((changes) => rules.cancel(name, changes), 0);
     },
 
     /** Interrupts silent streams, even if the memtable is full, because that frees memory. */
     async interruptStreams(silentMs) {
       if (rules.silentStreams(silentMs).length === 0) return 0;
-      return call((assignments) => rules.interrupt(silentMs, assignments), 0);
+      return call((changes) => rules.interrupt(silentMs, changes), 0);
     },
   };
 }
@@ -90,7 +91,7 @@ class StreamRules {
     return stream !== undefined && stream.ending === undefined;
   }
 
-  event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
+  event(draft: StreamDraft, changes: StreamChanges): StreamResult {
     const { live, streamRows: rows, checkPermission } = this.#ports;
     const refused = checkPermission(draft);
     if (refused !== undefined) return { verdict: "refused", state: undefined, refused };
@@ -99,34 +100,34 @@ class StreamRules {
     if (stream?.ending === undefined && stream !== undefined) {
       if (!isStart && !isRepeated(draft, stream.markOf(draft.eventId))) {
         live.assertRoom(draft, stream.snapshotBytes);
-        assignments.add(stream, toEvent(draft));
+        changes.add(stream, toEvent(draft));
       }
       return { verdict: "done", state: stateAfter(stream.ending) };
     }
-    const ended = stream ?? rows.find(draft.key, draft.clientMsgNo);
+    const ended = stream ?? rows.find(draft);
     if (ended !== undefined) return this.#late(draft, ended);
-    if (isStart) return this.#start(draft, assignments);
+    if (isStart) return this.#start(draft, changes);
     return { verdict: "missing", state: undefined };
   }
 
   cancel(
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
-    assignments: StreamAssignments,
+    changes: StreamChanges,
   ): StreamResult {
     const { live, streamRows: rows } = this.#ports;
     const stream = live.find(name.key, name.clientMsgNo);
     if (stream !== undefined) {
-      if (stream.ending === undefined) endStream(stream, "stopped", assignments);
+      if (stream.ending === undefined) endStream(stream, "stopped", changes);
       return { verdict: "done", state: stateAfter(stream.ending) };
     }
-    const ended = rows.find(name.key, name.clientMsgNo);
+    const ended = rows.find(name);
     if (ended === undefined) return { verdict: "missing", state: undefined };
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  interrupt(silentMs: number, assignments: StreamAssignments): number {
+  interrupt(silentMs: number, changes: StreamChanges): number {
     const silent = this.silentStreams(silentMs);
-    for (const stream of silent) endStream(stream, "interrupted", assignments);
+    for (const stream of silent) endStream(stream, "interrupted", changes);
     return silent.length;
   }
 
@@ -136,16 +137,16 @@ class StreamRules {
     return [...live].filter((s) => s.ending === undefined && s.lastEventMs < sinceMs);
   }
 
-  #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
+  #start(draft: StreamDraft, changes: StreamChanges): StreamResult {
     const { live, assigner } = this.#ports;
     // The sender already used the clientMsgNo for a message or command that is not this stream.
-    if (assigner.findFirst(draft, assignments.nowMs) !== undefined)
+    if (assigner.findFirst(draft, changes.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
     const running = live.openStream(draft.key);
     if (running !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
-    if (running !== undefined) endStream(running, "cancelled", assignments);
-    assignments.add(assignments.begin(draft), toEvent(draft));
+    if (running !== undefined) endStream(running, "cancelled", changes);
+    changes.add(changes.begin(draft), toEvent(draft));
     return { verdict: "done", state: "active" };
   }
 
@@ -154,15 +155,19 @@ class StreamRules {
     const state = stateAfter(ending);
     const { type } = draft;
     if (type === STREAM_START) return { verdict: "closed", state };
-    if (type === STREAM_END || isRepeated(draft, this.#markOf(ended, draft.eventId)))
+    if (type === STREAM_END || isRepeated(draft, this.#markOf(ended, draft)))
       return { verdict: "done", state };
     if (ending === "stopped") return { verdict: "stopped", state };
     return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state };
   }
 
-  #markOf(ended: LiveStream | EndedStream, eventId: string | undefined): string | undefined {
+  #markOf(
+    ended: LiveStream | EndedStream,
+    { clientMsgNo, eventId }: StreamDraft,
+  ): string | undefined {
+    if (eventId === undefined) return undefined;
     if ("markOf" in ended) return ended.markOf(eventId);
-    return this.#ports.streamRows.markOf(ended, eventId);
+    return this.#ports.streamRows.markOf(ended, clientMsgNo, eventId);
   }
 }
 
@@ -171,13 +176,13 @@ function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean
   return remembered !== undefined && mark !== undefined && isRetry(remembered, mark);
 }
 
-function endStream(stream: LiveStream, ending: Ending, assignments: StreamAssignments): void {
+function endStream(stream: LiveStream, ending: LogEnding, changes: StreamChanges): void {
   const event = { type: STREAM_END, ending, eventId: undefined, data: "" };
-  assignments.add(stream, { ...event, timestampMs: undefined });
+  changes.add(stream, { ...event, timestampMs: undefined });
 }
 
 function toEvent({ type, eventId, data, timestampMs, isCancel }: StreamDraft) {
-  const ending: Ending = isCancel ? "cancelled" : "closed";
+  const ending: LogEnding = isCancel ? "cancelled" : "closed";
   return {
     type,
     ending: type === STREAM_END ? ending : undefined,
