@@ -190,6 +190,7 @@ export const DECISION_ROWS = [
 export const ISSUE_ROWS = [
   // Authentication of clients
   "JWT",
+  "The event feed",
   // HTTP control plane
   "subscriber_add",
   "channel/info",

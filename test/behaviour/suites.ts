@@ -49,6 +49,7 @@ export const SUITES = {
     "conversation-pages",
     "conversations",
     "deduplication",
+    "event-feed",
     "reused-numbers",
     "jsonrpc",
     "jsonrpc-requests",

@@ -1,0 +1,45 @@
+// The event feed as a backend reads it: filters, cursors and refusals.
+
+import { t } from "../support/suite.ts";
+import { startWorld } from "./world.ts";
+
+const world = await startWorld(t);
+
+interface FeedEvent {
+  readonly id: string;
+  readonly type: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+t.test(
+  "a backend reads a channel's events and continues at the cursor [issue: The event feed]",
+  async (t) => {
+    t.match(await world.call("/events"), { status: 409, body: { code: "events_off" } });
+    const { body: feed } = await world.call("/events/feed", { feed: "on" });
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const to = { channel_id: ben, channel_type: 1 };
+    await world.ok("/channel", { ...to, allow_stranger: 1 });
+    const payload = Buffer.from('{"type":1}').toString("base64");
+    for (let i = 0; i < 3; i++) await world.ok("/message/send", { ...to, from_uid: ann, payload });
+    const channel = encodeURIComponent(`1:${ben}@${ann}`);
+    const first = await world.call(`/events?after=${feed.cursor}&channel=${channel}&limit=2`);
+    const rest = await world.call(`/events?after=${first.body.cursor}&types=message.*`);
+    const events: FeedEvent[] = [...first.body.events, ...rest.body.events];
+    t.strictSame(
+      events.map(({ data }) => [data.message_seq, data.channel_id, data.channel_key]),
+      [1, 2, 3].map((seq) => [seq, ben, `1:${[ann, ben].sort().join("@")}`]),
+    );
+    t.equal(new Set(events.map(({ id }) => id)).size, 3);
+    t.strictSame((await world.call(`/events?after=${rest.body.cursor}`)).body.events, []);
+    t.strictSame((await world.call("/events?types=user.*")).body.events, []);
+  },
+);
+
+t.test("a cursor or a channel that cannot be read is refused with 400", async (t) => {
+  await world.ok("/events/feed", { feed: "on" });
+  for (const after of ["x", "e!", "eAAAA", "2026-13-01T00:00:00Z"])
+    t.match(await world.call(`/events?after=${after}`), { body: { code: "bad_cursor" } }, after);
+  for (const channel of ["1:ann", "3:g", "2:"])
+    t.equal((await world.call(`/events?channel=${channel}`)).status, 400, channel);
+  t.equal((await world.call("/events?after=2026-11-26T00:00:00Z")).status, 200);
+});
