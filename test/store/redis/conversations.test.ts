@@ -155,15 +155,18 @@ async function costs(t: Test, url: string): Promise<void> {
     ["a page", {}, 1],
     ["a page of unread conversations", { onlyUnread: true }, 2],
   ] as const)
-    t.test(`${what} reads at most ${commands} values of each group that is not on the page`, async (t) => {
-      const few = await costOf(100, over);
-      const many = await costOf(100 + MORE, over);
-      const added = many.commands - few.commands;
-      const scripts = 2; // one more script may be needed
-      t.ok(added <= MORE * commands + scripts, `${added} more commands for ${MORE} groups`);
-      const bytes = (many.bytes - few.bytes) / MORE;
-      t.ok(bytes < 50, `the server sent ${bytes} bytes for each further group`);
-    });
+    t.test(
+      `${what} reads at most ${commands} values of each group that is not on the page`,
+      async (t) => {
+        const few = await costOf(100, over);
+        const many = await costOf(100 + MORE, over);
+        const added = many.commands - few.commands;
+        const scripts = 2; // one more script may be needed
+        t.ok(added <= MORE * commands + scripts, `${added} more commands for ${MORE} groups`);
+        const bytes = (many.bytes - few.bytes) / MORE;
+        t.ok(bytes < 50, `the server sent ${bytes} bytes for each further group`);
+      },
+    );
 }
 
 async function peers(t: Test, url: string): Promise<void> {
