@@ -194,7 +194,7 @@ function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect
     summary: route.summary,
     security: security(route, requiresCredential),
     ...(typeof access === "string" ? {} : { "x-permissions": access }),
-    ...(query === undefined ? {} : { parameters: parameters(query, route) }),
+    ...parametersOf(query, route),
     ...(body === undefined
       ? {}
       : {
@@ -213,6 +213,15 @@ function security({ access, alsoAccepts = [] }: ApiRoute, required: boolean): re
   if (access === "bearer") return [BEARER];
   const anonymous = required ? [] : [{}];
   return [...anonymous, BEARER, STATIC_TOKEN, ...alsoAccepts.map((name) => ({ [name]: [] }))];
+}
+
+function parametersOf(query: Type.TObject | undefined, route: ApiRoute): Json {
+  const inPath = Object.entries(route.params ?? {}).map(([name, description]) => ({
+    ...{ name, in: "path", required: true, description },
+    schema: { type: "string" },
+  }));
+  const all = [...inPath, ...(query === undefined ? [] : parameters(query, route))];
+  return all.length === 0 ? {} : { parameters: all };
 }
 
 function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {

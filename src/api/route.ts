@@ -14,7 +14,7 @@ export type Outcome = RouteReply | Promise<RouteReply>;
 
 export interface Success {
   /** 200 if absent. */
-  readonly status?: 204;
+  readonly status?: 201 | 204;
   /** True if the reply has no body. */
   readonly isEmpty?: true;
   readonly description: string;
@@ -39,6 +39,8 @@ interface RowDocs {
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
+  /** Meaning of the `:name` segments of the path that are not in `query`. */
+  readonly params?: Readonly<Record<string, string>>;
   /** Meaning of further statuses below 400. Their replies have no JSON body. */
   readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the use case. Codes that every call can return are not listed. */
@@ -61,7 +63,7 @@ interface RowDocs {
  * reply calls `guard` again while it runs.
  */
 export interface ApiRoute extends RowDocs {
-  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
   /** Content type of the body, whose lines have the schema `body`. Absent means JSON. */
@@ -71,6 +73,8 @@ export interface ApiRoute extends RowDocs {
 
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
+    /** POST if absent. */
+    readonly method?: "PATCH";
     readonly body: S;
     /** Field in which integers of 16 digits or more are read as strings, which keep all digits. */
     readonly longIntegers?: string;
@@ -79,7 +83,7 @@ export function postRoute<S extends TSchema>(
 ): ApiRoute {
   const { handle, longIntegers, ...docs } = row;
   const run = runWith(jsonReader(row.body, undefined, longIntegers), handle);
-  return { ...docs, method: "POST", query: undefined, run };
+  return { method: "POST", ...docs, query: undefined, run };
 }
 
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
@@ -116,7 +120,7 @@ export function queryRoute<S extends Type.TObject>(
 
 export function plainRoute(
   row: RowDocs & {
-    readonly method: "GET" | "POST";
+    readonly method: "GET" | "POST" | "DELETE";
     handle(request: HttpRequest): Outcome;
   },
 ): ApiRoute {

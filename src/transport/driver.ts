@@ -44,6 +44,7 @@ export interface DriverServer {
   head(pattern: string, handler: DriverHandler): unknown;
   post(pattern: string, handler: DriverHandler): unknown;
   put(pattern: string, handler: DriverHandler): unknown;
+  patch(pattern: string, handler: DriverHandler): unknown;
   delete(pattern: string, handler: DriverHandler): unknown;
   any(pattern: string, handler: DriverHandler): unknown;
   /** Serves upgrade requests of every path. */

@@ -85,6 +85,7 @@ export function serveHttp(
 
 function register(server: DriverServer, { method, path }: HttpRoute, handler: DriverHandler): void {
   if (method === "PUT") server.put(path, handler);
+  else if (method === "PATCH") server.patch(path, handler);
   else if (method === "DELETE") server.delete(path, handler);
   else server.post(path, handler);
 }

@@ -67,7 +67,7 @@ export interface HttpBody {
 
 export interface HttpRoute {
   /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
-  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** A last segment `*` matches one or more segments. The handler reads them from the path. */
   readonly path: string;
   readonly headers?: readonly string[];

@@ -115,6 +115,10 @@ export class PortableServer implements DriverServer {
     this.#routes.add("PUT", pattern, handler);
   }
 
+  patch(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("PATCH", pattern, handler);
+  }
+
   delete(pattern: string, handler: DriverHandler): void {
     this.#routes.add("DELETE", pattern, handler);
   }

@@ -123,6 +123,10 @@ class UwsServer implements DriverServer {
     this.#app.put(pattern, handler);
   }
 
+  patch(pattern: string, handler: DriverHandler): void {
+    this.#app.patch(pattern, handler);
+  }
+
   delete(pattern: string, handler: DriverHandler): void {
     this.#app.del(pattern, handler);
   }
