@@ -12,7 +12,9 @@ import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import { waitForStore, whileStoreOpens } from "./server/store-wait.ts";
 import { assertClock } from "./server/wall-clock.ts";
+import { createNodeWebhooks } from "./server/webhooks.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
+import type { WebhookService } from "./webhooks/webhooks.ts";
 
 /** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
 const DRAIN_SHARE = 0.8;
@@ -45,7 +47,8 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const gateway = createNodeGateway(node, delivery);
   const eventFeed = new EventFeedKeeper(node);
   const bound = { clientPort: 0 };
-  const facts = { ...gateway.facts, clientPort: () => bound.clientPort };
+  const webhooks = createNodeWebhooks(node);
+  const facts = { ...gateway.facts, clientPort: () => bound.clientPort, webhooks };
   const listeners = await createListeners(node, {
     http: createApi(node, managers, facts),
     viewers: createViewerApi(node, managers),
@@ -88,6 +91,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     // The managers start last, because a start that fails must not show a generated password.
     await managers.start();
     node.streams.start();
+    webhooks.start();
     node.status = "ready";
     return ports;
   }
@@ -149,7 +153,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     node.migration?.close();
     await starting?.catch(() => undefined); // start() reports the error
     await eventFeed.close();
-    await stop(node, gateway, allListeners);
+    await stop(node, { gateway, webhooks }, allListeners);
   }
 
   return {
@@ -165,7 +169,11 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   };
 }
 
-async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]): Promise<void> {
+async function stop(
+  node: Node,
+  { gateway, webhooks }: { readonly gateway: Gateway; readonly webhooks: WebhookService },
+  listeners: readonly Listener[],
+): Promise<void> {
   const wasReady = node.status === "ready";
   node.status = "draining";
   if (wasReady) {
@@ -176,6 +184,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
   node.logCursors.close();
+  await webhooks.close();
   await node.streams.close();
   await node.systemAccounts.close();
   await node.imports.close();

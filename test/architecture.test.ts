@@ -39,6 +39,7 @@ const PORTS = [
   "broker/ports.ts",
   "broker/stream-event.ts",
   "broker/stream-fold.ts",
+  "broker/webhook-ports.ts",
 ];
 /** Rooms that every room may import. */
 const COMMON = ["lib/", "observe/"];
@@ -62,7 +63,7 @@ const WIRED = [
   "redis/",
   "store/",
   "transport/",
-  "webhook/",
+  "webhooks/",
 ];
 
 /**
@@ -118,7 +119,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   // All that exists only for clients and backends written for WuKongIM.
   "compat/wukongim/": {
-    local: [...COMMON, "api/", "broker/", "protocol/", "transport/types.ts"],
+    local: [...COMMON, "api/", "broker/", "protocol/", "transport/types.ts", "webhooks/formats.ts"],
     packages: ["typebox"],
     node: PURE_NODE,
   },
@@ -173,7 +174,11 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["ioredis"],
     node: "any",
   },
-  "webhook/": { local: [...COMMON, ...PORTS], packages: [], node: "any" },
+  "webhooks/": {
+    local: [...COMMON, ...PORTS, "broker/events.ts", "events/signature.ts"],
+    packages: ["typebox", "undici"],
+    node: "any",
+  },
   "config/": {
     local: [
       ...COMMON,
@@ -192,6 +197,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
       // The forms of settings that are not numbers or names.
       "broker/channel-patterns.ts",
       "events/signature.ts",
+      "webhooks/addresses.ts",
+      "webhooks/options.ts",
       // The rule "no open API without a credential" involves several settings and is defined in one
       // place.
       "api/protected-mode.ts",

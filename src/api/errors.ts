@@ -99,6 +99,24 @@ export const EDGE_ERRORS = {
     status: 410,
     message: "The feed no longer has the events after the cursor. Continue from `oldest`",
   },
+  webhook_not_found: {
+    status: 404,
+    message: "There is no webhook with this id; GET /webhooks lists all of them",
+  },
+  webhook_failure_not_found: {
+    status: 404,
+    message:
+      "The webhook has no failure with this event id; GET /webhooks/{id}/failures lists them",
+  },
+  webhook_fixed: {
+    status: 409,
+    message: "The webhook is defined in the configuration file; change it there",
+  },
+  webhook_limit: {
+    status: 409,
+    message: "The number of webhooks has reached webhooks.max; delete one or raise the limit",
+  },
+  url_refused: { status: 400, message: "Webhooks may not be sent to this URL" },
   log_full: { status: 413, message: "The stream has reached a limit of logs.*" },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {

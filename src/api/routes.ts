@@ -7,6 +7,7 @@ import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { Users } from "../broker/users.ts";
+import type { Webhooks } from "../broker/webhook-ports.ts";
 import {
   type BusiestPorts,
   busiestQuery,
@@ -63,6 +64,7 @@ import { createExplainRefusal, SEND_REFUSALS } from "./send-refusals.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
+import { createWebhookRoutes } from "./webhooks.ts";
 
 interface ChannelRoutePorts extends BusiestPorts, ReadersPorts {
   readonly channels: Channels;
@@ -84,6 +86,7 @@ export interface RoutePorts
   readonly clock: Clock;
   readonly imports: ImportUseCases;
   readonly importLimits: ImportLimits;
+  readonly webhooks: Webhooks;
 }
 
 export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
@@ -97,6 +100,7 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
     createStreamRoute(ports, "all"),
     ...createDurableStreamRoutes(ports),
     ...createSignRoutes(ports.signedUrls, ports.clock),
+    ...createWebhookRoutes(ports.webhooks),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
     ...connectionRoutes(ports),

@@ -584,6 +584,176 @@ export type KeyRotation = {
   readonly earlier_valid_until: number;
 };
 
+/** All webhooks */
+export type WebhookList = {
+  /** Webhooks in the order of their ids */
+  readonly webhooks: readonly Webhook[];
+};
+
+/** A webhook, without its secrets */
+export type Webhook = {
+  /** Id of the webhook */
+  readonly id: string;
+  /** URL that receives the events */
+  readonly url: string;
+  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  readonly types: readonly string[];
+  /** Only events of these channels, and events without a channel */
+  readonly channels: {
+    /** 1 personal channel, 2 group channel */
+    readonly type?: ChannelType | undefined;
+    /** Beginning of the channel id */
+    readonly prefix?: string | undefined;
+  };
+  /** Format of the bodies */
+  readonly format: WebhookFormat;
+  /** Size of the requests */
+  readonly batch: {
+    /** Maximum number of events in a request. With 1, the event itself is the body */
+    readonly max: number;
+    /** Milliseconds for which an event waits for others */
+    readonly waitMs: number;
+  };
+  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  readonly order: WebhookOrder;
+  /** 0: nothing is delivered until it is 1 again */
+  readonly enabled: Flag;
+  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  readonly maxAgeS: number;
+  /** 1: the webhook is defined in the configuration file */
+  readonly fixed: Flag;
+  /** Why the webhook was disabled by a node, or empty */
+  readonly disabled_reason: string;
+  /** Time of its creation in Unix milliseconds */
+  readonly created_at: number;
+  /** Number of replays that have not ended */
+  readonly replays: number;
+};
+
+/** One of standard, wukongim, cloudevents */
+export type WebhookFormat = "standard" | "wukongim" | "cloudevents";
+
+/** One of channel, none */
+export type WebhookOrder = "channel" | "none";
+
+/** Settings to change. The others stay as they are */
+export type WebhookChange = {
+  /** Absolute URL that receives the events */
+  readonly url?: string | undefined;
+  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  readonly types?: readonly string[] | undefined;
+  /** Only events of these channels, and events without a channel */
+  readonly channels?:
+    | {
+        /** 1 personal channel, 2 group channel */
+        readonly type?: ChannelType | undefined;
+        /** Beginning of the channel id */
+        readonly prefix?: string | undefined;
+      }
+    | undefined;
+  /** Format of the bodies */
+  readonly format?: WebhookFormat | undefined;
+  /** Size of the requests */
+  readonly batch?:
+    | {
+        /** Maximum number of events in a request. With 1, the event itself is the body */
+        readonly max?: number | undefined;
+        /** Milliseconds for which an event waits for others */
+        readonly waitMs?: number | undefined;
+      }
+    | undefined;
+  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  readonly order?: WebhookOrder | undefined;
+  /** 0: nothing is delivered until it is 1 again */
+  readonly enabled?: Flag | undefined;
+  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  readonly maxAgeS?: number | undefined;
+};
+
+/** One request to the receiver */
+export type WebhookAttempt = {
+  /** Time of the attempt in Unix milliseconds */
+  readonly time: number;
+  /** Value of the header webhook-id */
+  readonly webhook_id: string;
+  /** Number of the attempt, from 1 */
+  readonly attempt: number;
+  /** Number of events in the request; 0 for a test */
+  readonly events: number;
+  /** 1: the request belongs to a replay */
+  readonly replay: Flag;
+  /** HTTP status of the reply; 0 if there was no complete reply */
+  readonly status: number;
+  /** Milliseconds until the end of the reply */
+  readonly duration_ms: number;
+  /** Why there was no complete reply, or empty */
+  readonly error: string;
+  /** First KiB of a reply that was not 2xx */
+  readonly response: string;
+  /** Node that sent the request */
+  readonly node_id: string;
+};
+
+/** A range of the feed to deliver again */
+export type WebhookReplay = {
+  /** Where to begin: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
+  readonly after: string;
+  /** Where to end, in the same form. Absent means now */
+  readonly before?: string | undefined;
+  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  readonly types?: readonly string[] | undefined;
+};
+
+/** A replay has begun */
+export type WebhookReplayStarted = {
+  /** Id of the replay */
+  readonly id: string;
+};
+
+/** How long the earlier secrets stay valid */
+export type WebhookRotation = {
+  /** Seconds for which the earlier secrets sign too */
+  readonly overlapS: number;
+};
+
+/** A new secret */
+export type WebhookSecret = {
+  /** New secret. It is not shown again */
+  readonly secret: string;
+};
+
+/** The last attempts */
+export type WebhookAttemptList = {
+  /** Attempts, newest first */
+  readonly attempts: readonly WebhookAttempt[];
+};
+
+/** Events that were given up */
+export type WebhookFailureList = {
+  /** Failures, oldest first */
+  readonly failures: readonly WebhookFailure[];
+};
+
+/** An event that the receiver did not accept */
+export type WebhookFailure = {
+  /** Id of the event */
+  readonly event_id: string;
+  /** Type of the event */
+  readonly type: string;
+  /** Time of the event (RFC 3339) */
+  readonly timestamp: string;
+  /** Time in Unix milliseconds at which it was given up */
+  readonly parked_at: number;
+  /** Number of attempts */
+  readonly attempts: number;
+  /** HTTP status of the last reply; 0 if there was none */
+  readonly status: number;
+  /** Why there was no complete reply, or empty */
+  readonly error: string;
+  /** First KiB of the last reply */
+  readonly response: string;
+};
+
 /** Name and password of a manager */
 export type LoginRequest = {
   /** Name of the manager account */
@@ -1363,6 +1533,61 @@ export interface Operations {
   signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
   /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
   rotateSigningKey(): Promise<KeyRotation>;
+  /** Lists the webhooks, without their secrets */
+  listWebhooks(): Promise<WebhookList>;
+  /** Changes the settings that the body contains */
+  updateWebhook(
+    body: WebhookChange,
+    query: {
+      /** Id of the webhook */
+      readonly id: string;
+    },
+  ): Promise<Webhook>;
+  /** Deletes a webhook with its failures */
+  deleteWebhook(query: {
+    /** Id of the webhook */
+    readonly id: string;
+  }): Promise<Status>;
+  /** Sends an event ping to the receiver and returns its reply */
+  sendTestWebhook(query: {
+    /** Id of the webhook */
+    readonly id: string;
+  }): Promise<WebhookAttempt>;
+  /** Delivers a range of the feed again, while the live delivery continues */
+  createWebhookReplay(
+    body: WebhookReplay,
+    query: {
+      /** Id of the webhook */
+      readonly id: string;
+    },
+  ): Promise<WebhookReplayStarted>;
+  /** Adds a secret. The earlier ones sign until the end of the overlap */
+  rotateWebhookSecret(
+    body: WebhookRotation,
+    query: {
+      /** Id of the webhook */
+      readonly id: string;
+    },
+  ): Promise<WebhookSecret>;
+  /** Lists the last requests to the receiver, with their results */
+  listWebhookAttempts(query: {
+    /** Id of the webhook */
+    readonly id: string;
+    /** Maximum number of attempts to return. Absent means 100 */
+    readonly limit?: number | undefined;
+  }): Promise<WebhookAttemptList>;
+  /** Lists the events that the receiver did not accept and that are no longer sent */
+  listWebhookFailures(query: {
+    /** Id of the webhook */
+    readonly id: string;
+  }): Promise<WebhookFailureList>;
+  /** Sends an event of the failures now. If it is accepted, it is no longer a failure */
+  sendWebhookFailure(query: {
+    /** Id of the webhook */
+    readonly id: string;
+    /** Id of the event */
+    readonly event_id: string;
+  }): Promise<WebhookAttempt>;
   /** Returns an access token for a username and a password */
   login(body: LoginRequest): Promise<Login>;
   /** Revokes the access token with which the call is made */
@@ -1519,6 +1744,15 @@ export const OPERATIONS = {
   readStream: { method: "GET", path: "/stream/{channel_type}/{channel_id}/{client_msg_no}" },
   signStreamUrl: { method: "POST", path: "/v1/sign", hasBody: true },
   rotateSigningKey: { method: "POST", path: "/v1/sign/rotate" },
+  listWebhooks: { method: "GET", path: "/webhooks" },
+  updateWebhook: { method: "PATCH", path: "/webhooks/{id}", hasBody: true },
+  deleteWebhook: { method: "DELETE", path: "/webhooks/{id}" },
+  sendTestWebhook: { method: "POST", path: "/webhooks/{id}/test" },
+  createWebhookReplay: { method: "POST", path: "/webhooks/{id}/replay", hasBody: true },
+  rotateWebhookSecret: { method: "POST", path: "/webhooks/{id}/secrets", hasBody: true },
+  listWebhookAttempts: { method: "GET", path: "/webhooks/{id}/attempts" },
+  listWebhookFailures: { method: "GET", path: "/webhooks/{id}/failures" },
+  sendWebhookFailure: { method: "POST", path: "/webhooks/{id}/failures/{event_id}/retry" },
   login: { method: "POST", path: "/manager/login", hasBody: true },
   logout: { method: "POST", path: "/manager/logout" },
   listNodes: { method: "GET", path: "/cluster/nodes" },

@@ -289,7 +289,7 @@ function selectorOf({ types, key }: EventFilter) {
 }
 
 /** Returns a function that decides whether a type matches one of the names (see `EventFilter`). */
-function typeSelector(names: readonly string[]): (type: string) => boolean {
+export function typeSelector(names: readonly string[]): (type: string) => boolean {
   if (names.length === 0) return () => true;
   const exact = new Set(names.filter((name) => !name.endsWith("*")));
   const beginnings = names.filter((name) => name.endsWith("*")).map((name) => name.slice(0, -1));

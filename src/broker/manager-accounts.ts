@@ -16,6 +16,8 @@ export const PERMISSIONS = [
   "events:write",
   "streams:read",
   "streams:write",
+  "webhooks:read",
+  "webhooks:write",
   "system:read",
   "system:write",
   "*",
@@ -32,9 +34,11 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
     "events:write",
     "streams:read",
     "streams:write",
+    "webhooks:read",
+    "webhooks:write",
     "system:read",
   ],
-  viewer: ["events:read", "system:read"],
+  viewer: ["events:read", "webhooks:read", "system:read"],
 };
 
 /** Exactly one of `passwordHash` and `password` must be set; "" counts as not set. */

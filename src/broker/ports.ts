@@ -27,6 +27,7 @@ import type {
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
+import type { WebhookStore } from "./webhook-ports.ts";
 
 /** Returns the current time in Unix milliseconds. */
 export type Clock = () => number;
@@ -922,6 +923,7 @@ export interface Store
     SigningKeyStore,
     KeySetStore,
     EventStore,
+    WebhookStore,
     ManagerStore,
     ImportStore {
   /**

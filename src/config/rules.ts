@@ -15,6 +15,7 @@ import {
 } from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
 import { parseRedisUrl } from "../redis/address.ts";
+import { parseUrl } from "../webhooks/addresses.ts";
 import { NO_ORIGIN, originProblem } from "./origins.ts";
 import type { Config } from "./schema.ts";
 
@@ -43,6 +44,8 @@ export function inconsistencies(config: Config): readonly string[] {
     ...accounts(config.managers),
     ...origins(config.client.allowedOrigins, config.auth.clients),
     ...proxies("api.trustedProxies", config.api.trustedProxies),
+    ...proxies("webhooks.allowNetworks", config.webhooks.allowNetworks),
+    ...webhookProblems(config.webhooks.endpoints),
     ...proxies("client.trustedProxies", config.client.trustedProxies),
     ...proxies("protocol.wkproto.trustedProxies", config.protocol.wkproto.trustedProxies),
   ];
@@ -334,6 +337,24 @@ function origins(
       "client.allowedOrigins contains null, which any web page can send from a sandboxed frame, and auth.clients is none, so any page could connect as any user. Remove null, or set auth.clients to token.",
     );
   return problems;
+}
+
+function webhookProblems(endpoints: Config["webhooks"]["endpoints"]): readonly string[] {
+  const ids = endpoints.map(({ id }) => id);
+  const repeated = ids.filter((id, at) => ids.indexOf(id) !== at);
+  return [
+    ...endpoints.flatMap(({ id, url, secret, previousSecret }) => {
+      const name = `webhooks.endpoints (${id})`;
+      const parsed = parseUrl(url);
+      return [
+        ...(typeof parsed === "string" ? [`${name}: ${parsed}.`] : []),
+        ...([secret, previousSecret || secret].every((text) => signingKeyOf(text) !== undefined)
+          ? []
+          : [`${name}: a secret must be whsec_ and the Base64 of 24 to 64 bytes.`]),
+      ];
+    }),
+    ...repeated.map((id) => `webhooks.endpoints contains the id ${JSON.stringify(id)} twice.`),
+  ];
 }
 
 function proxies(name: string, entries: readonly string[]): readonly string[] {

@@ -21,6 +21,7 @@ import { logOptions } from "../observe/options.ts";
 import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
 import { socketsOptions, transportOptions } from "../transport/options.ts";
+import { webhooksOptions } from "../webhooks/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 
 const nodeOptions = Type.Object(
@@ -97,6 +98,7 @@ const configSchema = Type.Object(
     logs: logsOptions,
     events: eventsOptions,
     commands: commandsOptions,
+    webhooks: webhooksOptions,
     store: storeOptions,
     redis: redisOptions,
     cluster: Type.Object(

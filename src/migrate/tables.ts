@@ -25,6 +25,7 @@ import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/step
 import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN, DEVICE_VERSION } from "../store/embedded/steps/users.ts";
+import { type WebhookRowKind, webhookOf } from "../store/embedded/steps/webhooks.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import { encodeEvent, encodeSwitch, feedFields } from "../store/redis/steps/events.ts";
@@ -33,6 +34,7 @@ import * as managers from "../store/redis/steps/managers.ts";
 import { encodeSigningKey, signingKeysKey } from "../store/redis/steps/signing-keys.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { BAN_FIELD, encodeDevice } from "../store/redis/steps/users.ts";
+import { encodeWebhook, webhooksKey, webhookTextsKey } from "../store/redis/steps/webhooks.ts";
 import {
   type CountedKind,
   fact,
@@ -138,6 +140,25 @@ function userTables(
         ...{ counts: ["signingKeys"], sizes: [["signingKeys", key]] },
       };
     }),
+    table<[kind: WebhookRowKind, id: string, name: string], Stored>(
+      ["user", "webhooks"],
+      tables.webhooks,
+      ({ key: [kind, id, name], value }) => {
+        if (kind === "settings") {
+          const key = webhooksKey(keys);
+          return {
+            facts: [fact("HSET", key, [id, encodeWebhook(webhookOf(id, value))])],
+            ...{ counts: ["webhooks"], sizes: [["webhooks", key]] },
+          };
+        }
+        const key = webhookTextsKey(keys, kind, id);
+        const counted = kind === "state" ? "webhookState" : "webhookParked";
+        return {
+          facts: [fact("HSET", key, [name, String(fieldsOf(value)[0])])],
+          ...{ counts: [counted], sizes: [[counted, key]] },
+        };
+      },
+    ),
     table<string, Stored>(["user", "tokens"], tables.tokens, ({ key: hash, value }) => {
       const { owner, expiresAtMs: endMs } = ownerOf(value);
       const key = managers.accessTokenKey(keys, hash);

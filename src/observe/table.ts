@@ -283,6 +283,41 @@ export const METRICS = {
     "Records read from Redis that could not be decoded and were skipped, for example because a newer version wrote them",
   ),
 
+  webhookAttempts: counter(
+    "webhook_attempts_total",
+    "Requests to webhooks by the class of the reply's status; error: there was no complete reply",
+    ["webhook", "outcome"],
+  ),
+  webhookEvents: counter(
+    "webhook_events_total",
+    "Events in requests to webhooks that were accepted",
+    ["webhook"],
+  ),
+  webhookDuration: histogram(
+    "webhook_duration_seconds",
+    "Time from the start of a request to a webhook to the end of the reply",
+  ),
+  webhookOldest: gauge(
+    "webhook_oldest_undelivered_seconds",
+    "Age of the oldest event that this node has to deliver to the webhook, 0 if there is none. A node reports the webhooks it delivers to",
+    ["webhook"],
+  ),
+  webhookParked: gauge(
+    "webhook_parked_events",
+    "Events that the webhook did not accept and that are no longer sent",
+    ["webhook"],
+  ),
+  webhookDisabled: counter(
+    "webhook_disabled_total",
+    "Times that this node disabled the webhook, because it replied 410 or accepted nothing for maxAgeS",
+    ["webhook"],
+  ),
+  webhookLost: counter(
+    "webhook_lost_total",
+    "Events that left the feed before the webhook received them",
+    ["webhook"],
+  ),
+
   redisUp: gauge("redis_up", "1 if Redis accepts commands from this node, otherwise 0"),
   redisInFlight: gauge("redis_commands_in_flight", "Redis commands that wait for a reply"),
   redisDataLost: counter(

@@ -13,6 +13,7 @@ import { createViewers, type Viewers } from "../api/viewers.ts";
 import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
+import type { Webhooks } from "../broker/webhook-ports.ts";
 import { createWukongimHttp } from "../compat/wukongim/http.ts";
 import { shownSettings } from "../config/summary.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
@@ -75,7 +76,7 @@ export function requiresCredential({ api, auth }: Node["config"]): boolean {
 export function createApi(
   node: Node,
   managers: Managers,
-  local: LocalFacts & { clientPort(): number },
+  local: LocalFacts & { clientPort(): number; readonly webhooks: Webhooks },
 ): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
@@ -123,6 +124,7 @@ export function createApi(
     frontPage: frontPage({ demo, hasConsole }),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     imports: node.imports,
+    webhooks: local.webhooks,
     importLimits: {
       maxPayloadBytes: config.messages.maxPayloadBytes,
       retentionS: config.store.retentionS,

@@ -51,6 +51,9 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
   "/user/systemuids_remove": { uids: ["a"] },
   "/stream/cancel": { channel_id: "g", channel_type: 2, client_msg_no: "s", uid: "a" },
   "/v1/sign": { path: "/v1/stream/a", access: "read", expires_in: 60, from_uid: "u" },
+  "/webhooks": { url: "https://example.com/", types: ["message.*"], format: "standard" },
+  "/webhooks/{id}/replay": { after: "oldest", before: "now", types: ["*"] },
+  "/webhooks/{id}/secrets": { overlapS: 60 },
   "/conn/kick": { uid: "a", conn_id: "n-1" },
   "/message/sendbatch": {
     payload: "eyJ0eXBlIjoxfQ==",

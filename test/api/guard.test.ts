@@ -232,6 +232,16 @@ const ALLOWED: readonly [
   ["DELETE /v1/stream/a", WRITERS],
   ["POST /v1/sign", WRITERS, { path: "/v1/stream/a", access: "read", expires_in: 1 }],
   ["POST /v1/sign/rotate", WRITERS],
+  ["POST /webhooks", WRITERS, { url: "https://example.com/" }],
+  ["GET /webhooks", ALL_MANAGERS],
+  ["PATCH /webhooks/w", WRITERS, { enabled: 1 }],
+  ["DELETE /webhooks/w", WRITERS],
+  ["POST /webhooks/w/test", WRITERS],
+  ["POST /webhooks/w/replay", WRITERS, { after: "oldest" }],
+  ["POST /webhooks/w/secrets", WRITERS, { overlapS: 0 }],
+  ["GET /webhooks/w/attempts", ALL_MANAGERS],
+  ["GET /webhooks/w/failures", ALL_MANAGERS],
+  ["POST /webhooks/w/failures/e/retry", WRITERS],
   ["POST /conversation/sync", WRITERS, { uid: "u" }],
   ["POST /conversation/channels", WRITERS, { uid: "u" }],
   ["POST /conversation/syncByChannels", WRITERS, { uid: "u", channels: [GROUP] }],
@@ -250,7 +260,10 @@ const ALLOWED: readonly [
 function routeOf(target: string): string {
   const [path = ""] = target.split("?");
   if (path.startsWith("GET /stream/")) return `GET ${STREAM_PATH}`;
-  return path.replace(/ \/v1\/stream\/.*/, ` ${STREAMS_PATH}`);
+  return path
+    .replace(/ \/v1\/stream\/.*/, ` ${STREAMS_PATH}`)
+    .replace("/webhooks/w", "/webhooks/:id")
+    .replace("/failures/e", "/failures/:event_id");
 }
 
 t.test(

@@ -29,6 +29,7 @@ import type {
   StreamState,
 } from "../../src/broker/model.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
+import type { WebhookAttempt, WebhookView } from "../../src/broker/webhook-ports.ts";
 import { createWukongimHttp } from "../../src/compat/wukongim/http.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { type TestManagers, testManagers } from "../broker/manager-store.ts";
@@ -206,6 +207,16 @@ const ACCOUNTS: readonly AccountConfig[] = [
 
 const SETTING = { isSet: false, source: "default", description: "A setting.", unit: undefined };
 
+const WEBHOOK: WebhookView = {
+  ...{ id: "w", url: "https://example.com/", types: ["*"], channels: {}, format: "standard" },
+  ...{ batch: { max: 100, waitMs: 200 }, order: "channel", enabled: true, maxAgeS: 259_200 },
+  ...{ isFixed: false, disabledReason: "", createdAtMs: 1, replays: 0 },
+};
+
+const ATTEMPT: WebhookAttempt = {
+  ...{ timeMs: 1, webhookId: "0-1-1", attempt: 1, events: 1, isReplay: false, status: 204 },
+  ...{ durationMs: 1, error: "", reply: "", nodeId: "n1" },
+};
 const NO_EVENTS = new Array<EventPosition>(EVENT_PARTITIONS).fill(EVENTS_START);
 
 const unused = () => Promise.reject(new Error("this test does not use this call"));
@@ -355,6 +366,18 @@ function useCases(state: StubState): UseCases {
         ...{ count: 0, throughSeq: 0, headSeq: 0, headTimestampMs: 0, checksum: "" },
       })),
       state: record("importState", () => ({ phase: "open", stored: { token: 1 } }) as const),
+    },
+    webhooks: {
+      list: record("listWebhooks", () => []),
+      create: record("createWebhook", () => ({ id: "w", secret: "whsec_" })),
+      update: record("updateWebhook", () => WEBHOOK),
+      remove: record("removeWebhook", () => "done" as const),
+      test: record("testWebhook", () => ATTEMPT),
+      replay: record("replayWebhook", () => ({ id: "r" })),
+      addSecret: record("addWebhookSecret", () => ({ secret: "whsec_" })),
+      attempts: record("webhookAttempts", () => [ATTEMPT]),
+      failures: record("webhookFailures", () => []),
+      retry: record("retryWebhook", () => ATTEMPT),
     },
     importLimits: { maxPayloadBytes: 65_536, retentionS: 0, maxChannelMessages: 0 },
     *localSessions() {

@@ -85,6 +85,9 @@ const VALID: Readonly<Record<string, unknown>> = {
   "POST /route/batch": ["a"],
   "POST /events/feed": { feed: "on" },
   "POST /v1/sign": { path: "/v1/stream/a", access: "read", expires_in: 60, from_uid: "u" },
+  "POST /webhooks": { url: "https://example.com/", types: ["message.*"], batch: { max: 1 } },
+  "POST /webhooks/:id/replay": { after: "oldest", types: ["*"] },
+  "POST /webhooks/:id/secrets": { overlapS: 0 },
   "POST /manager/login": { username: "admin", password: "right" },
 };
 /** Calls without a body, and calls whose body has lines or any content. */
@@ -95,6 +98,8 @@ const WITHOUT_JSON: ReadonlySet<string> = new Set([
   "/admin/import/close",
   "/v1/stream/*",
   "/v1/sign/rotate",
+  "/webhooks/:id/test",
+  "/webhooks/:id/failures/:event_id/retry",
 ]);
 const TARGETS = Object.keys(VALID);
 /** Calls whose body has the same schema as that of another call in `TARGETS`. */
@@ -143,7 +148,7 @@ t.test(
       .map(({ path }) => `POST ${path}`);
     t.same(TARGETS.toSorted(), posts.sort());
     for (const target of TARGETS)
-      t.equal(await statusOf(api, target, { body: VALID[target] }), 200, target);
+      t.ok((await statusOf(api, target, { body: VALID[target] })) < 300, target);
   },
 );
 
@@ -235,10 +240,10 @@ t.test("a body with one invalid value is rejected", async (t) => {
  * characters.
  */
 function isValid(name: string, value: unknown): boolean {
-  if (name === "header") return JSON.stringify(value) === "{}";
+  if (name === "header" || name === "batch") return JSON.stringify(value) === "{}";
   if (name === "version") return value === 1e21;
   if (name === "last_msg_seqs") return typeof value === "string";
-  return value === "@" && ["token", "client_msg_no", "conn_id"].includes(name);
+  return value === "@" && ["token", "client_msg_no", "conn_id", "url", "after"].includes(name);
 }
 
 /** Returns the body with one field or item replaced. */
@@ -261,7 +266,7 @@ t.test(
         statuses.add(await statusOf(api, target, { body }));
       }
     }
-    const unexpected = [...statuses].filter((status) => status !== 200 && !isRefusal(status));
+    const unexpected = [...statuses].filter((status) => status > 201 && !isRefusal(status));
     t.same(unexpected, [], `every status is 200 or 4xx with seed ${SEED}`);
     t.ok(statuses.has(400));
   },

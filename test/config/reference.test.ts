@@ -58,7 +58,7 @@ t.test(
     const checkSecret = (name: string, schema: OptionSchema) =>
       t.equal(
         schema.secret === true,
-        /(token|[pP]assword|passwordHash|passphrase|secret|staticHeaders\.value|^redis\.url)$/.test(
+        /(token|[pP]assword|passwordHash|passphrase|[sS]ecret|staticHeaders\.value|^redis\.url)$/.test(
           name,
         ),
         name,

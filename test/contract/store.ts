@@ -27,6 +27,7 @@ import { positions } from "./store-positions.ts";
 import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
+import { webhooks } from "./store-webhooks.ts";
 
 /** Runs the whole contract against the driver. */
 export function storeContract(t: Test, driver: StoreDriver): void {
@@ -93,6 +94,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     imports(t, createFixture),
   );
   t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
+  t.test(`${driver.name}: webhooks are stored`, (t) => webhooks(t, createFixture));
   t.test(`${driver.name}: signing keys are stored`, (t) => signingKeys(t, createFixture));
   t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
     managers(t, createFixture),

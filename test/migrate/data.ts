@@ -102,6 +102,18 @@ async function people(store: Store): Promise<void> {
   await store.changeSystemUids("add", [DAVE, ODD]);
   for (const number of [1, 2])
     await store.putSigningKeyOnce({ number, secret: hashOf(`key ${number}`), createdAtMs: number });
+  for (const id of ["wh_1", "wh_2"]) await store.putWebhook(id, `{"id":"${id}"}`, 0, 10);
+  await store.putWebhook("wh_2", '{"changed":1}', 1, 10);
+  await store.saveWebhookTexts(
+    { webhookId: "wh_1" },
+    {
+      state: new Map([
+        ["live/0", "first"],
+        ["live/63", "last"],
+      ]),
+      parked: new Map([["0-1-1", '{"event":{}}']]),
+    },
+  );
   const until = Date.UTC(2040, 0, 2);
   await store.putAccessToken(hashOf("access"), "admin", until);
 }
@@ -284,6 +296,9 @@ export async function picture(store: Store): Promise<unknown> {
     systemUids: [...(await store.systemUids())].sort(),
     signingKeys: await store.signingKeys(),
     feed: await feedPicture(store),
+    webhooks: await store.webhooks(),
+    webhookState: [...(await store.webhookTexts("wh_1", "state"))].sort(),
+    webhookParked: [...(await store.webhookTexts("wh_1", "parked"))],
     token: await store.accessTokenOwner(hashOf("access")),
   };
 }

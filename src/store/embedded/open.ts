@@ -67,6 +67,7 @@ import {
   createNewestLogins,
   createUsers,
 } from "./steps/users.ts";
+import { createWebhooks } from "./steps/webhooks.ts";
 
 export interface EmbeddedOptions {
   readonly path: string;
@@ -361,6 +362,7 @@ async function openOwned(
   const conversations = new Conversations({ ...shared, history, imports });
   const keySets = createKeySets(tables);
   const eventCalls = createEvents(shared);
+  const webhooks = createWebhooks(tables);
 
   const checkpoint = new Checkpoint({
     ...shared,
@@ -401,6 +403,7 @@ async function openOwned(
     keySets,
     events,
     eventCalls,
+    webhooks,
     appends,
     history,
     streams,

@@ -119,6 +119,17 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       if (store === undefined) throw lifecycle.notRunning();
       return store.eventCalls.onEvents(listener);
     },
+    ...whileRunning(lifecycle, (store) => store.webhooks, [
+      "webhooks",
+      "putWebhook",
+      "removeWebhook",
+      "leaseWebhook",
+      "releaseWebhook",
+      "webhookTexts",
+      "saveWebhookTexts",
+      "addWebhookAttempts",
+      "webhookAttempts",
+    ]),
     ...whileRunning(lifecycle, (store) => store.inbox, [
       "appendCommand",
       "readInbox",

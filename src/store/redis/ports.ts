@@ -138,6 +138,12 @@
 //   systemUids      SET      uids of system accounts               if there are any
 //   keySet          STRING   keys of the provider (`key-sets.ts`)  if `auth.jwt.jwksUrl` is set
 //   signingKeys     HASH     number: key (`signing-keys.ts`)       if a URL was ever signed
+//   webhooks        HASH     id: format, version and settings of   if endpoints exist
+//                            an endpoint (`webhooks.ts`)
+//   webhookLease:<id>        HASH  owner, token and end of a lease if the endpoint was ever leased
+//   webhookState:<id>        HASH  name: state of the deliveries   if events were delivered
+//   webhookParked:<id>       HASH  event id: a parked event        if events are parked
+//   webhookAttempts:<id>     LIST  the newest attempts             if there was an attempt
 //   import          HASH                                           if an import was ever opened
 //     phase         text     see `ImportPhase`                     always
 //     <line kind>   integer  number of stored lines                if lines were stored

@@ -26,6 +26,7 @@ import { createRedisSigningKeys } from "./steps/signing-keys.ts";
 import { createRedisStreams } from "./steps/streams.ts";
 import { createRedisSystemAccounts } from "./steps/system-accounts.ts";
 import { createRedisUsers } from "./steps/users.ts";
+import { createRedisWebhooks } from "./steps/webhooks.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
 /** The store starts the link, and the creator of the link closes it. */
@@ -100,6 +101,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisImports(ports),
       ...createRedisKeySets(ports),
       ...events,
+      ...createRedisWebhooks(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
       ...logs,

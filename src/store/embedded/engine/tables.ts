@@ -45,6 +45,8 @@ export interface Tables extends Database {
   readonly systemUids: Table<Stored, string>;
   /** number of a signing key → secret and time of its creation. */
   readonly signingKeys: Table<Stored, number>;
+  /** [kind, id of an endpoint, name] → a text of the endpoint (see steps/webhooks.ts). */
+  readonly webhooks: Table<Stored, string[]>;
   /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
   /** channel key → number of the channel, and seq, `counted` and id of its newest message. */
@@ -120,6 +122,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       managers: env.openDB({ name: "managers" }),
       systemUids: env.openDB({ name: "systemUids" }),
       signingKeys: env.openDB({ name: "signingKeys" }),
+      webhooks: env.openDB({ name: "webhooks" }),
       tokens: env.openDB({ name: "tokens" }),
       heads: env.openDB({ name: "heads" }),
       log: binary("log"),

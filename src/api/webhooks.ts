@@ -1,0 +1,549 @@
+// Calls of the control plane on webhooks: endpoints, their secrets, tests, replays, attempts and
+// failures.
+
+import { type Static, Type } from "typebox";
+import {
+  WEBHOOK_FORMATS,
+  WEBHOOK_ORDERS,
+  type WebhookAttempt,
+  type WebhookChanges,
+  type WebhookFailure,
+  type WebhookRefusal,
+  type Webhooks,
+  type WebhookView,
+} from "../broker/webhook-ports.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { edgeReply, errorReply } from "./errors.ts";
+import { channelType, flag, WELL_FORMED_PATTERN } from "./fields.ts";
+import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
+import { count, text } from "./reply-schemas.ts";
+import { type ApiRoute, DONE, plainRoute, postRoute, queryRoute } from "./route.ts";
+
+const MAX_URL = 2048;
+const MAX_TYPES = 32;
+const TYPE_PATTERN = "^(\\*|[a-z0-9_]+(\\.[a-z0-9_]+)*(\\.?\\*)?)$";
+const MAX_BATCH = 1000;
+const MAX_WAIT_MS = 60_000;
+const DAY_S = 86_400;
+const DEFAULT_ATTEMPTS = 100;
+const MAX_ATTEMPTS = 1000;
+
+const types = Type.Array(
+  Type.String({ pattern: TYPE_PATTERN, maxLength: 64, description: "Type, such as user.*" }),
+  {
+    maxItems: MAX_TYPES,
+    description:
+      "Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named",
+  },
+);
+
+const settings = {
+  types,
+  channels: Type.Object(
+    {
+      type: Type.Optional(channelType),
+      prefix: Type.Optional(
+        Type.String({
+          maxLength: 128,
+          pattern: WELL_FORMED_PATTERN,
+          description: "Beginning of the channel id",
+        }),
+      ),
+    },
+    { description: "Only events of these channels, and events without a channel" },
+  ),
+  format: Type.Enum([...WEBHOOK_FORMATS], {
+    type: "string",
+    title: "WebhookFormat",
+    description: "Format of the bodies",
+    examples: ["standard"],
+  }),
+  batch: Type.Object(
+    {
+      max: Type.Integer({
+        minimum: 1,
+        maximum: MAX_BATCH,
+        description: "Maximum number of events in a request. With 1, the event itself is the body",
+      }),
+      waitMs: Type.Integer({
+        minimum: 0,
+        maximum: MAX_WAIT_MS,
+        description: "Milliseconds for which an event waits for others",
+      }),
+    },
+    { description: "Size of the requests" },
+  ),
+  order: Type.Enum([...WEBHOOK_ORDERS], {
+    type: "string",
+    title: "WebhookOrder",
+    description: "channel: events of a channel arrive in order. none: in any order, but faster",
+    examples: ["channel"],
+  }),
+  enabled: flag("0: nothing is delivered until it is 1 again"),
+  maxAgeS: Type.Integer({
+    minimum: 60,
+    maximum: 30 * DAY_S,
+    description:
+      "Seconds for which a request is repeated. The webhook is disabled when they have passed",
+  }),
+};
+
+const optional = {
+  types: Type.Optional(settings.types),
+  channels: Type.Optional(settings.channels),
+  format: Type.Optional(settings.format),
+  batch: Type.Optional(
+    Type.Object(
+      {
+        max: Type.Optional(settings.batch.properties.max),
+        waitMs: Type.Optional(settings.batch.properties.waitMs),
+      },
+      { description: "Size of the requests" },
+    ),
+  ),
+  order: Type.Optional(settings.order),
+  enabled: Type.Optional(settings.enabled),
+  maxAgeS: Type.Optional(settings.maxAgeS),
+};
+
+const url = Type.String({
+  pattern: WELL_FORMED_PATTERN,
+  minLength: 1,
+  maxLength: MAX_URL,
+  description: "Absolute URL that receives the events",
+});
+
+const URL_EXAMPLE = "https://backend.example.com/webhooks/jindou";
+
+const webhookBodies = {
+  create: Type.Object(
+    { url, ...optional },
+    {
+      title: "WebhookRequest",
+      description: "A webhook to create",
+      examples: [{ url: URL_EXAMPLE, types: ["message.*"] }],
+    },
+  ),
+  update: Type.Object(
+    { url: Type.Optional(url), ...optional },
+    {
+      title: "WebhookChange",
+      description: "Settings to change. The others stay as they are",
+      examples: [{ enabled: 1 }],
+    },
+  ),
+  replay: Type.Object(
+    {
+      after: Type.String({
+        pattern: WELL_FORMED_PATTERN,
+        minLength: 1,
+        maxLength: 4096,
+        description:
+          "Where to begin: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
+      }),
+      before: Type.Optional(
+        Type.String({
+          pattern: WELL_FORMED_PATTERN,
+          minLength: 1,
+          maxLength: 4096,
+          description: "Where to end, in the same form. Absent means now",
+        }),
+      ),
+      types: Type.Optional(types),
+    },
+    {
+      title: "WebhookReplay",
+      description: "A range of the feed to deliver again",
+      examples: [{ after: "2026-11-24T00:00:00Z" }],
+    },
+  ),
+  secrets: Type.Object(
+    {
+      overlapS: Type.Integer({
+        minimum: 0,
+        maximum: 30 * DAY_S,
+        description: "Seconds for which the earlier secrets sign too",
+      }),
+    },
+    {
+      title: "WebhookRotation",
+      description: "How long the earlier secrets stay valid",
+      examples: [{ overlapS: 3600 }],
+    },
+  ),
+};
+
+const attemptsQuery = Type.Object({
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_ATTEMPTS,
+      description: `Maximum number of attempts to return. Absent means ${DEFAULT_ATTEMPTS}`,
+    }),
+  ),
+});
+
+const webhookExample = {
+  id: "wh_Z3Jvd2luZyB0",
+  url: URL_EXAMPLE,
+  types: ["message.*"],
+  channels: {},
+  format: "standard",
+  batch: { max: 100, waitMs: 200 },
+  order: "channel",
+  enabled: 1,
+  maxAgeS: 259_200,
+  fixed: 0,
+  disabled_reason: "",
+  created_at: 1_790_000_000_000,
+  replays: 0,
+};
+
+const webhook = Type.Object(
+  {
+    id: text("Id of the webhook"),
+    url: text("URL that receives the events"),
+    ...settings,
+    fixed: flag("1: the webhook is defined in the configuration file"),
+    disabled_reason: text("Why the webhook was disabled by a node, or empty"),
+    created_at: count("Time of its creation in Unix milliseconds"),
+    replays: count("Number of replays that have not ended"),
+  },
+  { title: "Webhook", description: "A webhook, without its secrets", examples: [webhookExample] },
+);
+
+const attemptExample = {
+  time: 1_790_000_000_000,
+  webhook_id: "17-1-100",
+  attempt: 1,
+  events: 100,
+  replay: 0,
+  status: 204,
+  duration_ms: 12,
+  error: "",
+  response: "",
+  node_id: "n1",
+};
+
+const attempt = Type.Object(
+  {
+    time: count("Time of the attempt in Unix milliseconds"),
+    webhook_id: text("Value of the header webhook-id"),
+    attempt: count("Number of the attempt, from 1"),
+    events: count("Number of events in the request; 0 for a test"),
+    replay: flag("1: the request belongs to a replay"),
+    status: count("HTTP status of the reply; 0 if there was no complete reply"),
+    duration_ms: count("Milliseconds until the end of the reply"),
+    error: text("Why there was no complete reply, or empty"),
+    response: text("First KiB of a reply that was not 2xx"),
+    node_id: text("Node that sent the request"),
+  },
+  {
+    title: "WebhookAttempt",
+    description: "One request to the receiver",
+    examples: [attemptExample],
+  },
+);
+
+const failureExample = {
+  event_id: "17-000000000123-7036874417766",
+  type: "message.stored",
+  timestamp: "2026-11-24T00:00:00.000Z",
+  parked_at: 1_790_000_000_000,
+  attempts: 5,
+  status: 422,
+  error: "",
+  response: "no such user",
+};
+
+const failure = Type.Object(
+  {
+    event_id: text("Id of the event"),
+    type: text("Type of the event"),
+    timestamp: text("Time of the event (RFC 3339)"),
+    parked_at: count("Time in Unix milliseconds at which it was given up"),
+    attempts: count("Number of attempts"),
+    status: count("HTTP status of the last reply; 0 if there was none"),
+    error: text("Why there was no complete reply, or empty"),
+    response: text("First KiB of the last reply"),
+  },
+  {
+    title: "WebhookFailure",
+    description: "An event that the receiver did not accept",
+    examples: [failureExample],
+  },
+);
+
+const created = Type.Object(
+  {
+    id: text("Id of the webhook"),
+    secret: text("Secret that signs the requests. It is not shown again"),
+  },
+  {
+    title: "CreatedWebhook",
+    description: "Id and secret of a new webhook",
+    examples: [{ id: "wh_Z3Jvd2luZyB0", secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }],
+  },
+);
+
+const listed = Type.Object(
+  { webhooks: Type.Array(webhook, { description: "Webhooks in the order of their ids" }) },
+  { title: "WebhookList", description: "All webhooks", examples: [{ webhooks: [webhookExample] }] },
+);
+
+const attempts = Type.Object(
+  { attempts: Type.Array(attempt, { description: "Attempts, newest first" }) },
+  {
+    title: "WebhookAttemptList",
+    description: "The last attempts",
+    examples: [{ attempts: [attemptExample] }],
+  },
+);
+
+const failures = Type.Object(
+  { failures: Type.Array(failure, { description: "Failures, oldest first" }) },
+  {
+    title: "WebhookFailureList",
+    description: "Events that were given up",
+    examples: [{ failures: [failureExample] }],
+  },
+);
+
+const replayed = Type.Object(
+  { id: text("Id of the replay") },
+  {
+    title: "WebhookReplayStarted",
+    description: "A replay has begun",
+    examples: [{ id: "Zm9vYmFy" }],
+  },
+);
+
+const rotated = Type.Object(
+  { secret: text("New secret. It is not shown again") },
+  {
+    title: "WebhookSecret",
+    description: "A new secret",
+    examples: [{ secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }],
+  },
+);
+
+const PATH = "/webhooks/:id";
+
+type CreateBody = Static<typeof webhookBodies.create>;
+type UpdateBody = Static<typeof webhookBodies.update>;
+
+export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
+  const reading = { access: ["webhooks:read"], tag: "webhooks" } as const;
+  const writing = { access: ["webhooks:write"], tag: "webhooks" } as const;
+  const ofWebhook = {
+    params: { id: "Id of the webhook" },
+    errors: ["unavailable"],
+    edgeErrors: ["webhook_not_found"],
+  } as const;
+  const idOf = ({ params: [id = ""] }: HttpRequest) => id;
+  return [
+    postRoute({
+      ...writing,
+      path: "/webhooks",
+      operation: "createWebhook",
+      summary: "Creates a webhook, which receives the events from now on",
+      body: webhookBodies.create,
+      success: { status: 201, description: "The webhook was created", body: created },
+      errors: ["unavailable"],
+      edgeErrors: ["url_refused", "events_off", "webhook_limit"],
+      handle: async (body) => {
+        const result = await webhooks.create({ ...changesOf(body), url: body.url });
+        return replyTo(result, (value) => ({
+          ...{ status: 201, headers: JSON_HEADERS },
+          body: JSON.stringify(value),
+        }));
+      },
+    }),
+    plainRoute({
+      ...reading,
+      method: "GET",
+      path: "/webhooks",
+      operation: "listWebhooks",
+      summary: "Lists the webhooks, without their secrets",
+      success: { description: "The webhooks", body: listed },
+      errors: ["unavailable"],
+      handle: async () => json({ webhooks: (await webhooks.list()).map(webhookJson) }),
+    }),
+    postRoute({
+      ...writing,
+      method: "PATCH",
+      path: PATH,
+      operation: "updateWebhook",
+      summary: "Changes the settings that the body contains",
+      body: webhookBodies.update,
+      success: { description: "The webhook after the change", body: webhook },
+      ...ofWebhook,
+      edgeErrors: ["webhook_not_found", "webhook_fixed", "url_refused"],
+      handle: async (body, request) =>
+        replyTo(await webhooks.update(idOf(request), changesOf(body)), (view) =>
+          json(webhookJson(view)),
+        ),
+    }),
+    plainRoute({
+      ...writing,
+      method: "DELETE",
+      path: PATH,
+      operation: "deleteWebhook",
+      summary: "Deletes a webhook with its failures",
+      success: DONE,
+      ...ofWebhook,
+      edgeErrors: ["webhook_not_found", "webhook_fixed"],
+      handle: async (request) => replyTo(await webhooks.remove(idOf(request)), () => OK_REPLY),
+    }),
+    plainRoute({
+      ...writing,
+      method: "POST",
+      path: `${PATH}/test`,
+      operation: "sendTestWebhook",
+      summary: "Sends an event ping to the receiver and returns its reply",
+      success: { description: "The attempt", body: attempt },
+      ...ofWebhook,
+      handle: async (request) => attemptReply(await webhooks.test(idOf(request))),
+    }),
+    postRoute({
+      ...writing,
+      path: `${PATH}/replay`,
+      operation: "createWebhookReplay",
+      summary: "Delivers a range of the feed again, while the live delivery continues",
+      body: webhookBodies.replay,
+      success: { description: "The replay has begun", body: replayed },
+      ...ofWebhook,
+      errors: ["unavailable", "bad_cursor"],
+      edgeErrors: ["webhook_not_found", "events_off", "webhook_limit"],
+      handle: async ({ after, before, types: named = [] }, request) =>
+        replyTo(await webhooks.replay(idOf(request), { after, before, types: named }), json),
+    }),
+    postRoute({
+      ...writing,
+      path: `${PATH}/secrets`,
+      operation: "rotateWebhookSecret",
+      summary: "Adds a secret. The earlier ones sign until the end of the overlap",
+      body: webhookBodies.secrets,
+      success: { description: "The new secret", body: rotated },
+      ...ofWebhook,
+      edgeErrors: ["webhook_not_found", "webhook_fixed", "webhook_limit"],
+      handle: async ({ overlapS }, request) =>
+        replyTo(await webhooks.addSecret(idOf(request), overlapS), json),
+    }),
+    queryRoute({
+      ...reading,
+      path: `${PATH}/attempts`,
+      operation: "listWebhookAttempts",
+      summary: "Lists the last requests to the receiver, with their results",
+      query: attemptsQuery,
+      success: { description: "The attempts", body: attempts },
+      ...ofWebhook,
+      handle: async ({ limit = DEFAULT_ATTEMPTS }, request) =>
+        replyTo(await webhooks.attempts(idOf(request), limit), (rows) =>
+          json({ attempts: rows.map(attemptJson) }),
+        ),
+    }),
+    plainRoute({
+      ...reading,
+      method: "GET",
+      path: `${PATH}/failures`,
+      operation: "listWebhookFailures",
+      summary: "Lists the events that the receiver did not accept and that are no longer sent",
+      success: { description: "The failures", body: failures },
+      ...ofWebhook,
+      handle: async (request) =>
+        replyTo(await webhooks.failures(idOf(request)), (rows) =>
+          json({ failures: rows.map(failureJson) }),
+        ),
+    }),
+    plainRoute({
+      ...writing,
+      method: "POST",
+      path: `${PATH}/failures/:event_id/retry`,
+      operation: "sendWebhookFailure",
+      summary: "Sends an event of the failures now. If it is accepted, it is no longer a failure",
+      success: { description: "The attempt", body: attempt },
+      ...ofWebhook,
+      params: { id: "Id of the webhook", event_id: "Id of the event" },
+      edgeErrors: ["webhook_not_found", "webhook_failure_not_found"],
+      handle: async (request) =>
+        attemptReply(await webhooks.retry(idOf(request), request.params[1] ?? "")),
+    }),
+  ];
+}
+
+function changesOf({
+  url: newUrl,
+  enabled,
+  batch,
+  ...others
+}: CreateBody | UpdateBody): WebhookChanges {
+  return {
+    ...others,
+    url: newUrl,
+    batch,
+    enabled: enabled === undefined ? undefined : enabled === 1,
+  };
+}
+
+function replyTo<Result extends object | string>(
+  result: Result | WebhookRefusal,
+  reply: (result: Result) => HttpReply,
+): HttpReply {
+  if (!isRefusal(result)) return reply(result);
+  const { refusal, message } = result;
+  return refusal === "bad_cursor" || refusal === "overloaded"
+    ? errorReply(refusal, message === undefined ? {} : { message })
+    : edgeReply(refusal, {}, message);
+}
+
+function isRefusal(result: object | string): result is WebhookRefusal {
+  return typeof result === "object" && "refusal" in result;
+}
+
+function attemptReply(result: WebhookAttempt | WebhookRefusal): HttpReply {
+  return replyTo(result, (value) => json(attemptJson(value)));
+}
+
+function json(value: object): HttpReply {
+  return jsonReply(JSON.stringify(value));
+}
+
+function webhookJson(view: WebhookView) {
+  const { isFixed, disabledReason, createdAtMs, enabled, ...others } = view;
+  return {
+    ...others,
+    enabled: enabled ? 1 : 0,
+    fixed: isFixed ? 1 : 0,
+    disabled_reason: disabledReason,
+    created_at: createdAtMs,
+  };
+}
+
+function attemptJson({
+  timeMs,
+  webhookId,
+  isReplay,
+  durationMs,
+  reply,
+  nodeId,
+  ...rest
+}: WebhookAttempt) {
+  return {
+    time: timeMs,
+    webhook_id: webhookId,
+    ...rest,
+    replay: isReplay ? 1 : 0,
+    duration_ms: durationMs,
+    response: reply,
+    node_id: nodeId,
+  };
+}
+
+function failureJson({ event, parkedMs, attempts: tries, status, error, reply }: WebhookFailure) {
+  const { id, type, timestamp } = event;
+  return {
+    ...{ event_id: id, type, timestamp, parked_at: parkedMs },
+    ...{ attempts: tries, status, error, response: reply },
+  };
+}

@@ -1,0 +1,180 @@
+// Webhook endpoints: their settings, the use cases of the control plane, and the port of the store.
+// The texts of an endpoint are opaque to the store.
+
+export const WEBHOOK_FORMATS = ["standard", "wukongim", "cloudevents"] as const;
+export type WebhookFormat = (typeof WEBHOOK_FORMATS)[number];
+
+export const WEBHOOK_ORDERS = ["channel", "none"] as const;
+
+/** Channels whose events an endpoint gets. Events without a channel are not affected. */
+export interface ChannelFilter {
+  readonly type?: number | undefined;
+  readonly prefix?: string | undefined;
+}
+
+/** What the owner of an endpoint chooses. */
+export interface WebhookSettings {
+  readonly url: string;
+  /** Types of events. A name may end with `*`, which stands for any rest. */
+  readonly types: readonly string[];
+  readonly channels: ChannelFilter;
+  readonly format: WebhookFormat;
+  /** Maximum number of events in a request, and the time for which the first one waits. */
+  readonly batch: { readonly max: number; readonly waitMs: number };
+  readonly order: (typeof WEBHOOK_ORDERS)[number];
+  readonly enabled: boolean;
+  /** Time after which a request that is not accepted is given up and the endpoint is disabled. */
+  readonly maxAgeS: number;
+}
+
+/** Settings in a call. Absent ones keep their value, or get the default. */
+export type WebhookChanges = {
+  readonly [Name in Exclude<keyof WebhookSettings, "batch">]?: WebhookSettings[Name] | undefined;
+} & {
+  readonly batch?:
+    | { readonly max?: number | undefined; readonly waitMs?: number | undefined }
+    | undefined;
+};
+
+/** An endpoint as the control plane shows it. */
+export interface WebhookView extends WebhookSettings {
+  readonly id: string;
+  /** True if the settings come from the configuration file. */
+  readonly isFixed: boolean;
+  /** Why the endpoint was disabled, "" if it was not, or by its owner. */
+  readonly disabledReason: string;
+  readonly createdAtMs: number;
+  readonly replays: number;
+}
+
+/** Why a call on an endpoint was refused. */
+export interface WebhookRefusal {
+  readonly refusal:
+    | "webhook_not_found"
+    | "webhook_failure_not_found"
+    | "webhook_fixed"
+    | "webhook_limit"
+    | "url_refused"
+    | "events_off"
+    | "bad_cursor"
+    | "overloaded";
+  /** `undefined` for the message of the code. */
+  readonly message?: string;
+}
+
+export type OrRefusal<Result> = Promise<Result | WebhookRefusal>;
+
+/** Result of one request to an endpoint. */
+export interface WebhookAttempt {
+  readonly timeMs: number;
+  readonly webhookId: string;
+  readonly attempt: number;
+  /** Number of events in the request, 0 for a test. */
+  readonly events: number;
+  readonly isReplay: boolean;
+  /** 0 if there was no reply. */
+  readonly status: number;
+  readonly durationMs: number;
+  readonly error: string;
+  /** First KiB of a reply that was not 2xx. */
+  readonly reply: string;
+  readonly nodeId: string;
+}
+
+/** An event that the receiver did not accept and that is no longer sent. */
+export interface WebhookFailure {
+  readonly event: { readonly id: string; readonly type: string; readonly timestamp: string };
+  readonly parkedMs: number;
+  readonly attempts: number;
+  readonly status: number;
+  readonly error: string;
+  readonly reply: string;
+}
+
+export interface ReplayRange {
+  /** Cursor of the feed, or a time: RFC 3339 or Unix milliseconds. */
+  readonly after: string;
+  readonly before: string | undefined;
+  readonly types: readonly string[];
+}
+
+/** The use cases of the control plane. */
+export interface Webhooks {
+  list(): Promise<readonly WebhookView[]>;
+  create(
+    settings: WebhookChanges & Pick<WebhookSettings, "url">,
+  ): OrRefusal<{ readonly id: string; readonly secret: string }>;
+  update(id: string, changes: WebhookChanges): OrRefusal<WebhookView>;
+  remove(id: string): OrRefusal<"done">;
+  /** Sends a `ping` now. */
+  test(id: string): OrRefusal<WebhookAttempt>;
+  /** Delivers a range of the feed again, while the live delivery continues. */
+  replay(id: string, range: ReplayRange): OrRefusal<{ readonly id: string }>;
+  /** Adds a secret. The earlier ones sign until the end of the overlap. */
+  addSecret(id: string, overlapS: number): OrRefusal<{ readonly secret: string }>;
+  attempts(id: string, limit: number): OrRefusal<readonly WebhookAttempt[]>;
+  failures(id: string): OrRefusal<readonly WebhookFailure[]>;
+  /** Sends a parked event now. If the receiver accepts it, it is no longer parked. */
+  retry(id: string, eventId: string): OrRefusal<WebhookAttempt>;
+}
+
+/** Settings of an endpoint as text, with the number of the change that wrote them. */
+export interface StoredWebhook {
+  readonly id: string;
+  /** Increases with each change of the settings. */
+  readonly version: number;
+  readonly settings: string;
+}
+
+/** The right of one node to deliver the events of an endpoint, until it expires. */
+export interface WebhookLease {
+  readonly webhookId: string;
+  /** Increases each time that another owner acquires the lease (a fencing token). */
+  readonly token: number;
+}
+
+/** Changes of named texts. `undefined` removes the text. */
+export type TextChanges = ReadonlyMap<string, string | undefined>;
+
+/** Kind of the named texts of an endpoint. */
+export type WebhookTextKind = "state" | "parked";
+
+export interface WebhookStore {
+  /** Returns the endpoints that were created over HTTP, in order of their ids. */
+  webhooks(): Promise<readonly StoredWebhook[]>;
+  /**
+   * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
+   * new version is `expected + 1`. Returns `changed` if the stored version is another one, and
+   * `full` if a new endpoint would be one more than `max`.
+   */
+  putWebhook(
+    id: string,
+    settings: string,
+    expected: number,
+    max: number,
+  ): Promise<"done" | "changed" | "full">;
+  /** Atomically removes an endpoint with its lease and all its texts. Returns false if unknown. */
+  removeWebhook(id: string): Promise<boolean>;
+  /**
+   * Acquires or renews the lease for `ttlMs`. Returns `undefined` if another owner holds it. An
+   * owner is one run of one node.
+   */
+  leaseWebhook(id: string, owner: string, ttlMs: number): Promise<WebhookLease | undefined>;
+  /** Ends the lease, so that another node can acquire it at once. */
+  releaseWebhook(lease: WebhookLease, owner: string): Promise<void>;
+  /** Returns all texts of this kind, by name. */
+  webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
+  /**
+   * Atomically changes texts. With a lease, returns false and changes nothing if the endpoint was
+   * removed or another owner has acquired the lease since. Without one, `id` names the endpoint, and
+   * the changes are applied in any case.
+   */
+  saveWebhookTexts(
+    target: WebhookLease | { readonly webhookId: string },
+    changes: Readonly<Partial<Record<WebhookTextKind, TextChanges>>>,
+  ): Promise<boolean>;
+  /** Adds attempts to the newest `keep` ones of the endpoint. They need not survive a restart. */
+  addWebhookAttempts(id: string, attempts: readonly string[], keep: number): Promise<void>;
+  /** Returns the newest attempts, newest first. */
+  webhookAttempts(id: string, limit: number): Promise<readonly string[]>;
+}

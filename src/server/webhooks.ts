@@ -1,0 +1,67 @@
+// Creates the webhooks of a node from its configuration. Keeps no state.
+
+import { messageJson } from "../api/messages.ts";
+import { Events } from "../broker/events.ts";
+import { wukongimFormat } from "../compat/wukongim/webhook-format.ts";
+import type { Config } from "../config/schema.ts";
+import { roomLogger } from "../observe/logger.ts";
+import { LOOPBACK_NETWORKS, resolveHost } from "../webhooks/addresses.ts";
+import type { FixedEndpoint } from "../webhooks/endpoint.ts";
+import { standardFormat } from "../webhooks/formats.ts";
+import { createWebhooks, type WebhookService } from "../webhooks/webhooks.ts";
+import { requiresCredential } from "./control-plane.ts";
+import { errorLog, type Node } from "./node.ts";
+
+export function createNodeWebhooks(node: Node): WebhookService {
+  const { config, store, cluster, metrics, version } = node;
+  const { families } = metrics;
+  const log = roomLogger(node.logger, "webhooks");
+  const { max, timeoutMs, allowNetworks, endpoints } = config.webhooks;
+  const isOpen = !requiresCredential(config);
+  return createWebhooks({
+    feed: new Events({ store, toJson: (message) => messageJson(message, undefined) }),
+    ...{ store, max, timeoutMs, version },
+
+    nodeId: cluster.nodeId,
+    fixed: endpoints.map(fixedEndpoint),
+    allowNetworks: isOpen ? [...allowNetworks, ...LOOPBACK_NETWORKS] : allowNetworks,
+    resolve: resolveHost,
+    formats: { wukongim: wukongimFormat },
+    metrics: {
+      attempted(id, outcome, ms, events) {
+        families.webhookAttempts.of(id, outcome).add();
+        families.webhookDuration.of().observe(ms / 1000);
+        if (outcome === "2xx") families.webhookEvents.of(id).add(events);
+      },
+      watch(id, oldestMs, parked) {
+        families.webhookOldest.of(id).from(() => (Date.now() - (oldestMs() ?? Date.now())) / 1000);
+        families.webhookParked.of(id).from(parked);
+      },
+    },
+    onError: errorLog(node, "webhooks"),
+    onLost(webhook, events) {
+      families.webhookLost.of(webhook).add(events);
+      log.error({ webhook, events }, "Events left the feed before a webhook received them");
+    },
+    onDisabled(webhook, reason) {
+      families.webhookDisabled.of(webhook).add();
+      log.error({ webhook, reason }, "A webhook was disabled; PATCH it with enabled 1 to go on");
+    },
+  });
+}
+
+function fixedEndpoint(options: Config["webhooks"]["endpoints"][number]): FixedEndpoint {
+  const { id, url, format, order, maxAgeS, secret, previousSecret } = options;
+  const formatTypes = format === "wukongim" ? wukongimFormat.types : standardFormat.types;
+  const { channelType: type, channelPrefix: prefix } = options;
+  return {
+    id,
+    settings: {
+      ...{ url, format, order, maxAgeS, enabled: true },
+      types: options.types.length === 0 ? formatTypes : options.types,
+      channels: { ...(type > 0 && { type }), ...(prefix !== "" && { prefix }) },
+      batch: { max: options.batchMax, waitMs: options.batchWaitMs },
+    },
+    secrets: [secret, previousSecret].filter((text) => text !== "").map((text) => ({ text })),
+  };
+}

@@ -1,0 +1,99 @@
+// Webhook endpoints: their settings, states and parked events, one row for each text. One process
+// owns the store, so a lease is always granted. State: the newest attempts, which are not stored, and
+// the endpoints with a lease.
+
+import type { TextChanges, WebhookStore, WebhookTextKind } from "../../../broker/webhook-ports.ts";
+import { endOfPrefix, fieldsOf, type Stored, transact } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
+
+const VERSION = 1;
+/** Token of the only owner. */
+const TOKEN = 1;
+
+/** Kind of a row of the table `webhooks`. Only a row of the settings has a version. */
+export type WebhookRowKind = "settings" | WebhookTextKind;
+
+export function createWebhooks(tables: Tables): WebhookStore {
+  const { webhooks: table } = tables;
+  const attemptsById = new Map<string, readonly string[]>();
+  const leased = new Set<string>();
+
+  function* rowsOf(kind: WebhookRowKind, ...id: readonly string[]) {
+    const prefix = [kind, ...id];
+    for (const { key, value } of table.getRange({ start: prefix, end: endOfPrefix(prefix) }))
+      yield { id: key[1] ?? "", name: key[2] ?? "", value };
+  }
+
+  function putTexts(kind: WebhookTextKind, id: string, changes: TextChanges) {
+    for (const [name, text] of changes)
+      if (text === undefined) void table.remove([kind, id, name]);
+      else void table.put([kind, id, name], [VERSION, text]);
+  }
+
+  return {
+    async webhooks() {
+      return [...rowsOf("settings")].map(({ id, value }) => webhookOf(id, value));
+    },
+
+    putWebhook: (id, settings, expected, max) =>
+      transact(tables, () => {
+        const stored = table.get(["settings", id, ""]);
+        const version = stored === undefined ? 0 : webhookOf(id, stored).version;
+        if (version !== expected) return "changed";
+        if (version === 0 && [...rowsOf("settings")].length >= max) return "full";
+        void table.put(["settings", id, ""], [VERSION, settings, version + 1]);
+        return "done";
+      }),
+
+    async removeWebhook(id) {
+      attemptsById.delete(id);
+      leased.delete(id);
+      return transact(
+        tables,
+        () => {
+          const existed = table.doesExist(["settings", id, ""]);
+          void table.remove(["settings", id, ""]);
+          for (const kind of ["state", "parked"] as const)
+            for (const { name } of [...rowsOf(kind, id)]) void table.remove([kind, id, name]);
+          return existed;
+        },
+        "reclaim",
+      );
+    },
+
+    async leaseWebhook(webhookId) {
+      leased.add(webhookId);
+      return { webhookId, token: TOKEN };
+    },
+
+    async releaseWebhook() {},
+
+    async webhookTexts(id, kind) {
+      const rows = [...rowsOf(kind, id)];
+      return new Map(rows.map(({ name, value }) => [name, String(fieldsOf(value, VERSION)[0])]));
+    },
+
+    saveWebhookTexts: (target, { state = new Map(), parked = new Map() }) =>
+      transact(tables, () => {
+        const { webhookId: id } = target;
+        if ("token" in target && !leased.has(id)) return false;
+        putTexts("state", id, state);
+        putTexts("parked", id, parked);
+        return true;
+      }),
+
+    async addWebhookAttempts(id, attempts, keep) {
+      const newest = [...attempts].reverse();
+      attemptsById.set(id, [...newest, ...(attemptsById.get(id) ?? [])].slice(0, keep));
+    },
+
+    async webhookAttempts(id, limit) {
+      return (attemptsById.get(id) ?? []).slice(0, limit);
+    },
+  };
+}
+
+export function webhookOf(id: string, stored: Stored) {
+  const [settings, version] = fieldsOf(stored, VERSION);
+  return { id, version: Number(version), settings: String(settings) };
+}

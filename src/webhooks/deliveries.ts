@@ -1,0 +1,117 @@
+// The state of a delivery in one partition of the feed: the position up to which everything was
+// accepted, and the batches after it that were formed but not accepted. Pure.
+
+import type { EventPosition as Position } from "../broker/event-ports.ts";
+import type { ChannelFilter, WebhookFormat } from "../broker/webhook-ports.ts";
+import {
+  acceptedRetryAfterMs,
+  delayMs,
+  ISOLATED_ATTEMPTS,
+  isolatedDelayMs,
+  type Verdict,
+} from "./retries.ts";
+import type { Outcome } from "./sender.ts";
+
+/** The settings of an endpoint that determine which events a batch has and how they are written. */
+export interface BatchSettings {
+  readonly types: readonly string[];
+  readonly channels: ChannelFilter;
+  readonly format: WebhookFormat;
+  readonly isSingle: boolean;
+}
+
+/**
+ * Events that are sent in one request. Its limits and settings are stored before the first attempt
+ * and do not change, so every attempt has the same id and bytes.
+ */
+export interface Batch {
+  /** Position before the first event. */
+  readonly after: Position;
+  readonly first: number;
+  readonly last: Position;
+  /** Number of events that the settings select. */
+  readonly count: number;
+  /** Time of the batch, which is part of its body. */
+  readonly formedMs: number;
+  readonly settings: BatchSettings;
+  readonly attempts: number;
+  /** Time of the first attempt that failed. Absent before it. */
+  readonly failingSinceMs?: number;
+  /** Time of the next attempt. */
+  readonly dueMs: number;
+}
+
+export interface PartitionState {
+  /** All events before it were skipped or are in a batch that was formed. */
+  readonly position: Position;
+  /** Batches that were not accepted, in order. Only the first one is sent if the order counts. */
+  readonly batches: readonly Batch[];
+}
+
+/** Number of batches of a partition that are open at once if the order does not count. */
+const UNORDERED_BATCHES = 4;
+
+export function maxBatches(order: "channel" | "none"): number {
+  return order === "none" ? UNORDERED_BATCHES : 1;
+}
+
+/** Returns the batches that may be sent now. */
+export function dueBatches(
+  { batches }: PartitionState,
+  order: "channel" | "none",
+  nowMs: number,
+): readonly Batch[] {
+  const open = order === "none" ? batches : batches.slice(0, 1);
+  return open.filter(({ dueMs }) => dueMs <= nowMs);
+}
+
+/** Returns a batch that begins again, as after its endpoint was enabled. */
+export function restarted({ failingSinceMs: _, ...batch }: Batch): Batch {
+  return { ...batch, attempts: 0, dueMs: 0 };
+}
+
+/** What follows an attempt. */
+type Step =
+  | { readonly kind: "accepted" }
+  | { readonly kind: "retry"; readonly batch: Batch }
+  | { readonly kind: "split" }
+  | { readonly kind: "park" }
+  | { readonly kind: "disable"; readonly reason: string };
+
+/**
+ * Decides what follows an attempt. A batch whose content may be the cause of a failure is split, down
+ * to one event, which is parked after some attempts. After a status 5xx, it is parked only if the
+ * endpoint has accepted a request since the first failure, because otherwise the endpoint may be down.
+ */
+export function stepAfter(
+  batch: Batch,
+  { retryAfterMs, verdict }: Pick<Outcome, "retryAfterMs"> & { readonly verdict: Verdict },
+  context: {
+    readonly nowMs: number;
+    /** From 0 to 1. */
+    readonly random: number;
+    readonly maxAgeS: number;
+    /** Time at which the endpoint accepted a request last, 0 if it never did. */
+    readonly acceptedMs: number;
+    readonly mayPark: boolean;
+  },
+): Step {
+  const { nowMs, random, maxAgeS, acceptedMs, mayPark } = context;
+  const attempts = batch.attempts + 1;
+  const { failingSinceMs = nowMs } = batch;
+  if (verdict === "accepted") return { kind: "accepted" };
+  if (verdict === "gone") return { kind: "disable", reason: "The receiver replied with 410" };
+  const mayBePoison = verdict === "rejected" || verdict === "failed";
+  if (mayBePoison && batch.count > 1) return { kind: "split" };
+  const isJudged = mayBePoison && attempts >= ISOLATED_ATTEMPTS;
+  const isAlone = verdict === "rejected" || acceptedMs > failingSinceMs;
+  if (isJudged && isAlone && mayPark) return { kind: "park" };
+  if (nowMs - failingSinceMs > maxAgeS * 1000)
+    return { kind: "disable", reason: `A request was not accepted within ${maxAgeS} seconds` };
+  const pauseMs =
+    mayBePoison && !isJudged
+      ? isolatedDelayMs(attempts, verdict, random)
+      : delayMs(attempts, random);
+  const dueMs = nowMs + Math.max(pauseMs, acceptedRetryAfterMs(retryAfterMs));
+  return { kind: "retry", batch: { ...batch, attempts, failingSinceMs, dueMs } };
+}

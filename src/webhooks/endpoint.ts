@@ -1,0 +1,81 @@
+// The record of an endpoint: its settings, its secrets, and what the store keeps for it. Pure.
+
+import type { EventPosition } from "../broker/event-ports.ts";
+import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webhook-ports.ts";
+
+/** A secret of an endpoint: `whsec_` and Base64. */
+interface Secret {
+  readonly text: string;
+  /** Time in Unix milliseconds after which the secret no longer signs. Absent means no limit. */
+  readonly untilMs?: number;
+}
+
+/** A second delivery of a range of the feed, beside the live one. */
+export interface Replay {
+  readonly id: string;
+  /** Positions in each partition. */
+  readonly after: readonly EventPosition[];
+  readonly before: readonly EventPosition[];
+  /** Types to deliver again. Empty for the types of the endpoint. */
+  readonly types: readonly string[];
+}
+
+/** What the store keeps for an endpoint. */
+interface EndpointRecord {
+  /** Absent for a fixed endpoint, whose settings are in the configuration file. */
+  readonly settings?: WebhookSettings;
+  readonly secrets: readonly Secret[];
+  /** Positions in each partition at the creation. The events after them are delivered. */
+  readonly from: readonly EventPosition[];
+  readonly createdAtMs: number;
+  /** Time at which the endpoint was enabled last. */
+  readonly enabledAtMs: number;
+  /** Why a node has disabled the endpoint. Absent if none has. */
+  readonly disabledReason?: string;
+  readonly replays: readonly Replay[];
+}
+
+export interface Endpoint extends EndpointRecord {
+  readonly id: string;
+  readonly version: number;
+  readonly settings: WebhookSettings;
+  readonly isFixed: boolean;
+}
+
+/** An endpoint of the configuration file. */
+export interface FixedEndpoint {
+  readonly id: string;
+  readonly settings: WebhookSettings;
+  readonly secrets: readonly Secret[];
+}
+
+/** Returns the endpoint of a stored record. \`undefined\` if its configuration was removed. */
+export function endpointOf(
+  { id, version, settings: text }: StoredWebhook,
+  fixed: FixedEndpoint | undefined,
+): Endpoint | undefined {
+  const record: EndpointRecord = JSON.parse(text); // as written by \`textOf\`
+  const settings = fixed?.settings ?? record.settings;
+  if (settings === undefined) return undefined;
+  const secrets = fixed?.secrets ?? record.secrets;
+  return { ...record, id, version, settings, secrets, isFixed: fixed !== undefined };
+}
+
+export function textOf({ id: _, version: __, isFixed, settings, ...record }: Endpoint): string {
+  return JSON.stringify(isFixed ? { ...record, secrets: [] } : { ...record, settings });
+}
+
+/** True if the events of the endpoint are delivered. */
+export function isActive({ settings, disabledReason }: Endpoint): boolean {
+  return settings.enabled && disabledReason === undefined;
+}
+
+export function viewOf(endpoint: Endpoint): WebhookView {
+  const { id, settings, isFixed, disabledReason = "", createdAtMs, replays } = endpoint;
+  return {
+    ...settings,
+    ...{ id, isFixed, disabledReason, createdAtMs },
+    enabled: isActive(endpoint),
+    replays: replays.length,
+  };
+}

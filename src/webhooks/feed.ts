@@ -1,0 +1,68 @@
+// Reads the event feed for deliveries: selects events by type and channel, and joins pages until
+// a request is full. Keeps no state.
+
+import type { EventPosition, EventRow } from "../broker/event-ports.ts";
+import { type Events, typeSelector } from "../broker/events.ts";
+import type { ChannelFilter } from "../broker/webhook-ports.ts";
+import type { FeedPage, PlacedEvent } from "./lane.ts";
+
+/** Maximum number of pages in one call that selects few events, so that it does not take long. */
+const MAX_PAGES = 10;
+
+/** Which events of a partition to read. */
+export interface Selection {
+  readonly types: readonly string[];
+  readonly channels: ChannelFilter;
+  readonly limit: number;
+  /** Number of the last row to read. All rows up to it are read. `undefined` for no such row. */
+  readonly through: number | undefined;
+}
+
+/** Reads selected events after a position. Events that are missing give one event `feed.gap`. */
+export async function readFeed(
+  feed: Pick<Events, "readPartition">,
+  partition: number,
+  after: EventPosition,
+  { types, channels, limit, through }: Selection,
+): Promise<FeedPage> {
+  const matches = deliverySelector(types);
+  const selects = (row: Pick<EventRow, "type" | "key">) =>
+    matches(row.type) && isInChannels(row.key, channels);
+  const maxPages = through === undefined ? MAX_PAGES : Number.POSITIVE_INFINITY;
+  const events: PlacedEvent[] = [];
+  let end = after;
+  let more = true;
+  let lost = 0;
+  for (let pages = 0; more && pages < maxPages && events.length < limit; pages++) {
+    const left = limit - events.length;
+    const page = await feed.readPartition(partition, end, { selects, limit: left, through });
+    for (const { event, position } of page.events) {
+      const { id, type, timestampMs, data } = event;
+      const timestamp = new Date(timestampMs).toISOString();
+      const sent = { id, type, timestamp, data };
+      events.push({ event: sent, position, bytes: Buffer.byteLength(JSON.stringify(sent)) });
+      if (page.loss !== undefined && position === page.events[0]?.position)
+        lost += Number(data.count);
+    }
+    end = page.end;
+    more = page.more && (through === undefined || end.number < through);
+  }
+  return { events, end, more, lost };
+}
+
+/** Types of which `*` alone does not select any, because they are many. */
+const ON_DEMAND = /^(session|command)\./;
+
+function deliverySelector(names: readonly string[]): (type: string) => boolean {
+  const matches = typeSelector(names);
+  const named = names.filter((name) => name !== "*");
+  const matchesNamed = named.length === 0 ? () => false : typeSelector(named);
+  return (type) => (ON_DEMAND.test(type) ? matchesNamed(type) : matches(type));
+}
+
+function isInChannels(key: string, { type, prefix = "" }: ChannelFilter): boolean {
+  if (key === "") return true;
+  if (type !== undefined && !key.startsWith(`${type}:`)) return false;
+  const ids = key.slice(2).split("@");
+  return ids.some((id) => id.startsWith(prefix));
+}

@@ -1,0 +1,74 @@
+// The bodies in which events are sent: as the feed has them, or as CloudEvents. Pure. The same
+// events give the same bytes each time, so that a repeated request equals the first one.
+
+/** An event as `GET /events` returns it. */
+export interface WebhookEvent {
+  readonly id: string;
+  readonly type: string;
+  readonly timestamp: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+/** A request for some events, without its signature. */
+export interface FormattedRequest {
+  readonly contentType: string;
+  readonly body: string;
+  /** Parameters to add to the query string of the URL. */
+  readonly query?: Readonly<Record<string, string>>;
+}
+
+interface BatchTime {
+  /** True if the endpoint gets one event in each request. */
+  readonly isSingle: boolean;
+  /** Time at which the batch was formed (RFC 3339). */
+  readonly timestamp: string;
+}
+
+export interface Format {
+  /** Types that an endpoint gets if it names none. */
+  readonly types: readonly string[];
+  /**
+   * Returns which events may share a request with this one: those with the same group. `undefined`
+   * if the format has no form for the event.
+   */
+  groupOf(event: WebhookEvent): string | undefined;
+  /** Formats events of one group. */
+  format(events: readonly WebhookEvent[], time: BatchTime): FormattedRequest;
+}
+
+const JSON_TYPE = "application/json";
+
+export const standardFormat: Format = {
+  types: ["*"],
+  groupOf: () => "",
+  format(events, { isSingle, timestamp }) {
+    const [first] = events;
+    const content =
+      isSingle && first !== undefined ? first : { type: "batch", timestamp, data: { events } };
+    return { contentType: JSON_TYPE, body: JSON.stringify(content) };
+  },
+};
+
+/** Attribute `source` of all events [CloudEvents]. Together with the id, it names an event. */
+const SOURCE = "/jindou";
+
+export const cloudEventsFormat: Format = {
+  types: ["*"],
+  groupOf: () => "",
+  format(events, { isSingle }) {
+    const cloudEvents = events.map(cloudEventOf);
+    return isSingle
+      ? { contentType: "application/cloudevents+json", body: JSON.stringify(cloudEvents[0]) }
+      : { contentType: "application/cloudevents-batch+json", body: JSON.stringify(cloudEvents) };
+  },
+};
+
+function cloudEventOf({ id, type, timestamp: time, data }: WebhookEvent) {
+  const { channel_key: channelKey, uid } = data;
+  const subject = [channelKey, uid].find((value) => typeof value === "string");
+  return {
+    ...{ specversion: "1.0", id, source: SOURCE, type, time },
+    ...(subject === undefined ? {} : { subject, partitionkey: subject }),
+    ...{ datacontenttype: JSON_TYPE, data },
+  };
+}

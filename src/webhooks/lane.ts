@@ -1,0 +1,291 @@
+// Delivers the events of one partition of the feed to an endpoint, in order. Each call of `turn`
+// does one step: it forms a batch, sends it, or stores what became of it. State: the stored state of
+// the partition, and whether it must be stored again.
+
+import type { EventPosition as Position } from "../broker/event-ports.ts";
+import type { WebhookSettings } from "../broker/webhook-ports.ts";
+import {
+  type Batch,
+  type BatchSettings,
+  dueBatches,
+  maxBatches,
+  type PartitionState,
+  restarted,
+  stepAfter,
+} from "./deliveries.ts";
+import type { Format, WebhookEvent } from "./formats.ts";
+import { ISOLATED_ATTEMPTS, type Verdict } from "./retries.ts";
+import type { Outcome } from "./sender.ts";
+
+/** An event of the feed with its place in the partition. */
+export interface PlacedEvent {
+  readonly event: WebhookEvent;
+  readonly position: Position;
+  /** Size of the event as JSON, in bytes. */
+  readonly bytes: number;
+}
+
+export interface FeedPage {
+  readonly events: readonly PlacedEvent[];
+  /** Position after the last row that was examined. */
+  readonly end: Position;
+  /** True if the partition has rows after `end`. */
+  readonly more: boolean;
+  /** Number of events that are missing. The first event of the page is `feed.gap` then. */
+  readonly lost: number;
+}
+
+export interface Attempt {
+  readonly batch: Batch;
+  readonly events: readonly WebhookEvent[];
+}
+
+interface LanePorts {
+  readonly now: () => number;
+  readonly random: () => number;
+  readonly settings: () => WebhookSettings;
+  readonly formatOf: (name: WebhookSettings["format"]) => Format;
+  /**
+   * Reads the selected events after a position, up to `through` if it is set, and at most
+   * `limit`.
+   */
+  read(
+    after: Position,
+    selection: BatchSettings,
+    limit: number,
+    through: number | undefined,
+  ): Promise<FeedPage>;
+  send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
+  /** Stores the state, with the event that was parked. Rejects if the lease is lost. */
+  save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
+  /** Time at which the endpoint accepted a request last, 0 if it never did. */
+  acceptedMs(): number;
+  /** False if too many events are parked. */
+  mayPark(): boolean;
+  /** Time before which nothing is sent, because the endpoint is down or asked for a pause. */
+  pausedUntilMs(): number;
+  disable(reason: string): Promise<void>;
+  /** Called when events were lost before they were delivered. */
+  onLost(events: number): void;
+}
+
+export interface ParkedEvent {
+  readonly batch: Batch;
+  readonly event: WebhookEvent;
+  readonly outcome: Outcome;
+}
+
+/** Maximum size of the events of one request. A larger first event is sent alone. */
+const MAX_BODY_BYTES = 1_000_000;
+
+/** Nothing to do until the feed has new events. */
+export const IDLE = Number.POSITIVE_INFINITY;
+
+export class Lane {
+  readonly #ports: LanePorts;
+  #state: PartitionState;
+  /** True if the state has changed since it was stored, in a way that the next batch stores too. */
+  #isDirty = false;
+  #changing: Promise<void> = Promise.resolve();
+
+  constructor(state: PartitionState, ports: LanePorts) {
+    this.#state = state;
+    this.#ports = ports;
+  }
+
+  get state(): PartitionState {
+    return this.#state;
+  }
+
+  /** Does the next step. Returns the milliseconds after which there is more to do, or `IDLE`. */
+  async turn(): Promise<number> {
+    const { now, settings, pausedUntilMs } = this.#ports;
+    const pauseMs = pausedUntilMs() - now();
+    if (pauseMs > 0) return pauseMs;
+    const { order } = settings();
+    const due = dueBatches(this.#state, order, now());
+    if (due.length > 0) {
+      await Promise.all(due.map((batch) => this.#attempt(batch)));
+      return 0;
+    }
+    if (await this.#formBatch()) return 0;
+    await this.flush();
+    const open = order === "none" ? this.#state.batches : this.#state.batches.slice(0, 1);
+    return Math.max(0, Math.min(IDLE, ...open.map(({ dueMs }) => dueMs - now())));
+  }
+
+  /** Stores the state if it has changed since it was stored last. */
+  async flush(): Promise<void> {
+    if (this.#isDirty) await this.#change((state) => state);
+  }
+
+  /** Forms the next batch and stores its limits. Returns false if there is nothing to send. */
+  async #formBatch(): Promise<boolean> {
+    const { batches, position } = this.#state;
+    if (batches.length >= this.#maxBatches()) return false;
+    const { types, channels, format, batch: size } = this.#ports.settings();
+    const selection: BatchSettings = { types, channels, format, isSingle: size.max === 1 };
+    const page = await this.#ports.read(position, selection, size.max, undefined);
+    if (page.lost > 0) this.#ports.onLost(page.lost);
+    const events = requestEvents(page.events, this.#ports.formatOf(format));
+    const [first] = events;
+    const last = events.at(-1);
+    if (first === undefined || last === undefined) {
+      if (page.end.number !== position.number)
+        await this.#note((state) => ({ ...state, position: page.end }));
+      return page.more;
+    }
+    await this.#form({
+      ...{ after: position, first: first.position.number, last: last.position },
+      ...{ count: events.length, settings: selection },
+    });
+    return true;
+  }
+
+  async #form(limits: Omit<Batch, "formedMs" | "dueMs" | "attempts">): Promise<void> {
+    const nowMs = this.#ports.now();
+    const batch: Batch = { ...limits, formedMs: nowMs, attempts: 0, dueMs: nowMs };
+    await this.#change((state) => ({
+      position: batch.last,
+      batches: [...state.batches, batch],
+    }));
+  }
+
+  #maxBatches(): number {
+    const [head] = this.#state.batches;
+    // A second batch shows whether the endpoint accepts other events than the one that fails.
+    const isStuck = head !== undefined && isJudged(head);
+    return Math.max(isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
+  }
+
+  async #attempt(batch: Batch): Promise<void> {
+    const events = await this.#eventsOf(batch);
+    if (events.length === 0) return this.#note(without(batch));
+    const outcome = await this.#send(batch, events);
+    const { now, random, settings, acceptedMs, mayPark } = this.#ports;
+    const step = stepAfter(batch, outcome, {
+      ...{ nowMs: now(), random: random(), maxAgeS: settings().maxAgeS },
+      ...{ acceptedMs: acceptedMs(), mayPark: mayPark() },
+    });
+    switch (step.kind) {
+      case "accepted":
+        return this.#note(without(batch));
+      case "split":
+        return this.#replace(batch, halvesOf(batch, events, now()));
+      case "park":
+        return this.#park(batch, events, outcome);
+      case "retry":
+        await this.#replace(batch, [step.batch]);
+        if (outcome.verdict === "failed") await this.#probe(step.batch, events);
+        return;
+      case "disable":
+        await this.#replace(batch, [restarted(batch)]);
+        return this.#ports.disable(step.reason);
+    }
+  }
+
+  /**
+   * Sends the batch after an event that fails alone. If the receiver accepts it and rejects the event
+   * again, the event is the cause of the failures and is parked.
+   */
+  async #probe(head: Batch, events: readonly PlacedEvent[]): Promise<void> {
+    const [first, next] = this.#state.batches;
+    if (first !== head || next === undefined || !isJudged(head) || !this.#ports.mayPark()) return;
+    const { verdict } = await this.#send(next, await this.#eventsOf(next));
+    if (verdict !== "accepted") return;
+    const outcome = await this.#send(head, events);
+    await this.#note(without(next));
+    if (outcome.verdict === "accepted") await this.#note(without(head));
+    else await this.#park(head, events, outcome);
+  }
+
+  async #eventsOf({ after, settings, last }: Batch): Promise<readonly PlacedEvent[]> {
+    const { events } = await this.#ports.read(after, settings, Infinity, last.number);
+    const format = this.#ports.formatOf(settings.format);
+    return events.filter(({ event }) => format.groupOf(event) !== undefined);
+  }
+
+  #send(batch: Batch, events: readonly PlacedEvent[]) {
+    return this.#ports.send({ batch, events: events.map(({ event }) => event) });
+  }
+
+  async #park(batch: Batch, [placed]: readonly PlacedEvent[], outcome: Outcome): Promise<void> {
+    if (placed === undefined) return this.#note(without(batch));
+    await this.#change(without(batch), { batch, event: placed.event, outcome });
+  }
+
+  #replace(batch: Batch, batches: readonly Batch[]): Promise<void> {
+    return this.#change((state) => ({
+      ...state,
+      batches: state.batches.flatMap((other) => (other === batch ? batches : [other])),
+    }));
+  }
+
+  /** Changes the state and stores it. If it cannot be stored, the state does not change. */
+  #change(change: Change, parked?: ParkedEvent): Promise<void> {
+    return this.#inTurn(async () => {
+      const state = change(this.#state);
+      await this.#ports.save(state, parked);
+      this.#state = state;
+      this.#isDirty = false;
+    });
+  }
+
+  /** Changes the state. A later change stores it, because a lost change only repeats a request. */
+  #note(change: Change): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#state = change(this.#state);
+      this.#isDirty = true;
+    });
+  }
+
+  /** Runs a step after the steps before it, because several batches can end at the same time. */
+  #inTurn(step: () => Promise<void>): Promise<void> {
+    const running = this.#changing.then(step);
+    this.#changing = running.catch(() => {});
+    return running;
+  }
+}
+
+type Change = (state: PartitionState) => PartitionState;
+
+function without(batch: Batch): Change {
+  return (state) => ({ ...state, batches: state.batches.filter((other) => other !== batch) });
+}
+
+/** True if an event has failed alone so often that it may be parked. */
+function isJudged({ count, attempts }: Batch): boolean {
+  return count === 1 && attempts >= ISOLATED_ATTEMPTS;
+}
+
+/** Returns the leading events that may share a request: of one group, and not too large. */
+function requestEvents(events: readonly PlacedEvent[], format: Format): readonly PlacedEvent[] {
+  const formatted = events.filter(({ event }) => format.groupOf(event) !== undefined);
+  const [first] = formatted;
+  if (first === undefined) return [];
+  const group = format.groupOf(first.event);
+  let size = 0;
+  const end = formatted.findIndex(({ event, bytes }, at) => {
+    size += bytes;
+    return at > 0 && (size > MAX_BODY_BYTES || format.groupOf(event) !== group);
+  });
+  return end < 0 ? formatted : formatted.slice(0, end);
+}
+
+/** Divides a batch by its events. The halves keep the time, so that they end at the same age. */
+function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): readonly Batch[] {
+  const middle = Math.ceil(events.length / 2);
+  const lastOfFirst = events[middle - 1];
+  const firstOfSecond = events[middle];
+  if (lastOfFirst === undefined || firstOfSecond === undefined) return [batch];
+  const half = { ...batch, attempts: 0, dueMs: nowMs };
+  return [
+    { ...half, last: lastOfFirst.position, count: middle },
+    {
+      ...half,
+      after: lastOfFirst.position,
+      first: firstOfSecond.position.number,
+      count: events.length - middle,
+    },
+  ];
+}

@@ -1,0 +1,113 @@
+// Schema of the configuration section `webhooks`.
+
+import { Type } from "typebox";
+import { WEBHOOK_FORMATS, WEBHOOK_ORDERS } from "../broker/webhook-ports.ts";
+
+const CLOSED = { additionalProperties: false };
+
+const DAY_S = 86_400;
+const MAX_BATCH = 1000;
+const MAX_BATCH_WAIT_MS = 60_000;
+const MAX_AGE_S = 30 * DAY_S;
+
+const endpointOptions = Type.Object(
+  {
+    id: Type.String({
+      pattern: "^[A-Za-z0-9_-]{1,64}$",
+      description: "Id of the endpoint, with which its deliveries are stored.",
+    }),
+    url: Type.String({ minLength: 1, maxLength: 2048, description: "URL of the receiver." }),
+    secret: Type.String({
+      pattern: "^whsec_",
+      maxLength: 128,
+      secret: true,
+      description: "Secret that signs the requests: `whsec_` and the Base64 of 24 to 64 bytes.",
+    }),
+    previousSecret: Type.String({
+      default: "",
+      maxLength: 128,
+      secret: true,
+      description: "Secret that `secret` replaces. Both sign while it is set.",
+    }),
+    types: Type.Array(Type.String({ minLength: 1, maxLength: 64 }), {
+      default: [],
+      maxItems: 32,
+      description:
+        "Types of events, such as `message.stored` or `user.*`. An empty list means the default of the format: all types, or those that WuKongIM has.",
+    }),
+    channelType: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 2,
+      description: "Only events of channels of this type. 0 means all types.",
+    }),
+    channelPrefix: Type.String({
+      default: "",
+      maxLength: 128,
+      description: "Only events of channels whose id begins with this text.",
+    }),
+    format: Type.Enum([...WEBHOOK_FORMATS], {
+      default: "standard",
+      description: "Format of the bodies (docs/webhooks.md, section Formats).",
+    }),
+    batchMax: Type.Integer({
+      default: 100,
+      minimum: 1,
+      maximum: MAX_BATCH,
+      unit: "events",
+      description: "Maximum number of events in a request. With 1, the event itself is the body.",
+    }),
+    batchWaitMs: Type.Integer({
+      default: 200,
+      minimum: 0,
+      maximum: MAX_BATCH_WAIT_MS,
+      unit: "milliseconds",
+      description: "Time for which an event waits for others.",
+    }),
+    order: Type.Enum([...WEBHOOK_ORDERS], {
+      default: "channel",
+      description:
+        "`channel`: events of a channel arrive in order, so a request waits for the one before it. `none`: several requests are sent at the same time.",
+    }),
+    maxAgeS: Type.Integer({
+      default: 3 * DAY_S,
+      minimum: 60,
+      maximum: MAX_AGE_S,
+      unit: "seconds",
+      description:
+        "Time for which a request is repeated. The endpoint is disabled when it has passed.",
+    }),
+  },
+  CLOSED,
+);
+
+export const webhooksOptions = Type.Object(
+  {
+    endpoints: Type.Array(endpointOptions, {
+      default: [],
+      maxItems: 100,
+      description:
+        "Receivers of events, besides those that are created with `POST /webhooks` (docs/webhooks.md). They may be in internal networks.",
+    }),
+    max: Type.Integer({
+      default: 100,
+      minimum: 0,
+      maximum: 1000,
+      unit: "endpoints",
+      description: "Maximum number of endpoints that `POST /webhooks` creates.",
+    }),
+    allowNetworks: Type.Array(Type.String({ minLength: 1 }), {
+      default: [],
+      description:
+        "Internal networks that endpoints of `POST /webhooks` may be in, in CIDR form (`10.0.0.0/8`) or single addresses. They may also be reached with http. If the API is open because it listens on loopback addresses only, loopback addresses are always allowed. Link-local and multicast addresses are never reached.",
+    }),
+    timeoutMs: Type.Integer({
+      default: 15_000,
+      minimum: 1000,
+      maximum: 30_000,
+      unit: "milliseconds",
+      description: "Time limit for one request to a receiver, with its complete reply.",
+    }),
+  },
+  CLOSED,
+);

@@ -1,0 +1,62 @@
+// Decides what follows an attempt: whether the endpoint accepted the request, and when it is
+// repeated. Pure.
+
+import type { Outcome } from "./sender.ts";
+
+/**
+ * What an attempt says about its receiver.
+ *
+ *     accepted  2xx
+ *     gone      410: the receiver wants no more events
+ *     rejected  a 4xx that is caused by the content of the request
+ *     failed    any other status: the receiver answers, but not well
+ *     down      no reply, or a status that concerns the whole endpoint
+ */
+export type Verdict = "accepted" | "gone" | "rejected" | "failed" | "down";
+
+/** 4xx statuses that are not caused by the content of one request. */
+const ENDPOINT_STATUSES: ReadonlySet<number> = new Set([401, 403, 404, 408, 425, 429]);
+/** 5xx statuses with which a proxy reports that the receiver is down. */
+const PROXY_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
+
+export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
+  if (status >= 200 && status < 300) return "accepted";
+  if (status === 410) return "gone";
+  if (ENDPOINT_STATUSES.has(status) || PROXY_STATUSES.has(status)) return "down";
+  if (status >= 400 && status < 500) return "rejected";
+  return status >= 500 ? "failed" : "down";
+}
+
+/** Delay in seconds before each repetition. The last one is used from then on. */
+const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
+const LONGEST_S = 3600;
+/** Fraction by which a delay may be shorter or longer, so that endpoints are not hit in step. */
+const JITTER = 0.2;
+
+/**
+ * Returns the milliseconds before the next attempt. `attempts` is the number of attempts so far.
+ * `random` is a number from 0 to 1.
+ */
+export function delayMs(attempts: number, random: number): number {
+  return jittered(DELAYS_S[Math.max(0, attempts - 1)] ?? LONGEST_S, random);
+}
+
+/** Number of attempts for an event alone before it may be parked. */
+export const ISOLATED_ATTEMPTS = 5;
+
+/**
+ * Returns the milliseconds before the next attempt for an event that is sent alone. A receiver that
+ * has failed may recover, so its pauses grow.
+ */
+export function isolatedDelayMs(attempts: number, verdict: Verdict, random: number): number {
+  return jittered(verdict === "failed" ? 2 ** (attempts - 1) : 1, random);
+}
+
+/** Returns the pause that a receiver demands with `Retry-After`, at most an hour. */
+export function acceptedRetryAfterMs(retryAfterMs = 0): number {
+  return Math.min(retryAfterMs, LONGEST_S * 1000);
+}
+
+function jittered(seconds: number, random: number): number {
+  return Math.round(seconds * 1000 * (1 - JITTER + 2 * JITTER * random));
+}

@@ -1,0 +1,551 @@
+// Keeps the endpoints and delivers the events of those whose lease this node holds. State: the
+// endpoints as they were read last, and a runner for each lease.
+
+import { randomBytes, randomUUID } from "node:crypto";
+import type { EventPosition } from "../broker/event-ports.ts";
+import type { Events } from "../broker/events.ts";
+import type {
+  OrRefusal,
+  ReplayRange,
+  StoredWebhook,
+  WebhookAttempt,
+  WebhookChanges,
+  WebhookFailure,
+  WebhookFormat,
+  WebhookRefusal,
+  WebhookSettings,
+  WebhookStore,
+  Webhooks,
+} from "../broker/webhook-ports.ts";
+import { signedHeaders, signingKeyOf } from "../events/signature.ts";
+import { AddressRules, type Resolve } from "./addresses.ts";
+import {
+  type Endpoint,
+  endpointOf,
+  type FixedEndpoint,
+  isActive,
+  type Replay,
+  textOf,
+  viewOf,
+} from "./endpoint.ts";
+import { readFeed } from "./feed.ts";
+import { cloudEventsFormat, type Format, standardFormat } from "./formats.ts";
+import { type Delivery, type ParkedText, Runner } from "./runner.ts";
+import { createSender, type Outcome, type Sender } from "./sender.ts";
+
+const SECRET_BYTES = 32;
+const TICK_MS = 1000;
+/** A lease that is not renewed ends after this time, and another node acquires it. */
+const LEASE_MS = 6000;
+/** Time before the end of a lease in which nothing is sent under it. */
+const LEASE_MARGIN_MS = 1500;
+/** Maximum number of connections to the host of an endpoint. */
+const MAX_CONNECTIONS = 16;
+const KEPT_ATTEMPTS = 1000;
+const MAX_REPLAYS = 10;
+const MAX_SECRETS = 5;
+/** Number of times that a change is repeated if another call changed the endpoint meanwhile. */
+const CHANGE_ATTEMPTS = 10;
+/** Number of calls that send a request at the same time. */
+const MAX_SENDING_CALLS = 20;
+const TOO_MANY_REPLAYS = `The webhook has ${MAX_REPLAYS} replays that have not ended; wait until one ends`;
+const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until it ends`;
+const BAD_PLACE =
+  "after and before must be a cursor of GET /events, a time (RFC 3339 or Unix milliseconds), now or oldest";
+const UNLIMITED = Number.MAX_SAFE_INTEGER;
+
+interface WebhookMetrics {
+  /** Counts an attempt. `outcome` is a class of status such as `2xx`, or `error`. */
+  attempted(id: string, outcome: string, ms: number, events: number): void;
+  /** Reads the figures of an endpoint from now on. They are 0 while another node delivers. */
+  watch(id: string, oldestMs: () => number | undefined, parked: () => number): void;
+}
+
+interface WebhooksPorts {
+  readonly store: WebhookStore;
+  readonly feed: Pick<Events, "isOn" | "cursorAt" | "positionsOf" | "onEvents" | "readPartition">;
+  readonly fixed: readonly FixedEndpoint[];
+  readonly max: number;
+  readonly timeoutMs: number;
+  /** Networks that endpoints of calls may reach although they are internal. */
+  readonly allowNetworks: readonly string[];
+  readonly resolve: Resolve;
+  readonly formats: Readonly<Partial<Record<WebhookFormat, Format>>>;
+  readonly nodeId: string;
+  readonly version: string;
+  readonly metrics: WebhookMetrics;
+  onError(error: unknown, message: string): void;
+  onDisabled(id: string, reason: string): void;
+  /** Called when events were lost before an endpoint received them. */
+  onLost(id: string, events: number): void;
+}
+
+export interface WebhookService extends Webhooks {
+  start(): void;
+  close(): Promise<void>;
+}
+
+const DEFAULTS: Omit<WebhookSettings, "url" | "types"> = {
+  channels: {},
+  format: "standard",
+  batch: { max: 100, waitMs: 200 },
+  order: "channel",
+  enabled: true,
+  maxAgeS: 259_200,
+};
+
+export function createWebhooks(ports: WebhooksPorts): WebhookService {
+  return new WebhookDispatch(ports);
+}
+
+class WebhookDispatch implements WebhookService {
+  readonly #ports: WebhooksPorts;
+  readonly #owner = randomUUID();
+  readonly #rules: AddressRules;
+  readonly #senders: { readonly fixed: Sender; readonly created: Sender };
+  readonly #runners = new Map<string, Runner>();
+  /** Time by the monotonic clock at which each lease was renewed last. */
+  readonly #renewedMs = new Map<string, number>();
+  readonly #attempts = new Map<string, string[]>();
+  /** Runners that have not finished their requests. */
+  readonly #ending = new Set<Promise<void>>();
+  #timer: NodeJS.Timeout | undefined;
+  #ticking: Promise<void> = Promise.resolve();
+  #isClosed = false;
+  #sendingCalls = 0;
+
+  constructor(ports: WebhooksPorts) {
+    const { allowNetworks, timeoutMs, resolve } = ports;
+    this.#ports = ports;
+    this.#rules = new AddressRules(allowNetworks);
+    const shared = { resolve, timeoutMs, maxConnections: MAX_CONNECTIONS };
+    this.#senders = {
+      fixed: createSender({ ...shared, rules: new AddressRules("all") }),
+      created: createSender({ ...shared, rules: this.#rules }),
+    };
+  }
+
+  start(): void {
+    this.#tick();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#ticking;
+    const runners = [...this.#runners.values()];
+    this.#runners.clear();
+    const stopped = runners.map((runner) => this.#stop(runner));
+    await Promise.all([this.#senders.fixed.close(), this.#senders.created.close()]);
+    await Promise.all([...stopped, ...this.#ending]);
+  }
+
+  // --- Use cases ---------------------------------------------------------------------------------
+
+  async list() {
+    return (await this.#endpoints()).map(viewOf);
+  }
+
+  async create(changes: WebhookChanges & Pick<WebhookSettings, "url">) {
+    const { store, feed, max, fixed } = this.#ports;
+    if (!(await feed.isOn())) return { refusal: "events_off" } as const;
+    const settings = this.#settingsOf(changes);
+    const refusal = await this.#urlRefusal(settings.url);
+    if (refusal !== undefined) return refusal;
+    const nowMs = Date.now();
+    const secret = createSecret();
+    const endpoint: Endpoint = {
+      ...{ id: `wh_${randomBytes(9).toString("base64url")}`, version: 0, isFixed: false, settings },
+      secrets: [{ text: secret }],
+      from: await this.#placeOf("now"),
+      ...{ createdAtMs: nowMs, enabledAtMs: nowMs, replays: [] },
+    };
+    const result = await store.putWebhook(endpoint.id, textOf(endpoint), 0, max + fixed.length);
+    if (result === "full") return { refusal: "webhook_limit" } as const;
+    this.#tick();
+    return { id: endpoint.id, secret };
+  }
+
+  async update(id: string, changes: WebhookChanges) {
+    if (changes.url !== undefined) {
+      const refusal = await this.#urlRefusal(changes.url);
+      if (refusal !== undefined) return refusal;
+    }
+    const changed = await this.#change(id, (endpoint) => {
+      const { enabled, ...others } = changes;
+      const isOnlyEnabling = enabled === true && Object.keys(others).length === 0;
+      if (endpoint.isFixed && !isOnlyEnabling) return { refusal: "webhook_fixed" };
+      const { disabledReason: _, ...rest } = endpoint;
+      const settings = this.#settingsOf(changes, endpoint.settings);
+      const begins = enabled === true && !isActive(endpoint);
+      if (enabled === undefined) return { ...endpoint, settings };
+      return { ...rest, settings, enabledAtMs: begins ? Date.now() : endpoint.enabledAtMs };
+    });
+    return "refusal" in changed ? changed : viewOf(changed);
+  }
+
+  async remove(id: string): OrRefusal<"done"> {
+    const endpoint = await this.#endpoint(id);
+    if ("refusal" in endpoint) return endpoint;
+    if (endpoint.isFixed) return { refusal: "webhook_fixed" };
+    const isRemoved = await this.#ports.store.removeWebhook(id);
+    this.#tick();
+    return isRemoved ? "done" : { refusal: "webhook_not_found" };
+  }
+
+  async test(id: string): OrRefusal<WebhookAttempt> {
+    const endpoint = await this.#endpoint(id);
+    if ("refusal" in endpoint) return endpoint;
+    const timestamp = new Date().toISOString();
+    const eventId = `ping-${randomUUID()}`;
+    const event = { id: eventId, type: "ping", timestamp, data: { webhook_id: id } };
+    const request = standardFormat.format([event], { isSingle: true, timestamp });
+    return this.#sendNow(endpoint, { id: eventId, request, attempt: 1, events: 0 });
+  }
+
+  async replay(id: string, { after, before, types }: ReplayRange) {
+    const { feed } = this.#ports;
+    if (!(await feed.isOn())) return { refusal: "events_off" } as const;
+    const from = await this.#positionsAt(after);
+    const end = before === undefined ? await this.#placeOf("now") : await this.#positionsAt(before);
+    if (from === undefined || end === undefined)
+      return { refusal: "bad_cursor", message: BAD_PLACE } as const;
+    const replay: Replay = {
+      id: randomBytes(6).toString("base64url"),
+      after: from,
+      before: end,
+      types,
+    };
+    const changed = await this.#change(id, (endpoint) =>
+      endpoint.replays.length < MAX_REPLAYS
+        ? { ...endpoint, replays: [...endpoint.replays, replay] }
+        : { refusal: "webhook_limit", message: TOO_MANY_REPLAYS },
+    );
+    return "refusal" in changed ? changed : { id: replay.id };
+  }
+
+  async addSecret(id: string, overlapS: number) {
+    const secret = createSecret();
+    const nowMs = Date.now();
+    const untilMs = nowMs + overlapS * 1000;
+    const changed = await this.#change(id, (endpoint) => {
+      if (endpoint.isFixed) return { refusal: "webhook_fixed" };
+      const earlier = endpoint.secrets
+        .filter((other) => (other.untilMs ?? Infinity) > nowMs)
+        .map(({ text, untilMs: ends = Infinity }) => ({ text, untilMs: Math.min(ends, untilMs) }))
+        .filter((other) => other.untilMs > nowMs);
+      if (earlier.length >= MAX_SECRETS)
+        return { refusal: "webhook_limit", message: TOO_MANY_SECRETS };
+      return { ...endpoint, secrets: [{ text: secret }, ...earlier] };
+    });
+    return "refusal" in changed ? changed : { secret };
+  }
+
+  async attempts(id: string, limit: number): OrRefusal<readonly WebhookAttempt[]> {
+    const endpoint = await this.#endpoint(id);
+    if ("refusal" in endpoint) return endpoint;
+    await this.#storeAttempts(id);
+    const rows = await this.#ports.store.webhookAttempts(id, limit);
+    return rows.map((row) => JSON.parse(row) as WebhookAttempt); // as written by `#record`
+  }
+
+  async failures(id: string): OrRefusal<readonly WebhookFailure[]> {
+    const endpoint = await this.#endpoint(id);
+    if ("refusal" in endpoint) return endpoint;
+    const texts = await this.#ports.store.webhookTexts(id, "parked");
+    const failures = [...texts.values()].map((text) => JSON.parse(text) as ParkedText); // as above
+    return failures.sort((a, b) => a.parkedMs - b.parkedMs);
+  }
+
+  async retry(id: string, eventId: string): OrRefusal<WebhookAttempt> {
+    const { store } = this.#ports;
+    const endpoint = await this.#endpoint(id);
+    if ("refusal" in endpoint) return endpoint;
+    const text = (await store.webhookTexts(id, "parked")).get(eventId);
+    if (text === undefined) return { refusal: "webhook_failure_not_found" };
+    const parked: ParkedText = JSON.parse(text); // as written by a runner
+    const { settings } = endpoint;
+    const isSingle = settings.batch.max === 1;
+    const { partition, number, event } = parked;
+    const attempt = await this.#sendNow(endpoint, {
+      id: isSingle ? eventId : `${partition}-${number}-${number}`,
+      request: this.#formatOf(settings.format).format([event], {
+        isSingle,
+        timestamp: event.timestamp,
+      }),
+      ...{ attempt: parked.attempts + 1, events: 1 },
+    });
+    if ("refusal" in attempt) return attempt;
+    const isAccepted = attempt.status >= 200 && attempt.status < 300;
+    const next = { ...parked, attempts: parked.attempts + 1, status: attempt.status };
+    const change = isAccepted ? undefined : JSON.stringify(next);
+    await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
+    return attempt;
+  }
+
+  // --- Endpoints ---------------------------------------------------------------------------------
+
+  async #endpoints(): Promise<readonly Endpoint[]> {
+    const stored = await this.#ports.store.webhooks();
+    return stored.flatMap((row) => this.#endpointOf(row) ?? []);
+  }
+
+  #endpointOf(stored: StoredWebhook): Endpoint | undefined {
+    return endpointOf(
+      stored,
+      this.#ports.fixed.find(({ id }) => id === stored.id),
+    );
+  }
+
+  async #endpoint(id: string): OrRefusal<Endpoint> {
+    const endpoints = await this.#endpoints();
+    return endpoints.find((endpoint) => endpoint.id === id) ?? { refusal: "webhook_not_found" };
+  }
+
+  /** Changes an endpoint. A change that another call makes at the same time is kept. */
+  async #change(
+    id: string,
+    change: (endpoint: Endpoint) => Endpoint | WebhookRefusal,
+  ): OrRefusal<Endpoint> {
+    for (let at = 0; at < CHANGE_ATTEMPTS; at++) {
+      const endpoint = await this.#endpoint(id);
+      if ("refusal" in endpoint) return endpoint;
+      const changed = change(endpoint);
+      if ("refusal" in changed) return changed;
+      const { store } = this.#ports;
+      const result = await store.putWebhook(id, textOf(changed), endpoint.version, UNLIMITED);
+      if (result !== "done") continue;
+      this.#tick();
+      return { ...changed, version: endpoint.version + 1 };
+    }
+    return { refusal: "overloaded" };
+  }
+
+  #settingsOf(changes: WebhookChanges, before?: WebhookSettings): WebhookSettings {
+    const { url = "", types, format = DEFAULTS.format } = { ...before, ...defined(changes) };
+    const settings = { ...DEFAULTS, ...before, ...defined(changes) };
+    const isNamed = types !== undefined && types.length > 0;
+    return {
+      ...{ ...settings, url, format },
+      types: isNamed ? types : this.#formatOf(format).types,
+      batch: { ...(before ?? DEFAULTS).batch, ...defined(changes.batch ?? {}) },
+    };
+  }
+
+  async #urlRefusal(url: string): Promise<WebhookRefusal | undefined> {
+    const message = await this.#rules.urlRefusal(url, this.#ports.resolve);
+    return message === undefined ? undefined : { refusal: "url_refused", message };
+  }
+
+  async #positionsAt(text: string): Promise<readonly EventPosition[] | undefined> {
+    if (text === "now" || text === "oldest") return this.#placeOf(text);
+    const timeMs = /^\d{1,15}$/.test(text) ? Number(text) : Date.parse(text);
+    const isTime = /^(\d{4}-.*|\d{1,15})$/.test(text) && !Number.isNaN(timeMs);
+    return isTime ? this.#placeOf(timeMs) : this.#ports.feed.positionsOf(text);
+  }
+
+  async #placeOf(place: "now" | "oldest" | number): Promise<readonly EventPosition[]> {
+    const { feed } = this.#ports;
+    return feed.positionsOf(await feed.cursorAt(place)) ?? [];
+  }
+
+  // --- Deliveries --------------------------------------------------------------------------------
+
+  /** Reads the endpoints and renews the leases now, and then every second. */
+  #tick(): void {
+    clearTimeout(this.#timer);
+    if (this.#isClosed) return;
+    this.#ticking = this.#ticking
+      .then(() => this.#renew())
+      .catch((error: unknown) => this.#ports.onError(error, "Webhooks could not be read"))
+      .finally(() => {
+        clearTimeout(this.#timer);
+        if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), TICK_MS);
+      });
+  }
+
+  async #renew(): Promise<void> {
+    if (this.#isClosed) return;
+    const endpoints = await this.#endpoints();
+    await this.#createFixed(endpoints);
+    const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
+    for (const [id, runner] of this.#runners) if (!active.has(id)) await this.#end(id, runner);
+    await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
+    await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
+  }
+
+  /** Stores a record for each endpoint of the configuration that has none yet. */
+  async #createFixed(endpoints: readonly Endpoint[]): Promise<void> {
+    const { fixed, feed, store } = this.#ports;
+    const ids = new Set(endpoints.map(({ id }) => id));
+    const added = fixed.filter(({ id }) => !ids.has(id));
+    if (added.length === 0 || !(await feed.isOn())) return;
+    const nowMs = Date.now();
+    const from = await this.#placeOf("now");
+    for (const endpoint of added) {
+      const times = { createdAtMs: nowMs, enabledAtMs: nowMs };
+      const text = textOf({ ...endpoint, version: 0, isFixed: true, from, ...times, replays: [] });
+      await store.putWebhook(endpoint.id, text, 0, UNLIMITED);
+    }
+  }
+
+  async #renewLease(endpoint: Endpoint): Promise<void> {
+    const { id } = endpoint;
+    const startedMs = performance.now();
+    const lease = await this.#ports.store.leaseWebhook(id, this.#owner, LEASE_MS);
+    const runner = this.#runners.get(id);
+    if (lease === undefined) {
+      if (runner !== undefined) await this.#end(id, runner);
+      return;
+    }
+    this.#renewedMs.set(id, startedMs);
+    if (runner !== undefined && runner.lease.token === lease.token) {
+      if (runner.endpoint.version !== endpoint.version) runner.update(endpoint);
+      return;
+    }
+    if (runner !== undefined) await this.#end(id, runner);
+    if (this.#isClosed) return;
+    const next = new Runner(endpoint, lease, this.#runnerPorts(id));
+    await next.start();
+    this.#runners.set(id, next);
+    this.#ports.metrics.watch(
+      id,
+      () => this.#runners.get(id)?.oldestOpenMs,
+      () => this.#runners.get(id)?.parked ?? 0,
+    );
+  }
+
+  #runnerPorts(id: string): ConstructorParameters<typeof Runner>[2] {
+    const { store, feed, onError, onLost } = this.#ports;
+    return {
+      ...{ store, onError },
+      read: (partition, after, selection) => readFeed(feed, partition, after, selection),
+      onEvents: (listener) => feed.onEvents(listener),
+      onLost: (events) => onLost(id, events),
+      now: Date.now,
+      formatOf: (name) => this.#formatOf(name),
+      deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
+      disable: async (_, reason) => {
+        this.#ports.onDisabled(id, reason);
+        await this.#change(id, (endpoint) => ({ ...endpoint, disabledReason: reason }));
+      },
+      endReplay: async (_, replay) => {
+        await this.#change(id, (endpoint) => ({
+          ...endpoint,
+          replays: endpoint.replays.filter((other) => other.id !== replay.id),
+        }));
+      },
+      isLeaseValid: () => {
+        const ageMs = performance.now() - (this.#renewedMs.get(id) ?? -Infinity);
+        return ageMs < LEASE_MS - LEASE_MARGIN_MS;
+      },
+      onLeaseLost: () => this.#tick(),
+    };
+  }
+
+  /** Ends the deliveries to an endpoint without waiting for the requests in progress. */
+  async #end(id: string, runner: Runner): Promise<void> {
+    this.#runners.delete(id);
+    const ended = this.#stop(runner).finally(() => this.#ending.delete(ended));
+    this.#ending.add(ended);
+  }
+
+  async #stop(runner: Runner): Promise<void> {
+    try {
+      await runner.stop();
+      await this.#ports.store.releaseWebhook(runner.lease, this.#owner);
+    } catch (error) {
+      this.#ports.onError(error, "The lease of a webhook could not be released");
+    }
+  }
+
+  #formatOf(name: WebhookFormat): Format {
+    const { formats } = this.#ports;
+    return formats[name] ?? (name === "cloudevents" ? cloudEventsFormat : standardFormat);
+  }
+
+  /** Sends a request for a call, which waits for it. */
+  async #sendNow(
+    endpoint: Endpoint,
+    delivery: Omit<Delivery, "partition" | "isReplay">,
+  ): OrRefusal<WebhookAttempt> {
+    if (this.#sendingCalls >= MAX_SENDING_CALLS) return { refusal: "overloaded" };
+    this.#sendingCalls += 1;
+    try {
+      const timeMs = Date.now();
+      const all: Delivery = { ...delivery, partition: 0, isReplay: false };
+      const outcome = await this.#deliver(endpoint, all);
+      return this.#attemptOf(all, outcome, timeMs);
+    } finally {
+      this.#sendingCalls -= 1;
+    }
+  }
+
+  async #deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome> {
+    const { id, request, attempt, events, isReplay } = delivery;
+    const url = new URL(endpoint.settings.url);
+    for (const [name, value] of Object.entries(request.query ?? {}))
+      url.searchParams.append(name, value);
+    const timeMs = Date.now();
+    const { body } = request;
+    const sender = endpoint.isFixed ? this.#senders.fixed : this.#senders.created;
+    const outcome = await sender.send({
+      url: url.href,
+      headers: {
+        "content-type": request.contentType,
+        "user-agent": `Jindou/${this.#ports.version}`,
+        "webhook-attempt": `${attempt}`,
+        ...(isReplay && { "webhook-replay": "1" }),
+        ...signedHeaders(signingKeys(endpoint, timeMs), { id, nowMs: timeMs, body }),
+      },
+      body,
+    });
+    const { status, durationMs } = outcome;
+    const outcomeClass = status === 0 ? "error" : `${Math.floor(status / 100)}xx`;
+    this.#ports.metrics.attempted(endpoint.id, outcomeClass, durationMs, events);
+    this.#record(endpoint.id, this.#attemptOf(delivery, outcome, timeMs));
+    return outcome;
+  }
+
+  #attemptOf(delivery: Delivery, outcome: Outcome, timeMs: number): WebhookAttempt {
+    const { id: webhookId, attempt, events, isReplay } = delivery;
+    const { status, error, reply, durationMs } = outcome;
+    const { nodeId } = this.#ports;
+    return {
+      ...{ timeMs, webhookId, attempt, events, isReplay },
+      ...{ status, durationMs, error, reply, nodeId },
+    };
+  }
+
+  #record(id: string, attempt: WebhookAttempt): void {
+    const attempts = this.#attempts.get(id) ?? [];
+    attempts.push(JSON.stringify(attempt));
+    if (attempts.length > KEPT_ATTEMPTS) attempts.shift();
+    this.#attempts.set(id, attempts);
+  }
+
+  async #storeAttempts(id: string): Promise<void> {
+    const attempts = this.#attempts.get(id);
+    if (attempts === undefined) return;
+    this.#attempts.delete(id);
+    await this.#ports.store.addWebhookAttempts(id, attempts, KEPT_ATTEMPTS);
+  }
+}
+
+function createSecret(): string {
+  return `whsec_${randomBytes(SECRET_BYTES).toString("base64")}`;
+}
+
+function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
+  return secrets
+    .filter(({ untilMs = Infinity }) => nowMs < untilMs)
+    .flatMap(({ text }) => signingKeyOf(text) ?? []);
+}
+
+/** Returns the properties that are not `undefined`. */
+function defined<Value extends object>(
+  value: Value,
+): { [Name in keyof Value]: Exclude<Value[Name], undefined> } {
+  const entries = Object.entries(value).filter(([, item]) => item !== undefined);
+  return Object.fromEntries(entries) as { [Name in keyof Value]: Exclude<Value[Name], undefined> };
+}

@@ -1,0 +1,67 @@
+// Contract of `WebhookStore` in `broker/webhook-ports.ts`, which every driver runs.
+
+import type { Test } from "tap";
+import type { FixtureFactory } from "./store-fixture.ts";
+
+export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<void> {
+  const fixture = await createFixture(t);
+
+  t.test("settings change only from the version that the caller has read", async (t) => {
+    const { store } = fixture;
+    t.strictSame(await store.webhooks(), [], "a new store has no webhooks");
+    t.equal(await store.putWebhook("b", "{}", 0, 2), "done");
+    t.equal(await store.putWebhook("b", "{}", 0, 2), "changed", "the id is taken");
+    t.equal(await store.putWebhook("a", '{"x":"ü 1"}', 0, 2), "done");
+    t.equal(await store.putWebhook("c", "{}", 0, 2), "full");
+    t.equal(await store.putWebhook("b", '{"y":1}', 1, 2), "done", "a change needs no room");
+    t.equal(await store.putWebhook("b", "{}", 1, 2), "changed");
+    const expected = [
+      { id: "a", version: 1, settings: '{"x":"ü 1"}' },
+      { id: "b", version: 2, settings: '{"y":1}' },
+    ];
+    t.strictSame(await store.webhooks(), expected);
+    await fixture.reopen();
+    t.strictSame(await fixture.store.webhooks(), expected, "the same after a restart");
+  });
+
+  t.test("texts are stored while the lease is held, and removed with the webhook", async (t) => {
+    const { store } = fixture;
+    const lease = await store.leaseWebhook("a", "me", 60_000);
+    if (lease === undefined) throw new Error("the lease is held by another owner");
+    t.strictSame(await store.leaseWebhook("a", "me", 60_000), lease, "it can be renewed");
+    const saved = await store.saveWebhookTexts(lease, {
+      state: new Map([
+        ["live/1", "one"],
+        ["live/2", "two"],
+      ]),
+      parked: new Map([["event", "parked"]]),
+    });
+    t.ok(saved);
+    await store.saveWebhookTexts(lease, { state: new Map([["live/1", undefined]]) });
+    const texts = async (kind: "state" | "parked") => [
+      ...(await fixture.store.webhookTexts("a", kind)),
+    ];
+    t.strictSame(await texts("state"), [["live/2", "two"]]);
+    t.strictSame(await texts("parked"), [["event", "parked"]]);
+    await store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", undefined]]) });
+    t.strictSame(await texts("parked"), [], "a call needs no lease");
+    await fixture.reopen();
+    t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
+    const again = await fixture.store.leaseWebhook("a", "me", 60_000);
+    t.ok(await fixture.store.removeWebhook("a"));
+    t.notOk(await fixture.store.removeWebhook("a"), "it is gone");
+    t.strictSame(await texts("state"), []);
+    const late = { state: new Map([["live/2", "late"]]) };
+    t.notOk(again && (await fixture.store.saveWebhookTexts(again, late)), "the lease is void");
+    t.strictSame(await texts("state"), []);
+  });
+
+  t.test("only the newest attempts are kept", async (t) => {
+    const { store } = fixture;
+    await store.addWebhookAttempts("b", ["1", "2"], 3);
+    await store.addWebhookAttempts("b", ["3", "4"], 3);
+    t.strictSame(await store.webhookAttempts("b", 10), ["4", "3", "2"], "newest first");
+    t.strictSame(await store.webhookAttempts("b", 1), ["4"]);
+    t.strictSame(await store.webhookAttempts("unknown", 1), []);
+  });
+}

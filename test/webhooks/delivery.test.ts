@@ -1,0 +1,262 @@
+// Tests of webhooks at a running node: calls, deliveries, failures and replays.
+
+import { execFileSync } from "node:child_process";
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import {
+  type ApiResponse,
+  type Broker,
+  type Settings,
+  startBroker,
+  textPayload,
+} from "../support/broker.ts";
+import { PYTHON } from "./packages.ts";
+import { type Receiver, startReceiver } from "./receiver.ts";
+
+interface World {
+  readonly broker: Broker;
+  /** Calls the API with any method. Returns the body. */
+  call(method: string, path: string, body?: unknown): Promise<Pick<ApiResponse, "status" | "body">>;
+  send(channelId: string, content: string): Promise<number>;
+  /** Creates a receiver and a webhook for it. */
+  webhook(t: Test, settings?: object): Promise<Receiver & { readonly webhookId: string }>;
+}
+
+async function startWorld(t: Test, settings: Settings = {}): Promise<World> {
+  const broker = await startBroker(t, settings);
+  await broker.call("/events/feed", { feed: "on" });
+  const call: World["call"] = async (method, path, body) => {
+    const response = await fetch(`http://127.0.0.1:${broker.apiPort}${path}`, {
+      method,
+      headers: { "content-type": "application/json" },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, body: await response.json() };
+  };
+  return {
+    broker,
+    call,
+    async send(channelId, content) {
+      const { status, body } = await call("POST", "/message/send", {
+        ...{ from_uid: "bob", channel_id: channelId, channel_type: 1 },
+        payload: textPayload(content),
+      });
+      if (status !== 200) throw new Error(`sending failed: ${JSON.stringify(body)}`);
+      return body.message_id;
+    },
+    async webhook(inTest, chosen = {}) {
+      const receiver = await startReceiver(inTest);
+      const batch = { max: 100, waitMs: 0 };
+      const { status, body } = await call("POST", "/webhooks", {
+        ...{ url: receiver.url, types: ["message.stored"], batch, ...chosen },
+      });
+      if (status !== 201) throw new Error(`no webhook: ${JSON.stringify(body)}`);
+      receiver.secret = body.secret;
+      inTest.teardown(() => call("DELETE", `/webhooks/${body.id}`));
+      return Object.assign(receiver, { webhookId: body.id as string });
+    },
+  };
+}
+
+/** Resolves when the condition is true. */
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  while (!(await condition())) await pause(50);
+}
+
+/** A program for Python that verifies a request and prints the type of its event. */
+const VERIFY = `
+import json, sys
+from standardwebhooks.webhooks import Webhook
+given = json.load(sys.stdin)
+print(Webhook(given["secret"]).verify(given["body"], given["headers"])["type"])
+`;
+
+const contentOf = ({ data }: { readonly data: { readonly payload: string } }): string =>
+  JSON.parse(Buffer.from(data.payload, "base64").toString()).content;
+
+t.test("webhooks of a node", async (t) => {
+  const world = await startWorld(t);
+
+  t.test("every stored message arrives once and in the order of its channel", async (t) => {
+    const receiver = await world.webhook(t);
+    const channels = ["ann", "ben", "cat"];
+    for (let at = 0; at < 40; at++)
+      await Promise.all(channels.map((channel) => world.send(channel, `${channel}-${at}`)));
+    await receiver.until(() => receiver.events.length === 120);
+    for (const channel of channels) {
+      const contents = receiver.events.map(contentOf).filter((text) => text.startsWith(channel));
+      t.strictSame(
+        contents,
+        Array.from({ length: 40 }, (_, at) => `${channel}-${at}`),
+        `the messages to ${channel} are in order`,
+      );
+    }
+  });
+
+  t.test("a failed request is repeated with the same id and bytes", async (t) => {
+    const receiver = await world.webhook(t);
+    receiver.reply = (_, response) => {
+      if (receiver.requests.length > 1) return 200;
+      response.writeHead(200, { "content-length": "9" }).write("cut");
+      response.destroy();
+      return undefined;
+    };
+    await world.send("dan", "again");
+    await receiver.until(() => receiver.events.length === 1);
+    const [first, second] = receiver.requests;
+    t.strictSame([second?.id, second?.body], [first?.id, first?.body], "id and body are equal");
+    t.strictSame(
+      receiver.requests.map(({ headers }) => headers["webhook-attempt"]),
+      ["1", "2"],
+      "the header counts the attempts",
+    );
+  });
+
+  t.test("one event that is always rejected is parked, and a retry delivers it", async (t) => {
+    const receiver = await world.webhook(t);
+    const isPoison = (request: Receiver["requests"][number]) =>
+      request.events.some((event) => contentOf(event) === "poison");
+    receiver.reply = (request) => (isPoison(request) ? 422 : 200);
+    await Promise.all(
+      Array.from({ length: 99 }, (_, at) => world.send("eve", at === 40 ? "poison" : `fine-${at}`)),
+    );
+    await receiver.until(() => receiver.events.length === 98);
+    const path = `/webhooks/${receiver.webhookId}/failures`;
+    const failures = async () => (await world.call("GET", path)).body.failures;
+    await until(async () => (await failures()).length === 1);
+    const [failure] = await failures();
+    t.match(failure, { type: "message.stored", status: 422, attempts: 5 }, "it is listed");
+    const seqs = receiver.events.map(({ data }) => data.message_seq);
+    t.strictSame(
+      seqs,
+      [...seqs].sort((a, b) => a - b),
+      "the others are in order",
+    );
+    receiver.reply = () => 200;
+    const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
+    t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
+    t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
+    t.strictSame(await failures(), [], "it is no longer listed");
+    t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
+  });
+
+  t.test("a receiver that replies 410 is disabled until it is enabled again", async (t) => {
+    const receiver = await world.webhook(t);
+    receiver.reply = () => 410;
+    await world.send("fay", "gone");
+    const state = async () => {
+      const { body } = await world.call("GET", "/webhooks");
+      return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId);
+    };
+    await until(async () => (await state()).enabled === 0);
+    t.match(await state(), { disabled_reason: /410/ }, "the list has the reason");
+    receiver.reply = () => 200;
+    await world.send("fay", "later");
+    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { enabled: 1 });
+    await receiver.until(() => receiver.events.length === 2);
+    t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "nothing was lost");
+  });
+
+  t.test("a range of the feed is delivered again on request", async (t) => {
+    const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
+    await world.send("gus", "one");
+    await world.send("gus", "two");
+    await receiver.until(() => receiver.events.length === 2);
+    const path = `/webhooks/${receiver.webhookId}/replay`;
+    const { status } = await world.call("POST", path, { after: "oldest" });
+    t.equal(status, 200, "the replay has begun");
+    const isReplay = ({ headers }: Receiver["requests"][number]) =>
+      headers["webhook-replay"] === "1";
+    const replayed = () =>
+      receiver.requests.filter(isReplay).flatMap(({ events }) => events.map(contentOf));
+    await receiver.until(() => replayed().includes("two"));
+    t.ok(replayed().includes("ann-0"), "it has older events");
+    const replays = async () => {
+      const { body } = await world.call("GET", "/webhooks");
+      return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId).replays;
+    };
+    await until(async () => (await replays()) === 0);
+    t.match(await world.call("POST", path, { after: "nonsense" }), {
+      status: 400,
+      body: { code: "bad_cursor" },
+    });
+  });
+
+  t.test("a test sends a ping, and the attempts list it", async (t) => {
+    const receiver = await world.webhook(t);
+    const path = `/webhooks/${receiver.webhookId}`;
+    receiver.reply = (_, response) => {
+      response.writeHead(418).end("I am a teapot");
+      return undefined;
+    };
+    const { body } = await world.call("POST", `${path}/test`);
+    t.match(body, { status: 418, response: "I am a teapot", events: 0 }, "the reply is returned");
+    t.match(receiver.requests[0]?.events, [{ type: "ping" }], "the receiver gets a ping");
+    const { body: listed } = await world.call("GET", `${path}/attempts?limit=5`);
+    t.match(listed.attempts, [{ status: 418, webhook_id: receiver.requests[0]?.id }]);
+  });
+
+  t.test("a new secret and the earlier one sign during the overlap", async (t) => {
+    const receiver = await world.webhook(t);
+    const earlier = receiver.secret;
+    const path = `/webhooks/${receiver.webhookId}`;
+    const { body } = await world.call("POST", `${path}/secrets`, { overlapS: 60 });
+    for (const secret of [earlier, body.secret]) {
+      receiver.secret = secret; // the receiver throws if it does not verify
+      await world.call("POST", `${path}/test`);
+    }
+    t.equal(receiver.requests.length, 2, "both secrets verify the requests");
+    if (PYTHON !== undefined) {
+      const [request] = receiver.requests;
+      const input = JSON.stringify({ secret: earlier, ...request });
+      const env = { ...process.env, PYTHONPATH: PYTHON };
+      const output = execFileSync("python3", ["-c", VERIFY], { input, encoding: "utf8", env });
+      t.equal(output.trim(), "ping", "the library for Python verifies a request too");
+    }
+    receiver.secret = "";
+    await world.call("POST", `${path}/secrets`, { overlapS: 0 });
+    await world.call("POST", `${path}/test`);
+    const signatures = receiver.requests.at(-1)?.headers["webhook-signature"];
+    t.equal(signatures?.split(" ").length, 1, "without an overlap only the new one signs");
+    t.notMatch((await world.call("GET", "/webhooks")).body, /whsec_/, "no list shows a secret");
+  });
+
+  t.test("a channel filter and batches of one event select and shape the requests", async (t) => {
+    const channels = { type: 1, prefix: "ivy" };
+    const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
+    await world.send("hal", "not selected");
+    await world.send("ivy", "selected");
+    await receiver.until(() => receiver.events.length === 1);
+    const [request] = receiver.requests;
+    t.equal(request?.id, request?.events[0]?.id, "the id of the request is that of the event");
+    t.equal(contentOf(request?.events[0] as never), "selected", "only the channel is delivered");
+  });
+
+  t.test("URLs of internal networks and unknown ids are refused", async (t) => {
+    const urls = [
+      ...["http://169.254.169.254/latest/meta-data", "http://10.0.0.1/", "https://192.168.0.1/"],
+      ...["https://[::ffff:10.0.0.1]/", "ftp://example.com/", "nonsense"],
+    ];
+    for (const url of urls)
+      t.match(
+        await world.call("POST", "/webhooks", { url }),
+        { status: 400, body: { code: "url_refused", error: /./ } },
+        `${url} is refused`,
+      );
+    t.match(await world.call("DELETE", "/webhooks/unknown"), {
+      status: 404,
+      body: { code: "webhook_not_found" },
+    });
+  });
+
+  t.test("a hanging receiver delays no other receiver", async (t) => {
+    const hanging = await world.webhook(t);
+    hanging.reply = () => undefined;
+    const other = await world.webhook(t);
+    await world.send("jan", "first");
+    await hanging.until(() => hanging.requests.length === 1);
+    await world.send("jan", "second");
+    await other.until(() => other.events.length === 2);
+    t.equal(hanging.requests.length, 1, "the hanging receiver still has its first request");
+  });
+});

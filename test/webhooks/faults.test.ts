@@ -1,0 +1,119 @@
+// Tests of webhooks while nodes are killed: every acknowledged message's event arrives, with the same
+// id and content each time, and in the order of its channel. JINDOU_TEST_WEBHOOK_KILLS sets the number
+// of kills.
+
+import { setTimeout as pause } from "node:timers/promises";
+import t from "tap";
+import { type Broker, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { Random } from "../support/random.ts";
+import { startRedis } from "../support/redis.ts";
+import { volume } from "../support/volume.ts";
+import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
+
+const KILLS = volume(200, "JINDOU_TEST_WEBHOOK_KILLS", 5);
+const CHANNELS = ["ann", "ben", "cat"];
+
+t.setTimeout(60_000 + KILLS * 5000);
+
+/** Turns the feed on and creates a webhook for the receiver. */
+async function subscribe({ call }: Broker, receiver: Receiver): Promise<string> {
+  await call("/events/feed", { feed: "on" });
+  const batch = { max: 10, waitMs: 0 };
+  const { body } = await call("/webhooks", { url: receiver.url, types: ["message.stored"], batch });
+  receiver.secret = body.secret;
+  return body.id;
+}
+
+/** Sends messages until a call fails. Adds the ids of the acknowledged ones to `sent`. */
+async function sendUntilKilled({ call }: Broker, sent: Set<number>): Promise<void> {
+  const send = async (channelId: string) => {
+    for (;;) {
+      const { status, body } = await call("/message/send", {
+        ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("x") },
+      });
+      if (status !== 200) return;
+      sent.add(body.message_id);
+    }
+  };
+  await Promise.allSettled(CHANNELS.map(send));
+}
+
+/** Returns what is wrong with the received events. */
+function problems(requests: Receiver["requests"]): readonly string[] {
+  const eventsById = new Map<string, ReceivedEvent>();
+  const newest = new Map<string, number>();
+  const wrong: string[] = [];
+  const all = requests.flatMap(({ events }) => events);
+  for (const event of all.filter(({ type }) => type === "message.stored")) {
+    const earlier = eventsById.get(event.id);
+    if (earlier !== undefined) {
+      if (JSON.stringify(earlier) !== JSON.stringify(event)) wrong.push(`${event.id} has changed`);
+      continue;
+    }
+    eventsById.set(event.id, event);
+    const { channel_key: key, message_seq: seq } = event.data;
+    if (seq !== (newest.get(key) ?? 0) + 1) wrong.push(`${key}: ${seq} is out of order`);
+    newest.set(key, seq);
+  }
+  return wrong;
+}
+
+const hasAll = (receiver: Receiver, sent: ReadonlySet<number>) => {
+  const received = new Set(receiver.events.map(({ data }) => data.message_id));
+  return [...sent].every((id) => received.has(id));
+};
+
+t.test(`no event is lost when a node is killed ${KILLS} times`, async (t) => {
+  const receiver = await startReceiver(t);
+  const random = new Random(KILLS);
+  const sent = new Set<number>();
+  let broker: ChildBroker = await spawnBroker(t);
+  await subscribe(broker, receiver);
+  for (let kill = 0; kill < KILLS; kill++) {
+    const sending = sendUntilKilled(broker, sent);
+    await pause(50 + random.below(300));
+    await broker.kill();
+    await sending;
+    broker = await spawnBroker(t, {}, broker.dataPath);
+  }
+  await receiver.until(() => hasAll(receiver, sent));
+  t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
+  t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+});
+
+t.test("another node delivers when the node that delivered is killed", async (t) => {
+  const redis = await startRedis(t);
+  const receiver = await startReceiver(t);
+  const start = (id: string) => spawnBroker(t, { JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: id });
+  const nodes = { a: await start("a"), b: await start("b") };
+  const webhookId = await subscribe(nodes.a, receiver);
+  const sent = new Set<number>();
+  const send = async (broker: Broker) => {
+    for (const channelId of CHANNELS) {
+      const { body } = await broker.call("/message/send", {
+        ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("y") },
+      });
+      sent.add(body.message_id);
+    }
+  };
+  await send(nodes.b);
+  await receiver.until(() => hasAll(receiver, sent));
+  const { body } = await nodes.b.call(`/webhooks/${webhookId}/test`, {});
+  t.equal(body.status, 204, "any node can test it");
+  let owner: "a" | "b" | undefined;
+  while (owner === undefined) {
+    const { attempts } = (await nodes.a.call(`/webhooks/${webhookId}/attempts`)).body;
+    owner = attempts.find(({ events }: { events: number }) => events > 0)?.node_id;
+    if (owner === undefined) await pause(100);
+  }
+  const survivor = owner === "a" ? nodes.b : nodes.a;
+  receiver.reply = () => undefined; // a request is in flight when the node is killed
+  await send(survivor);
+  const before = receiver.requests.length;
+  await receiver.until(() => receiver.requests.length > before);
+  await nodes[owner].kill();
+  receiver.reply = () => 204;
+  await send(survivor);
+  await receiver.until(() => hasAll(receiver, sent));
+  t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+});

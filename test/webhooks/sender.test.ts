@@ -1,0 +1,213 @@
+// Tests of the requests themselves: bodies, addresses and replies. A test of a running
+// node cannot choose what a host name resolves to, so the rules for addresses are tested here.
+
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import t, { type Test } from "tap";
+import { wukongimFormat } from "../../src/compat/wukongim/webhook-format.ts";
+import { AddressRules, LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
+import { cloudEventsFormat } from "../../src/webhooks/formats.ts";
+import { verdictOf } from "../../src/webhooks/retries.ts";
+import { createSender } from "../../src/webhooks/sender.ts";
+import { requirePackage } from "./packages.ts";
+
+const EVENT = {
+  id: "17-000000000001-4398046511105",
+  type: "message.stored",
+  timestamp: "2026-11-24T00:00:00.000Z",
+  data: { channel_key: "2:lobby", message_seq: 1, text: "grüße" },
+};
+
+t.test("the cloudevents package reads single and batched events", async (t) => {
+  const { HTTP } = requirePackage("cloudevents");
+  const read = (isSingle: boolean) => {
+    const time = { isSingle, timestamp: EVENT.timestamp };
+    const { body, contentType } = cloudEventsFormat.format([EVENT], time);
+    return HTTP.toEvent({ headers: { "content-type": contentType }, body });
+  };
+  const expected = { id: EVENT.id, type: EVENT.type, subject: "2:lobby", data: EVENT.data };
+  t.match(read(true), expected, "a single event");
+  t.match(read(false)[0], expected, "a batch");
+});
+
+t.test("a message in WuKongIM's format has its fields in its order", async (t) => {
+  const data = {
+    ...{ message_id: 42, message_idstr: "42", message_seq: 7, client_msg_no: "c", timestamp: 5 },
+    ...{ from_uid: "____system", channel_id: "ben", channel_type: 1, expire: 0, payload: "e30=" },
+    header: { no_persist: 0, red_dot: 1, sync_once: 0 },
+  };
+  const time = { isSingle: false, timestamp: EVENT.timestamp };
+  t.strictSame(
+    wukongimFormat.format([{ ...EVENT, data }], time),
+    {
+      contentType: "application/json",
+      body: '[{"header":{"no_persist":0,"red_dot":1,"sync_once":0},"setting":0,"message_id":42,"message_idstr":"42","client_msg_no":"c","message_seq":7,"from_uid":"","channel_id":"ben","channel_type":1,"expire":0,"timestamp":5,"payload":"e30="}]',
+      query: { event: "msg.notify" },
+    },
+    "as a real server has sent it",
+  );
+  const session = {
+    uid: "dan-x",
+    device_flag: 0,
+    conn_id: 4,
+    device_online_count: 2,
+    total_online_count: 2,
+  };
+  t.match(
+    wukongimFormat.format([{ ...EVENT, type: "session.closed", data: session }], time),
+    { body: '["dan-x-0-0-4-2-2"]', query: { event: "user.onlinestatus" } },
+    "a session that ended",
+  );
+});
+
+t.test("addresses of internal networks are refused at the creation", async (t) => {
+  const rules = new AddressRules([]);
+  const resolve = async (host: string) => [
+    host === "public.example" ? "93.184.216.34" : "127.0.0.1",
+  ];
+  const refused = [
+    ...[
+      "http://169.254.169.254/latest",
+      "https://169.254.169.254/",
+      "https://127.1/",
+      "https://10.0.0.8/",
+    ],
+    ...[
+      "https://0x7f000001/",
+      "https://2130706433/",
+      "https://0.0.0.0/",
+      "https://[::1]/",
+      "https://[::]/",
+    ],
+    ...["https://[::ffff:127.0.0.1]/", "https://[::ffff:a9fe:a9fe]/", "https://[fe80::1]/"],
+    ...["https://[fd00::1]/", "https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/"],
+    ...[
+      "https://192.168.1.1/",
+      "https://100.64.0.1/",
+      "https://224.0.0.1/",
+      "https://255.255.255.255/",
+    ],
+    ...["https://intern.example/", "http://public.example/", "https://user:secret@public.example/"],
+    ...["ftp://public.example/", "/hook", "https://public.example:0/", "https://public.example/#a"],
+  ];
+  for (const url of refused)
+    t.type(await rules.urlRefusal(url, resolve), "string", `${url} is refused with a reason`);
+  t.equal(
+    await rules.urlRefusal("https://public.example/a?b=1", resolve),
+    undefined,
+    "others are not",
+  );
+  const nowhere = async () => Promise.reject(new Error("ENOTFOUND"));
+  t.match(await rules.urlRefusal("https://nowhere.example/", nowhere), /cannot be resolved/);
+});
+
+t.test("allowed networks may be reached without TLS, but link-local ones never", async (t) => {
+  const rules = new AddressRules(["10.0.0.0/8", "::/0", "169.254.0.0/16"]);
+  t.equal(rules.refusal("10.1.2.3", false), undefined, "an allowed network");
+  t.type(rules.refusal("192.168.1.1", true), "string", "another internal network");
+  t.type(rules.refusal("169.254.169.254", true), "string", "the metadata of a cloud");
+  t.type(rules.refusal("::ffff:169.254.169.254", true), "string", "in another notation");
+  t.type(rules.refusal("ff02::1", true), "string", "multicast");
+});
+
+async function listen(
+  t: Test,
+  listener: RequestListener,
+): Promise<{ port: number; seen: string[] }> {
+  const seen: string[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer((request, response) => {
+    seen.push(`${request.method} ${request.url}`);
+    listener(request, response);
+  });
+  server.on("connection", (socket) => sockets.add(socket));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return { port: (server.address() as AddressInfo).port, seen };
+}
+
+function senderFor(
+  t: Test,
+  {
+    rules = new AddressRules(LOOPBACK_NETWORKS),
+    resolve = resolveHost,
+    timeoutMs = 20_000,
+  }: Partial<Parameters<typeof createSender>[0]> = {},
+) {
+  const sender = createSender({ rules, resolve, timeoutMs, maxConnections: 2 });
+  t.teardown(() => sender.close());
+  return (url: string) => sender.send({ url, headers: {}, body: "{}" });
+}
+
+t.test("each reply of a receiver is judged, and redirects are not followed", async (t) => {
+  const { port, seen } = await listen(t, (request, response) => {
+    const status = Number(request.url?.slice(1));
+    response.writeHead(status, { "retry-after": "7", location: "/200" }).end("no");
+  });
+  const send = senderFor(t);
+  const expected = {
+    200: "accepted",
+    204: "accepted",
+    301: "down",
+    307: "down",
+    400: "rejected",
+    404: "down",
+    410: "gone",
+    429: "down",
+    500: "failed",
+    503: "down",
+  };
+  for (const [status, verdict] of Object.entries(expected)) {
+    const outcome = await send(`http://127.0.0.1:${port}/${status}`);
+    t.equal(outcome.status, Number(status), `the status is ${status}`);
+    t.equal(verdictOf(outcome), verdict, `${status} means ${verdict}`);
+    t.equal(outcome.retryAfterMs, 7000, "Retry-After is read");
+  }
+  t.equal(seen.length, Object.keys(expected).length, "every request was made once");
+});
+
+t.test("a receiver that hangs, closes early or sends too much is bounded", async (t) => {
+  const { port } = await listen(t, (request, response) => {
+    if (request.url === "/hang") return;
+    if (request.url === "/cut") {
+      response.writeHead(200, { "content-length": "100" }).write("half");
+      setTimeout(() => response.destroy(), 10);
+    } else if (request.url === "/endless") {
+      response.writeHead(500);
+      const write = () => {
+        while (response.write("x".repeat(16_384)));
+      };
+      response.on("drain", write);
+      write();
+    } else response.destroy();
+  });
+  const send = senderFor(t);
+  const base = `http://127.0.0.1:${port}`;
+  const hanging = await senderFor(t, { timeoutMs: 200 })(`${base}/hang`);
+  t.match(hanging, { status: 0, error: /no complete reply within 200 ms/ }, "a time limit ends it");
+  t.match(await send(`${base}/cut`), { status: 0, error: /./ }, "a reply that is cut short fails");
+  t.match(await send(`${base}/close`), { status: 0, error: /./ }, "a closed connection fails");
+  const endless = await send(`${base}/endless`);
+  t.match(endless, { status: 500, error: "" }, "an endless reply is read up to a limit");
+  t.equal(endless.reply.length, 1024, "and 1 KiB is kept");
+});
+
+t.test("addresses are judged again in each attempt", async (t) => {
+  const { port, seen } = await listen(t, (_, response) => response.end());
+  const rules = new AddressRules([]);
+  let address = "93.184.216.34";
+  const resolve = async () => [address];
+  t.equal(await rules.urlRefusal(`https://rebinding.example:${port}/`, resolve), undefined);
+  address = "127.0.0.1";
+  const send = senderFor(t, { rules, resolve });
+  for (const host of ["rebinding.example", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]"]) {
+    const { status, error } = await send(`https://${host}:${port}/`);
+    t.match({ status, error }, { status: 0, error: /internal address/ }, `${host} is refused`);
+  }
+  const mixed = senderFor(t, { rules, resolve: async () => ["93.184.216.34", "10.0.0.1"] });
+  t.match(await mixed("https://mixed.example/"), { error: /10\.0\.0\.1/ }, "one address is enough");
+  t.strictSame(seen, [], "nothing reached the receiver");
+});
