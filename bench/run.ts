@@ -3,8 +3,7 @@
 // Stops everything it has started, also after a signal or an error. A missed target never fails a
 // run.
 
-import { mkdirSync, writeFileSync } from "node:fs";
-import { cpus, loadavg } from "node:os";
+import { loadavg } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { attacks } from "./attacks.ts";
@@ -31,9 +30,10 @@ import { socketSend } from "./socket-send.ts";
 import { start } from "./start.ts";
 import { storeAppend } from "./store-append.ts";
 import { stream } from "./stream.ts";
-import { type Benchmark, type Plan, type Row, reached, type Subject } from "./support/benchmark.ts";
+import type { Benchmark, Plan, Row, Subject } from "./support/benchmark.ts";
 import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
 import { hotSpots } from "./support/profile.ts";
+import { writeResult } from "./support/results.ts";
 import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
 import { tcp } from "./tcp.ts";
@@ -83,7 +83,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --rate R          messages per second, regardless of the server: an open loop, in which latencies
                     count from the scheduled time
   --connections N   connections of the scenarios post and send (default: 64)
-  --clients N       clients of the scenario connect (default: 2000)
+  --clients N       clients of the scenarios connect and resume (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
   --nodes N         nodes of Jindou on one Redis, in place of one with the embedded store. Clients and
                     calls are spread over them; their processor time does not contain that of Redis
@@ -94,7 +94,8 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --rounds N, --seconds S   number and length of the measurements (default: 3 of 0.8 s)
   --json            print the result as JSON
   --compare a b     print the differences of two folders or files of results, with their noise
-  --publish a       put a result into docs/benchmarks/ and into the tables of the pages
+  --publish a …     put results into docs/benchmarks/ and into the tables of the pages: a folder of
+                    the overview, or files of single benchmarks
 
 Single benchmarks (all: more than 25 minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
@@ -129,7 +130,7 @@ const QUICK_OVERVIEW = { ...QUICK, uncountedS: 0.05 };
 type Request =
   | { readonly kind: "help" }
   | { readonly kind: "compare"; readonly before: string; readonly after: string }
-  | { readonly kind: "publish"; readonly result: string }
+  | { readonly kind: "publish"; readonly results: readonly string[] }
   | { readonly kind: "overview"; readonly options: OverviewOptions }
   | { readonly kind: "benchmarks"; readonly commandLine: CommandLine };
 
@@ -142,6 +143,8 @@ interface CommandLine {
   readonly isPortable: boolean;
   /** True if a report of where our build spends its time is printed, too. */
   readonly isProfiled: boolean;
+  /** Command line for the result. */
+  readonly command: string;
 }
 
 const workbench = new Workbench();
@@ -158,7 +161,7 @@ try {
       print(comparison(readResult(request.before), readResult(request.after)));
       break;
     case "publish":
-      publish(request.result);
+      publish(request.results);
       break;
     case "overview":
       await runOverview(request.options, workbench);
@@ -198,7 +201,7 @@ async function runAll(commandLine: CommandLine): Promise<void> {
 }
 
 async function runEach(
-  { chosen, plan, isPortable, isProfiled }: CommandLine,
+  { chosen, plan, isPortable, isProfiled, command }: CommandLine,
   baseline: Subject,
   directory: string,
 ): Promise<void> {
@@ -223,11 +226,9 @@ async function runEach(
     if (loadBefore > MAX_QUIET_LOAD)
       print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before the start\n`);
     if (profile.profileFolder !== undefined) print(hotSpots(profile.profileFolder));
-    writeResult(isPortable ? `${benchmark.name}-portable` : benchmark.name, benchmark.question, {
-      rows,
-      plan,
-      loadBefore,
-    });
+    const name = isPortable ? `${benchmark.name}-portable` : benchmark.name;
+    const { question } = benchmark;
+    writeResult(RESULTS, { name, question, command, plan, rows }, loadBefore);
   }
 }
 
@@ -238,33 +239,6 @@ function print(text: string): void {
 /** Removes the target of a row. Targets only apply to comparisons with the raw server. */
 function withoutTarget({ target: _, ...row }: Row): Row {
   return row;
-}
-
-function writeResult(
-  name: string,
-  question: string,
-  { rows, plan, loadBefore }: { rows: readonly Row[]; plan: Plan; loadBefore: number },
-): void {
-  mkdirSync(RESULTS, { recursive: true });
-  const machine = {
-    cpu: cpus()[0]?.model,
-    cores: cpus().length,
-    node: process.version,
-    loadBefore,
-  };
-  const judgedRows = rows.map((row) => ({ ...row, reached: reached(row) }));
-  const result = {
-    name,
-    question,
-    at: new Date().toISOString(),
-    machine,
-    plan,
-    rows: judgedRows,
-  };
-  writeFileSync(
-    join(RESULTS, `${name}${plan.isQuick ? "-quick" : ""}.json`),
-    `${JSON.stringify(result, undefined, 2)}\n`,
-  );
 }
 
 function parseCommandLine(args: readonly string[]): Request {
@@ -299,7 +273,8 @@ function parseCommandLine(args: readonly string[]): Request {
     },
   });
   if (values.help) return { kind: "help" };
-  if (values.publish !== undefined) return { kind: "publish", result: values.publish };
+  if (values.publish !== undefined)
+    return { kind: "publish", results: [values.publish, ...positionals] };
   if (values.compare) {
     const [before, after, ...others] = positionals;
     if (before === undefined || after === undefined || others.length > 0)
@@ -348,6 +323,7 @@ function parseCommandLine(args: readonly string[]): Request {
       against: values.against,
       isPortable: values.portable,
       isProfiled: values.profile,
+      command: commandText(args),
     },
   };
 }

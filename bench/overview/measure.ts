@@ -2,7 +2,7 @@
 // affects all of them. The measured servers share the first core, everything else runs on the other
 // cores.
 
-import type { Contender, Peer, PeerSetting } from "../peers/peer.ts";
+import type { Contender, Peer, PeerSetting, Work } from "../peers/peer.ts";
 import type { Sample } from "../support/benchmark.ts";
 import { waitUntilIdle } from "../support/cost.ts";
 import { compileLoad, LoadClient } from "../support/load.ts";
@@ -32,9 +32,14 @@ const STORM_S = 4;
 /** Returns the estimated time of a work in seconds. */
 export function estimate({ work }: PlannedWork, peers: number, options: MeasureOptions): number {
   const { rounds, seconds, uncountedS } = options;
-  if (work.kind === "connect") return peers * rounds * STORM_S;
+  if (isStorm(work)) return peers * rounds * STORM_S;
   const counted = rounds * runSeconds(options, seconds);
   return peers * (START_S + runSeconds(options, uncountedS) + counted);
+}
+
+/** Returns true if clients connect at once and send nothing. */
+function isStorm({ kind }: Work): boolean {
+  return kind === "connect" || kind === "resume";
 }
 
 /** Returns the estimated time of one run of the load client. */
@@ -76,8 +81,8 @@ export class Measurement {
 
   /** Measures a work with all peers that can do it. */
   async rows(planned: PlannedWork, peers: readonly Peer[]): Promise<readonly OverviewRow[]> {
-    return planned.work.kind === "connect"
-      ? this.#connectRows(planned, peers)
+    return isStorm(planned.work)
+      ? this.#stormRows(planned, peers)
       : [await this.#messageRow(planned, peers)];
   }
 
@@ -148,17 +153,14 @@ export class Measurement {
     });
   }
 
-  async #connectRows(
-    planned: PlannedWork,
-    peers: readonly Peer[],
-  ): Promise<readonly OverviewRow[]> {
+  async #stormRows(planned: PlannedWork, peers: readonly Peer[]): Promise<readonly OverviewRow[]> {
     const { rounds } = this.#options;
     const rates = new Map<Peer, Sample[]>(peers.map((peer) => [peer, []]));
     const memories = new Map<Peer, Sample[]>(peers.map((peer) => [peer, []]));
     for (let round = 0; round < rounds; round++)
       for (const peer of peers)
         await this.#progress.step(
-          `connect: measures ${peer.name}, round ${round + 1} of ${rounds}`,
+          `${planned.id}: measures ${peer.name}, round ${round + 1} of ${rounds}`,
           STORM_S,
           async () => {
             const storm = await this.#storm(planned, peer);
@@ -168,11 +170,12 @@ export class Measurement {
             if (bytes !== undefined) memories.get(peer)?.push({ value: bytes });
           },
         );
+    const rate = rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates);
+    if (planned.work.kind === "resume") return rate.figures.length > 0 ? [rate] : [];
     const memory = { ...planned, id: "memory", title: "memory of an idle connection" };
-    return [
-      rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates),
-      rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories),
-    ].filter(({ figures }) => figures.length > 0);
+    return [rate, rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories)].filter(
+      ({ figures }) => figures.length > 0,
+    );
   }
 
   /**

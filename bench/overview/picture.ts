@@ -37,7 +37,9 @@ export function picture(result: OverviewResult): string | undefined {
   const charts = loadCharts();
   if (charts === undefined) return undefined;
   const measure = measureOf(result);
-  const rows = result.rows.filter(({ unit }) => unit !== "bytes");
+  const rows = result.rows.filter(
+    ({ unit, figures }) => unit !== "bytes" && figures.some(({ peer }) => peer === "raw"),
+  );
   const peers = result.peers.filter(({ name }) =>
     rows.some(({ figures }) => figures.some(({ peer }) => peer === name)),
   );

@@ -1,51 +1,84 @@
-// Puts a result into the pages: copies it and its picture to docs/benchmarks/, and replaces the
+// Puts results into the pages: copies them and the picture to docs/benchmarks/, and replaces the
 // tables between the marks in README.md and docs/benchmarks.md. A test compares the pages with the
-// copied result.
+// copied results.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "../support/builds.ts";
+import { putResult, readTargets, resultsIn, targetTable } from "../support/results.ts";
 import { picture } from "./picture.ts";
 import { markdown, ratioTable } from "./report.ts";
 import { type OverviewResult, readResult, resultText, writeFiles } from "./results.ts";
 
 const FOLDER = join(ROOT, "docs/benchmarks");
-const BEGIN = "<!-- Written by npm run bench -- --publish. Do not edit. -->";
 const END = "<!-- End of the written part. -->";
 
-/** Pages with a written part, and what it contains. */
-export const PAGES: Readonly<Record<string, (result: OverviewResult) => string>> = {
-  "README.md": (result) =>
-    `![Jindou and its peers, relative to raw uWebSockets.js](docs/benchmarks/picture.svg)\n\n${ratioTable(result)}\n${source(result)}`,
-  "docs/benchmarks.md": (result) =>
-    `![Jindou and its peers, relative to raw uWebSockets.js](benchmarks/picture.svg)\n\n${markdown(result, 3)}`,
-};
+/** A part of a page that is written from results. */
+interface WrittenPart {
+  readonly page: string;
+  /** First line of the part. */
+  readonly begin: string;
+  /** Returns the text, from the results in docs/benchmarks/. */
+  text(): string;
+}
+
+const begin = (source: string) =>
+  `<!-- Written by npm run bench -- --publish${source}. Do not edit. -->`;
+
+export const PARTS: readonly WrittenPart[] = [
+  {
+    page: "README.md",
+    begin: begin(""),
+    text() {
+      const result = readResult(FOLDER);
+      return `![Jindou and its peers, relative to raw uWebSockets.js](docs/benchmarks/picture.svg)\n\n${ratioTable(result)}\n${source(result)}`;
+    },
+  },
+  {
+    page: "docs/benchmarks.md",
+    begin: begin(""),
+    text: () =>
+      `![Jindou and its peers, relative to raw uWebSockets.js](benchmarks/picture.svg)\n\n${markdown(readResult(FOLDER), 3)}`,
+  },
+  {
+    page: "docs/benchmarks.md",
+    begin: begin(" with single benchmarks"),
+    text: () => targetTable(resultsIn(FOLDER)),
+  },
+];
 
 /**
- * Publishes the result in this folder or file. Throws if a page has no marks, or without ECharts.
+ * Publishes results: a folder of the overview, or files of single benchmarks. Throws if a file has
+ * another content or a page has no marks, and for an overview also without ECharts.
  */
-export function publish(path: string): void {
-  const result = readResult(path);
-  const svg = picture(result);
-  if (svg === undefined) throw new Error("ECharts is not installed. Run .ci/charts.");
-  writeFiles(FOLDER, { "results.json": resultText(result), "picture.svg": svg });
-  for (const [page, write] of Object.entries(PAGES)) {
-    const file = join(ROOT, page);
-    const text = readFileSync(file, "utf8");
-    const { before, after } = splitPage(text);
-    writeFileSync(file, `${before}\n\n${write(result).trim()}\n\n${after}`);
+export function publish(paths: readonly string[]): void {
+  for (const path of paths)
+    if (path.endsWith(".json") && !path.endsWith("results.json"))
+      putResult(FOLDER, readTargets(path));
+    else publishOverview(readResult(path));
+  for (const part of PARTS) {
+    const file = join(ROOT, part.page);
+    const { before, after } = splitPage(readFileSync(file, "utf8"), part);
+    writeFileSync(file, `${before}\n\n${part.text().trim()}\n\n${after}`);
   }
 }
 
-/** Returns the part of the page between the marks. Throws if the page has no marks. */
-export function writtenPart(page: string): string {
-  return splitPage(page).written;
+function publishOverview(result: OverviewResult): void {
+  const svg = picture(result);
+  if (svg === undefined) throw new Error("ECharts is not installed. Run .ci/charts.");
+  writeFiles(FOLDER, { "results.json": resultText(result), "picture.svg": svg });
 }
 
-function splitPage(page: string) {
-  const from = page.indexOf(BEGIN) + BEGIN.length;
-  const to = page.indexOf(END);
-  if (from < BEGIN.length || to < from) throw new Error(`A page has no marks ${BEGIN} … ${END}`);
+/** Returns the text between the marks of the part. Throws if the page has no marks. */
+export function writtenPart(page: string, part: WrittenPart): string {
+  return splitPage(page, part).written;
+}
+
+function splitPage(page: string, part: WrittenPart) {
+  const from = page.indexOf(part.begin) + part.begin.length;
+  const to = page.indexOf(END, from);
+  if (from < part.begin.length || to < from)
+    throw new Error(`${part.page} has no marks ${part.begin} … ${END}`);
   return {
     before: page.slice(0, from),
     written: page.slice(from, to).trim(),

@@ -70,7 +70,8 @@ export function ratioTable(result: OverviewResult): string {
     const ratio = figure && (row.unit === "bytes" ? figure.ratio : measure.of(figure));
     return ratio === undefined ? "–" : ratio.toFixed(2);
   };
-  const rows = result.rows.map((row) => [row.title, ...peers.map(({ name }) => of(row, name))]);
+  const compared = result.rows.filter(({ figures }) => figures.some(({ peer }) => peer === "raw"));
+  const rows = compared.map((row) => [row.title, ...peers.map(({ name }) => of(row, name))]);
   return markdownTable(
     [
       `${measure.title}, relative to raw uWebSockets.js (${measure.isLowerBetter ? "less" : "more"} is better)`,

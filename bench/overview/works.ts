@@ -2,7 +2,7 @@
 
 import type { Work } from "../peers/peer.ts";
 
-export const SCENARIOS = ["fanout", "post", "send", "connect"] as const;
+export const SCENARIOS = ["fanout", "post", "send", "connect", "resume"] as const;
 export type Scenario = (typeof SCENARIOS)[number];
 
 export interface WorkOptions {
@@ -11,13 +11,16 @@ export interface WorkOptions {
   readonly members: readonly number[];
   /** Connections of the scenarios `post` and `send`, 64 unless given. */
   readonly connections: number;
-  /** Clients of the scenario `connect`. */
+  /** Clients of the scenarios `connect` and `resume`. */
   readonly clients: number;
   /** Messages in flight in a closed loop of a fan-out. */
   readonly inFlight: number;
   /** Messages per second of an open loop. Absent for a closed loop. */
   readonly rate: number | undefined;
 }
+
+/** Messages that each client of the scenario `resume` missed. */
+const MISSED = 20;
 
 /** One work with its load. */
 export interface PlannedWork {
@@ -70,6 +73,15 @@ export function planWorks(options: WorkOptions): readonly PlannedWork[] {
         title: `${clients} clients connect at once (Jindou checks their tokens and joins a group)`,
         unit: "connects/s",
         work: { kind: "connect", clients },
+        ...{ connections: clients, depth: 0, loop: "" },
+      },
+    ],
+    resume: [
+      {
+        id: "resume",
+        title: `${clients} clients connect again at once, and each gets the ${MISSED} messages that it missed`,
+        unit: "connects/s",
+        work: { kind: "resume", clients, missed: MISSED },
         ...{ connections: clients, depth: 0, loop: "" },
       },
     ],

@@ -1,10 +1,13 @@
-// Centrifugo with its memory engine and without history: messages are forwarded and not stored.
+// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the work
+// `resume`, the channel keeps the newest messages in memory.
 // Several messages may be in one frame.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Backend } from "../support/backend.ts";
 import { clientFrame, httpRequest, upgradeRequest } from "../support/frames.ts";
-import { type Contender, FORWARDS_ONLY, type Peer } from "./peer.ts";
+import type { Server } from "../support/servers.ts";
+import type { Contender, Peer } from "./peer.ts";
 import { findProgram, startProgram } from "./program.ts";
 
 const upgrade = upgradeRequest("/connection/websocket");
@@ -13,7 +16,11 @@ const SUBSCRIBE = '{"id":1,"connect":{}}\n{"id":2,"subscribe":{"channel":"all"}}
 export const centrifugo: Peer = {
   name: "centrifugo",
   title: "Centrifugo 6",
-  lacks: FORWARDS_ONLY,
+  lacks: [
+    "durability",
+    "permissions",
+    "order and resume after a reconnect, except in the last row",
+  ],
   missing: () =>
     findProgram("centrifugo") === undefined
       ? "Install it with go install github.com/centrifugal/centrifugo/v6@latest."
@@ -24,11 +31,12 @@ export const centrifugo: Peer = {
       mark: "serving websocket",
       configure: (folder, port) => {
         const path = join(folder, "config.json");
-        writeFileSync(path, JSON.stringify(configuration(port)));
+        writeFileSync(path, JSON.stringify(configuration(port, work.kind === "resume")));
         return ["--config", path];
       },
     });
     const data = JSON.parse(Buffer.from(payload).toString()) as object;
+    if (work.kind === "resume") return resumed(server, data, work.missed);
     const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
     const isReceiver = work.kind === "fanout" || work.kind === "connect";
     const command = JSON.stringify({ id: 9, publish: { channel: "all", data } });
@@ -53,13 +61,38 @@ export const centrifugo: Peer = {
   },
 };
 
-function configuration(port: number): object {
+/** Publishes the messages that all clients miss. They recover from the position before. */
+async function resumed(server: Server, data: object, missed: number): Promise<Contender> {
+  const backend = new Backend(server.apiPort);
+  for (let at = 0; at < missed; at++) await backend.post("/api/publish", { channel: "all", data });
+  const history = await backend.post("/api/history", { channel: "all", limit: 0 });
+  backend.close();
+  const { epoch } = (JSON.parse(history) as { readonly result: { readonly epoch: string } }).result;
+  const position = { recover: true, epoch, offset: 0 };
+  const subscribe = JSON.stringify({ id: 2, subscribe: { channel: "all", ...position } });
+  const nothing = new Uint8Array();
+  return {
+    ...{ servers: [server], isPacked: true },
+    opening: {
+      upgrade,
+      open: clientFrame(`{"id":1,"connect":{}}\n${subscribe}`),
+      opened: Buffer.from('"recovered":true'),
+    },
+    message: () => nothing,
+    replyStart: nothing,
+  };
+}
+
+function configuration(port: number, keepsHistory: boolean): object {
   return {
     http_server: { address: "127.0.0.1", port: `${port}` },
     http_api: { insecure: true },
     client: { insecure: true, allowed_origins: ["*"] },
     channel: {
-      without_namespace: { allow_subscribe_for_anonymous: true, allow_publish_for_anonymous: true },
+      without_namespace: {
+        ...{ allow_subscribe_for_anonymous: true, allow_publish_for_anonymous: true },
+        ...(keepsHistory && { history_size: 1000, history_ttl: "600s", force_recovery: true }),
+      },
     },
     log: { level: "info" },
   };

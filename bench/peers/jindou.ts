@@ -2,7 +2,7 @@
 // elsewhere. Users and groups are created over the HTTP API, as a backend does.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
-import { TOKEN } from "../support/backend.ts";
+import { Backend, TOKEN } from "../support/backend.ts";
 import { buildHere } from "../support/builds.ts";
 import { type Redis, startNodes, startRedis } from "../support/clusters.ts";
 import {
@@ -58,7 +58,8 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
     lacks: [],
     missing: () => undefined,
 
-    async start(setting, work): Promise<Contender> {
+    async start(setting, work): Promise<Contender | undefined> {
+      if (work.kind === "resume" && format !== "native") return undefined;
       const { payload } = setting;
       const servers = await start(setting);
       const [started] = servers;
@@ -100,9 +101,38 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
           const nothing = new Uint8Array();
           return { servers, opening, message: () => nothing, replyStart: nothing };
         }
+        case "resume": {
+          const channel = { id: `resume-${Date.now()}`, type: 2 } as const;
+          await createMembers(started, channel.id, work.clients);
+          await sendMissed(started, channel, work.missed);
+          const open = connectFrame(MEMBER, TOKEN, [{ channel, lastSeq: 0, lastId: 0 }]);
+          const nothing = new Uint8Array();
+          return {
+            servers,
+            opening: { upgrade: NATIVE_UPGRADE, open, replies: 2 }, // CONNACK and MESSAGES
+            message: () => nothing,
+            replyStart: nothing,
+          };
+        }
       }
     },
   };
+}
+
+async function sendMissed(server: Server, channel: ChannelRef, count: number): Promise<void> {
+  const { apiPort, host, apiToken } = server;
+  const backend = new Backend(apiPort, {
+    ...(host !== undefined && { host }),
+    ...(apiToken !== undefined && { token: apiToken }),
+  });
+  for (let at = 0; at < count; at++)
+    await backend.post(
+      "/message/send",
+      JSON.parse(
+        sendBody({ channel, fromUid: memberName(0), clientMsgNo: `missed-${at}` }),
+      ) as object,
+    );
+  backend.close();
 }
 
 function postOf(

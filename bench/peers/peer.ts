@@ -14,7 +14,9 @@ export type Work =
   /** A client sends a message and gets an acknowledgement. Jindou stores the message first. */
   | { readonly kind: "send"; readonly connections: number }
   /** Clients connect, log in and stay idle. */
-  | { readonly kind: "connect"; readonly clients: number };
+  | { readonly kind: "connect"; readonly clients: number }
+  /** Clients of one group connect again and get the messages that they missed, each 200 bytes. */
+  | { readonly kind: "resume"; readonly clients: number; readonly missed: number };
 
 /** A started peer with the bytes of one work. */
 export interface Contender {
@@ -27,7 +29,7 @@ export interface Contender {
   readonly opening: Opening;
   /**
    * Returns the HTTP request or frame of one message, with an id that no other run has, so that no
-   * message counts as a retry. Not called for `connect`.
+   * message counts as a retry. Not called for `connect` and `resume`.
    */
   message(): Uint8Array;
   /** First bytes of a delivery or an acknowledgement on a socket. */

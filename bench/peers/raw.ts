@@ -23,7 +23,7 @@ export const raw: Peer = {
   lacks: FORWARDS_ONLY,
   missing: () => undefined,
 
-  async start({ workbench, payload }, work): Promise<Contender> {
+  async start({ workbench, payload }, work): Promise<Contender | undefined> {
     const clientMsgNo = freshMessageNumber();
     const body = sendBody({ channel: CHANNEL, fromUid: "member000000", clientMsgNo, payload });
     const post = httpRequest("/message/send", body);
@@ -65,6 +65,8 @@ export const raw: Peer = {
         const server = await startRaw(workbench, "topics", Uint8Array.of(0));
         return { servers: [server], opening, message: () => nothing, replyStart: nothing };
       }
+      case "resume":
+        return undefined;
     }
   },
 };

@@ -28,7 +28,8 @@ export const socketIo: Peer = {
   lacks: FORWARDS_ONLY,
   missing: () => undefined,
 
-  async start({ workbench, payload }, work): Promise<Contender> {
+  async start({ workbench, payload }, work): Promise<Contender | undefined> {
+    if (work.kind === "resume") return undefined;
     const clientMsgNo = freshMessageNumber();
     const body = sendBody({
       ...{ channel: { id: "everyone", type: 2 }, fromUid: "member000000" },

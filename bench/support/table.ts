@@ -35,7 +35,7 @@ function verdict(row: Row): string {
   return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${targetText(row.target, row.unit)})`;
 }
 
-function targetText(target: Target, unit: string): string {
+export function targetText(target: Target, unit: string): string {
   switch (target.kind) {
     case "ratio":
       return `≥ ${target.atLeast.toFixed(2)}`;
@@ -46,7 +46,7 @@ function targetText(target: Target, unit: string): string {
   }
 }
 
-function formatNumber(value: number): string {
+export function formatNumber(value: number): string {
   const maximumFractionDigits = value < 100 ? 1 : 0;
   return value.toLocaleString("en-US", { maximumFractionDigits });
 }

@@ -9,11 +9,12 @@ import { join } from "node:path";
 import t from "tap";
 import { differences } from "../../bench/overview/compare.ts";
 import { picture } from "../../bench/overview/picture.ts";
-import { PAGES, writtenPart } from "../../bench/overview/publish.ts";
+import { PARTS, writtenPart } from "../../bench/overview/publish.ts";
 import { csv, html, markdown } from "../../bench/overview/report.ts";
 import { type OverviewResult, readResult } from "../../bench/overview/results.ts";
 import { httpRequest } from "../../bench/support/frames.ts";
 import { compileLoad, LoadClient } from "../../bench/support/load.ts";
+import { targetTable } from "../../bench/support/results.ts";
 import { Workbench } from "../../bench/support/workbench.ts";
 import { ROOT, readPage } from "../docs/pages.ts";
 import { spawnBroker } from "../support/broker.ts";
@@ -57,6 +58,7 @@ t.test(
         ["send", 4],
         ["connect", 4],
         ["memory", 4],
+        ["resume", 1],
       ],
     );
     const same = bench("--compare", folder, folder);
@@ -191,8 +193,40 @@ t.test("the reports name ratios, the load of the machine and what peers lack", a
   else t.match(svg, />Jindou</, "the picture has a legend");
 });
 
-t.test("the figures on the pages are those of docs/benchmarks/results.json", async (t) => {
-  const result = readResult(join(ROOT, "docs/benchmarks/results.json"));
-  for (const [page, write] of Object.entries(PAGES))
-    t.equal(writtenPart(readPage(page)), write(result).trim(), page);
+t.test("the figures on the pages are those of the results in docs/benchmarks/", async (t) => {
+  for (const part of PARTS)
+    t.equal(writtenPart(readPage(part.page), part), part.text().trim(), part.page);
+});
+
+t.test(
+  "the table of targets has every row with a target, and whether it was reached",
+  async (t) => {
+    const figure = { subject: "raw", value: 100, spread: 0, samples: [100] };
+    const ours = { ...figure, subject: "jindou" };
+    const row = { unit: "ms", baseline: figure, ours, ratio: 1 };
+    const result = {
+      ...{ name: "demo", question: "a question", command: "npm run bench -- demo" },
+      at: "2026-11-26T00:00:00.000Z",
+      machine: { cpu: "a processor", cores: 2, node: "v20.0.0", loadBefore: 0.25 },
+      plan: { isQuick: false, rounds: 3, warmupS: 0, seconds: 1, sessions: 1 },
+      rows: [
+        { ...row, title: "fast", target: { kind: "value", atMost: 100 } as const },
+        { ...row, title: "slow", target: { kind: "ratio", atLeast: 1.5 } as const },
+        { ...row, title: "unjudged" },
+      ],
+    };
+    const table = targetTable([result]);
+    t.match(table, /^1 of 2 targets are reached\.$/m);
+    t.match(table, "| `demo`: fast | 100 (raw) | 100 ms | 1.00 | ≤ 100 ms | reached |");
+    t.match(table, "| `demo`: slow | 100 (raw) | 100 ms | 1.00 | ≥ 1.50 | **missed** |");
+    t.notMatch(table, "unjudged");
+    t.match(table, "- `demo`: 2026-11-26, `npm run bench -- demo`, 3 rounds of 1 s, 2 cores,");
+  },
+);
+
+t.test("a result without targets is not published", async (t) => {
+  const folder = t.testdir({ "http.json": JSON.stringify({ question: "a question", rows: [] }) });
+  const run = bench("--publish", join(folder, "http.json"));
+  t.equal(run.status, 1);
+  t.match(run.stderr, /has no row with a target\. Run the benchmark without --against\./);
 });
