@@ -171,6 +171,27 @@ const SECTIONS: readonly Section[] = [
     ],
   },
   {
+    title: "Event feed and webhooks",
+    panels: [
+      { ...gauge("Event feed", "eventsOn"), kind: "stat" },
+      gauge("Size of the event feed", "eventsBytes", "bytes"),
+      counts("Events removed from the feed", "eventsRemoved"),
+      {
+        ...gauge("Age of the oldest undelivered event", "webhookOldest", "s"),
+        lines: { "{{webhook}}": current("webhookOldest", "webhook") },
+      },
+      counts("Requests of webhooks", "webhookAttempts", "outcome"),
+      counts("Events delivered", "webhookEvents", "webhook"),
+      durations("Time of a request", "webhookDuration"),
+      {
+        ...gauge("Parked events", "webhookParked"),
+        lines: { "{{webhook}}": current("webhookParked", "webhook") },
+      },
+      counts("Endpoints disabled", "webhookDisabled", "webhook"),
+      counts("Events lost", "webhookLost", "webhook"),
+    ],
+  },
+  {
     title: "HTTP",
     panels: [
       counts("Calls by route", "httpRequests", "route"),

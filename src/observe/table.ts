@@ -299,7 +299,7 @@ export const METRICS = {
   ),
   webhookOldest: gauge(
     "webhook_oldest_undelivered_seconds",
-    "Age of the oldest event that this node has to deliver to the webhook, 0 if there is none. A node reports the webhooks it delivers to",
+    "Age of the oldest event that this node has to deliver to the webhook, or 0. A node reports the webhooks it delivers to",
     ["webhook"],
   ),
   webhookParked: gauge(
