@@ -179,13 +179,11 @@ export function randomReply(r: Random): Reply {
     () => ({ kind: "emit", ref }),
     () => ({ kind: "state", ref }),
     () => ({ kind: "pong", ref, serverTimeMs: r.uint(53) }),
-    () => ({
-      kind: "error",
-      ref,
-      code: r.pick(keysOf(ERRORS)),
-      message: `m${r.text(300)}`,
-      retryAfterMs: r.uint(53),
-    }),
+    () => {
+      const code = r.pick(keysOf(ERRORS));
+      const retryAfterMs = ERRORS[code].retry ? r.uint(53) : 0;
+      return { kind: "error", ref, code, message: `m${r.text(300)}`, retryAfterMs };
+    },
   ];
   return r.pick(variants)();
 }
