@@ -131,7 +131,7 @@ const SOCKETS_ONLY: HttpReply = Object.freeze({
     upgrade: "websocket",
     "content-type": "text/plain",
   }),
-  body: "This address serves WebSocket connections of clients, and streams at /stream. The HTTP API for backends is at api.listen.\n",
+  body: "This address serves WebSocket connections of clients, and streams at /stream and /v1/stream. The HTTP API for backends is at api.listen.\n",
 });
 
 const preflight = (methods: string, headers: readonly string[]): HttpReply =>

@@ -22,7 +22,7 @@ export const CLIENT_COMMANDS = {
   history: "print the messages of a channel",
   watch: "print what a user receives, as it arrives",
   events: "turn the event feed on or off",
-  import: "report what a WuKongIM server has and what cannot be moved (--dry-run)",
+  import: "copy the data of a WuKongIM server, or report what it has (--dry-run)",
 } as const;
 
 export type ClientCommand = keyof typeof CLIENT_COMMANDS;
