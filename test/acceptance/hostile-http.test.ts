@@ -158,12 +158,14 @@ t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", 
   for (const path of ["/%00", "//", "/__proto__", "/user/token/", "/../etc"])
     t.equal((await post(path, "{}")).code, "not_found", `${path} is not found`);
   for (const path of PATHS)
-    for (const method of ["GET", "PUT", "DELETE", "PATCH"])
+    for (const method of ["GET", "PUT", "DELETE", "PATCH"]) {
+      if (method === "GET" && path === "/webhooks") continue; // lists the webhooks
       t.equal(
         (await call(path, { method })).code,
         "method_not_allowed",
         `the method ${method} is refused for ${path}`,
       );
+    }
 });
 
 t.test(
