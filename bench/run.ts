@@ -83,7 +83,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --rate R          messages per second, regardless of the server: an open loop, in which latencies
                     count from the scheduled time
   --connections N   connections of the scenarios post and send (default: 64)
-  --clients N       clients of the scenarios connect and resume (default: 2000)
+  --clients N       clients of the scenarios connect, resume and late (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
   --nodes N         nodes of Jindou on one Redis, in place of one with the embedded store. Clients and
                     calls are spread over them; their processor time does not contain that of Redis

@@ -30,16 +30,26 @@ const LOAD_START_S = 0.3;
 const STORM_S = 4;
 
 /** Returns the estimated time of a work in seconds. */
-export function estimate({ work }: PlannedWork, peers: number, options: MeasureOptions): number {
+export function estimate(
+  { work }: PlannedWork,
+  allPeers: readonly Peer[],
+  options: MeasureOptions,
+): number {
   const { rounds, seconds, uncountedS } = options;
+  const peers = peersFor(work, allPeers).length;
   if (isStorm(work)) return peers * rounds * STORM_S;
   const counted = rounds * runSeconds(options, seconds);
   return peers * (START_S + runSeconds(options, uncountedS) + counted);
 }
 
+function peersFor({ kind }: Work, peers: readonly Peer[]): readonly Peer[] {
+  const needsHistory = kind === "resume" || kind === "late";
+  return needsHistory ? peers.filter(({ keepsHistory }) => keepsHistory) : peers;
+}
+
 /** Returns true if clients connect at once and send nothing. */
 function isStorm({ kind }: Work): boolean {
-  return kind === "connect" || kind === "resume";
+  return kind === "connect" || kind === "resume" || kind === "late";
 }
 
 /** Returns the estimated time of one run of the load client. */
@@ -80,7 +90,8 @@ export class Measurement {
   }
 
   /** Measures a work with all peers that can do it. */
-  async rows(planned: PlannedWork, peers: readonly Peer[]): Promise<readonly OverviewRow[]> {
+  async rows(planned: PlannedWork, allPeers: readonly Peer[]): Promise<readonly OverviewRow[]> {
+    const peers = peersFor(planned.work, allPeers);
     return isStorm(planned.work)
       ? this.#stormRows(planned, peers)
       : [await this.#messageRow(planned, peers)];
@@ -171,7 +182,7 @@ export class Measurement {
           },
         );
     const rate = rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates);
-    if (planned.work.kind === "resume") return rate.figures.length > 0 ? [rate] : [];
+    if (planned.work.kind !== "connect") return rate.figures.length > 0 ? [rate] : [];
     const memory = { ...planned, id: "memory", title: "memory of an idle connection" };
     return [rate, rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories)].filter(
       ({ figures }) => figures.length > 0,

@@ -41,7 +41,7 @@ export async function runOverview(options: OverviewOptions, workbench: Workbench
   const loadBefore = loadavg()[0] ?? 0;
   const { peers, missing } = choosePeers(options);
   const works = planWorks(options);
-  const seconds = works.reduce((sum, work) => sum + estimate(work, peers.length, options), 0);
+  const seconds = works.reduce((sum, work) => sum + estimate(work, peers, options), 0);
   const say = (text: string) => process.stderr.write(`${text}\n`);
   const names = peers.map(({ name }) => name);
   say(announcement(names, [...works.map(({ id }) => id)], seconds));

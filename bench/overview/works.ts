@@ -2,7 +2,7 @@
 
 import type { Work } from "../peers/peer.ts";
 
-export const SCENARIOS = ["fanout", "post", "send", "connect", "resume"] as const;
+export const SCENARIOS = ["fanout", "post", "send", "connect", "resume", "late"] as const;
 export type Scenario = (typeof SCENARIOS)[number];
 
 export interface WorkOptions {
@@ -11,7 +11,7 @@ export interface WorkOptions {
   readonly members: readonly number[];
   /** Connections of the scenarios `post` and `send`, 64 unless given. */
   readonly connections: number;
-  /** Clients of the scenarios `connect` and `resume`. */
+  /** Clients of the scenarios `connect`, `resume` and `late`. */
   readonly clients: number;
   /** Messages in flight in a closed loop of a fan-out. */
   readonly inFlight: number;
@@ -19,6 +19,8 @@ export interface WorkOptions {
   readonly rate: number | undefined;
 }
 
+/** Chunks of the answer in the scenario `late`. */
+const CHUNKS = 200;
 /** Messages that each client of the scenario `resume` missed. */
 const MISSED = 20;
 
@@ -82,6 +84,15 @@ export function planWorks(options: WorkOptions): readonly PlannedWork[] {
         title: `${clients} clients connect again at once, and each gets the ${MISSED} messages that it missed`,
         unit: "connects/s",
         work: { kind: "resume", clients, missed: MISSED },
+        ...{ connections: clients, depth: 0, loop: "" },
+      },
+    ],
+    late: [
+      {
+        id: "late",
+        title: `${clients} clients connect at once while an AI answer is written, and each gets its ${CHUNKS} chunks so far`,
+        unit: "connects/s",
+        work: { kind: "late", clients, chunks: CHUNKS },
         ...{ connections: clients, depth: 0, loop: "" },
       },
     ],

@@ -1,11 +1,11 @@
 // Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the work
-// `resume`, the channel keeps the newest messages in memory.
+// `resume` and `late`, the channel keeps the newest messages in memory.
 // Several messages may be in one frame.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Backend } from "../support/backend.ts";
-import { clientFrame, httpRequest, upgradeRequest } from "../support/frames.ts";
+import { CHUNK_TEXT, clientFrame, httpRequest, upgradeRequest } from "../support/frames.ts";
 import type { Server } from "../support/servers.ts";
 import type { Contender, Peer } from "./peer.ts";
 import { findProgram, startProgram } from "./program.ts";
@@ -19,8 +19,9 @@ export const centrifugo: Peer = {
   lacks: [
     "durability",
     "permissions",
-    "order and resume after a reconnect, except in the last row",
+    "order and resume after a reconnect, except in the rows about them",
   ],
+  keepsHistory: true,
   missing: () =>
     findProgram("centrifugo") === undefined
       ? "Install it with go install github.com/centrifugal/centrifugo/v6@latest."
@@ -31,12 +32,16 @@ export const centrifugo: Peer = {
       mark: "serving websocket",
       configure: (folder, port) => {
         const path = join(folder, "config.json");
-        writeFileSync(path, JSON.stringify(configuration(port, work.kind === "resume")));
+        writeFileSync(
+          path,
+          JSON.stringify(configuration(port, work.kind === "resume" || work.kind === "late")),
+        );
         return ["--config", path];
       },
     });
     const data = JSON.parse(Buffer.from(payload).toString()) as object;
     if (work.kind === "resume") return resumed(server, data, work.missed);
+    if (work.kind === "late") return resumed(server, { text: CHUNK_TEXT }, work.chunks);
     const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
     const isReceiver = work.kind === "fanout" || work.kind === "connect";
     const command = JSON.stringify({ id: 9, publish: { channel: "all", data } });

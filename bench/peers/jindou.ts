@@ -1,14 +1,16 @@
 // Jindou: the build of this working tree on an empty embedded store, or a server that runs
 // elsewhere. Users and groups are created over the HTTP API, as a backend does.
 
-import type { ChannelRef } from "../../src/broker/model.ts";
+import { type ChannelRef, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import { Backend, TOKEN } from "../support/backend.ts";
 import { buildHere } from "../support/builds.ts";
 import { type Redis, startNodes, startRedis } from "../support/clusters.ts";
 import {
+  CHUNK_TEXT,
   CONNECTION_NUMBER,
   clientFrame,
   connectFrame,
+  eventBody,
   freshMessageNumber,
   httpRequest,
   NATIVE_UPGRADE,
@@ -56,10 +58,11 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
     name: "jindou",
     title: `Jindou${nodes === 0 ? "" : `, ${nodes} nodes on Redis`}${wireFormat}`,
     lacks: [],
+    keepsHistory: true,
     missing: () => undefined,
 
     async start(setting, work): Promise<Contender | undefined> {
-      if (work.kind === "resume" && format !== "native") return undefined;
+      if ((work.kind === "resume" || work.kind === "late") && format !== "native") return undefined;
       const { payload } = setting;
       const servers = await start(setting);
       const [started] = servers;
@@ -101,6 +104,18 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
           const nothing = new Uint8Array();
           return { servers, opening, message: () => nothing, replyStart: nothing };
         }
+        case "late": {
+          const channel = { id: `late-${Date.now()}`, type: 2 } as const;
+          await createMembers(started, channel.id, work.clients);
+          await writeAnswer(started, channel, work.chunks);
+          const nothing = new Uint8Array();
+          return {
+            servers,
+            opening: { ...opening, replies: 2 }, // CONNACK and STREAM
+            message: () => nothing,
+            replyStart: nothing,
+          };
+        }
         case "resume": {
           const channel = { id: `resume-${Date.now()}`, type: 2 } as const;
           await createMembers(started, channel.id, work.clients);
@@ -119,12 +134,26 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
   };
 }
 
-async function sendMissed(server: Server, channel: ChannelRef, count: number): Promise<void> {
-  const { apiPort, host, apiToken } = server;
-  const backend = new Backend(apiPort, {
+function backendOf({ apiPort, host, apiToken }: Server): Backend {
+  return new Backend(apiPort, {
     ...(host !== undefined && { host }),
     ...(apiToken !== undefined && { token: apiToken }),
   });
+}
+
+/** Starts a stream and writes chunks of it. The stream stays active. */
+async function writeAnswer(server: Server, channel: ChannelRef, chunks: number): Promise<void> {
+  const backend = backendOf(server);
+  const stream = { channel, fromUid: memberName(0), clientMsgNo: "answer" };
+  const write = (type: string, data: string) =>
+    backend.post("/event", eventBody(stream, { type, data }));
+  await write(STREAM_START, '{"type":1,"content":""}');
+  for (let at = 0; at < chunks; at++) await write(STREAM_CONTENT, CHUNK_TEXT);
+  backend.close();
+}
+
+async function sendMissed(server: Server, channel: ChannelRef, count: number): Promise<void> {
+  const backend = backendOf(server);
   for (let at = 0; at < count; at++)
     await backend.post(
       "/message/send",

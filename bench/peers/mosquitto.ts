@@ -21,12 +21,7 @@ export const mosquitto: Peer = {
       : undefined,
 
   async start({ workbench, payload }, work): Promise<Contender | undefined> {
-    if (
-      work.kind === "resume" ||
-      work.kind === "post" ||
-      (work.kind === "fanout" && work.via === "http")
-    )
-      return undefined;
+    if (work.kind === "post" || (work.kind === "fanout" && work.via === "http")) return undefined;
     const server = await startProgram(workbench, "mosquitto", {
       mark: "running",
       configure: (folder, port) => {

@@ -22,12 +22,7 @@ export const nats: Peer = {
       : undefined,
 
   async start({ workbench, payload }, work): Promise<Contender | undefined> {
-    if (
-      work.kind === "resume" ||
-      work.kind === "post" ||
-      (work.kind === "fanout" && work.via === "http")
-    )
-      return undefined;
+    if (work.kind === "post" || (work.kind === "fanout" && work.via === "http")) return undefined;
     const server = await startProgram(workbench, "nats-server", {
       mark: "Server is ready",
       configure: (folder, port) => {

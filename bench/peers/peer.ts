@@ -16,7 +16,9 @@ export type Work =
   /** Clients connect, log in and stay idle. */
   | { readonly kind: "connect"; readonly clients: number }
   /** Clients of one group connect again and get the messages that they missed, each 200 bytes. */
-  | { readonly kind: "resume"; readonly clients: number; readonly missed: number };
+  | { readonly kind: "resume"; readonly clients: number; readonly missed: number }
+  /** Clients of one group connect while an AI answer is written, and get its text so far. */
+  | { readonly kind: "late"; readonly clients: number; readonly chunks: number };
 
 /** A started peer with the bytes of one work. */
 export interface Contender {
@@ -29,7 +31,8 @@ export interface Contender {
   readonly opening: Opening;
   /**
    * Returns the HTTP request or frame of one message, with an id that no other run has, so that no
-   * message counts as a retry. Not called for `connect` and `resume`.
+   * message counts as a retry. Called only for `fanout`, `post` and
+   * `send`.
    */
   message(): Uint8Array;
   /** First bytes of a delivery or an acknowledgement on a socket. */
@@ -52,6 +55,8 @@ export interface Peer {
   readonly title: string;
   /** What the figures of this peer do not include, such as durability. Empty for Jindou. */
   readonly lacks: readonly string[];
+  /** True if the peer can do the works `resume` and `late`. */
+  readonly keepsHistory?: true;
   /** Returns how to get the peer if this machine does not have it, otherwise `undefined`. */
   missing(): string | undefined;
   /** Starts the peer for one work. Returns `undefined` if the peer cannot do the work. */

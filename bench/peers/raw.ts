@@ -66,6 +66,7 @@ export const raw: Peer = {
         return { servers: [server], opening, message: () => nothing, replyStart: nothing };
       }
       case "resume":
+      case "late":
         return undefined;
     }
   },

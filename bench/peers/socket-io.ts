@@ -28,8 +28,7 @@ export const socketIo: Peer = {
   lacks: FORWARDS_ONLY,
   missing: () => undefined,
 
-  async start({ workbench, payload }, work): Promise<Contender | undefined> {
-    if (work.kind === "resume") return undefined;
+  async start({ workbench, payload }, work): Promise<Contender> {
     const clientMsgNo = freshMessageNumber();
     const body = sendBody({
       ...{ channel: { id: "everyone", type: 2 }, fromUid: "member000000" },

@@ -26,8 +26,7 @@ export const ws: Peer = {
   lacks: FORWARDS_ONLY,
   missing: () => undefined,
 
-  async start({ workbench, payload }, work): Promise<Contender | undefined> {
-    if (work.kind === "resume") return undefined;
+  async start({ workbench, payload }, work): Promise<Contender> {
     const clientMsgNo = freshMessageNumber();
     const fromUid = "member000000";
     const body = sendBody({ channel: CHANNEL, fromUid, clientMsgNo, payload });

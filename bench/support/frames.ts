@@ -75,6 +75,9 @@ export function sendBody({
 /** Text of one chunk of a stream, about the amount that a language model produces at once. */
 export const CHUNK: string = `${MESSAGE_NUMBER} `;
 
+/** A chunk of a stream whose chunks are all equal. */
+export const CHUNK_TEXT = "some words ";
+
 /** Returns the body of a `POST /event` with an event of a stream. */
 export function eventBody(
   { channel, fromUid, clientMsgNo }: StreamName,

@@ -59,6 +59,7 @@ t.test(
         ["connect", 4],
         ["memory", 4],
         ["resume", 1],
+        ["late", 1],
       ],
     );
     const same = bench("--compare", folder, folder);
