@@ -30,6 +30,8 @@ t.test(
       "events:write",
       "streams:read",
       "streams:write",
+      "webhooks:read",
+      "webhooks:write",
       "system:read",
     ]);
   },
