@@ -58,7 +58,7 @@ t.test(
     await managers.start();
     const permissions = async (username: string, password: string) =>
       (await managers.login(username, password, "a")).account.permissions;
-    t.same(await permissions("view", "p"), ["events:read", "system:read"]);
+    t.same(await permissions("view", "p"), ["events:read", "webhooks:read", "system:read"]);
     t.same(await permissions("own", "o"), ["users:write"]);
     t.same(await permissions("ops", "h"), [
       "users:write",
@@ -68,6 +68,8 @@ t.test(
       "events:write",
       "streams:read",
       "streams:write",
+      "webhooks:read",
+      "webhooks:write",
       "system:read",
     ]);
     await t.rejects(managers.login("admin", "right", "a"), {
