@@ -2,6 +2,7 @@
 // build. Compares appends, readers and memory of Durable Streams with the reference server of the
 // protocol (npm @durable-streams/server, with files), or with `--against` with another build.
 
+import { execFileSync } from "node:child_process";
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -29,6 +30,8 @@ import { row } from "./support/stats.ts";
 const CONNECTIONS = 64;
 const PRODUCER = "assistant";
 const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import.meta.url));
+/** Installs the packages of the reference server if they are missing. */
+const INSTALL_PEER = fileURLToPath(new URL("../.ci/durable-streams", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
 /** A record such as those of an AI answer. */
 const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
@@ -164,6 +167,7 @@ function subjectsOf({ subjects: [baseline, ours] }: Bench) {
 
 function start({ workbench }: Bench, subject: Subject): Promise<Server> {
   if (subject.kind === "broker") return startBroker(workbench, subject, undefined, LARGE_STREAMS);
+  execFileSync(INSTALL_PEER, { stdio: ["ignore", "inherit", "inherit"] });
   const folder = workbench.folder("peer");
   return startScript(workbench, "The reference server", [PEER, folder]);
 }
