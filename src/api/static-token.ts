@@ -24,12 +24,15 @@ export class StaticToken {
   readonly #hash: Uint8Array | undefined;
   readonly #limits: GuessLimits;
   readonly #failures = new BoundedMap<string, Failures>(MAX_NETWORKS);
-  /** Networks from which the correct token came while wrong ones were remembered. */
+  /**
+   * Networks that have sent the correct token. Recorded only while there are recent failures,
+   * because otherwise no network is slowed down.
+   */
   readonly #verified = new BoundedMap<string, true>(MAX_NETWORKS);
   readonly #turns = new SlowTurns();
   #failuresEndAtMs = 0;
 
-  /** With an empty token, no call has a static token. */
+  /** An empty `token` disables the static token: no token is accepted. */
   constructor(token: string, limits: GuessLimits) {
     this.#hash = token === "" ? undefined : hashToken(token);
     this.#limits = limits;

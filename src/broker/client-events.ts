@@ -1,5 +1,6 @@
 // Events that clients send, such as typing or the position of a cursor. They are pushed to the
-// members of the channel who are online. They are not stored, have no number and are not caught up.
+// members of the channel who are online. They are not stored, have no seq and are not sent to a
+// client that resumes.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";

@@ -19,7 +19,7 @@ export interface ConnectAttempt {
   readonly isRefresh: boolean;
 }
 
-/** What a hook takes away from a session. */
+/** Restrictions that a connect hook puts on a session. */
 export interface Restrictions {
   /** True if the session must not be that of a main device. */
   readonly isSecondary: boolean;

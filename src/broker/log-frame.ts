@@ -27,8 +27,8 @@ import {
 } from "./stream-event.ts";
 
 /**
- * Number of buckets. On Redis, what is in one bucket has one hash slot. Message ids on a Redis
- * Cluster contain the bucket in 6 bits.
+ * Number of buckets. On Redis, all keys of a bucket are in the same hash slot. Message ids on a
+ * Redis Cluster contain the bucket in 6 bits.
  */
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;

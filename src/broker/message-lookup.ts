@@ -1,18 +1,18 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported messages
-// have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
-// server created contains the id. Any other clientMsgNo is looked up among the retries that the store
-// recognises, if the sender is known, and then searched among the newest messages.
+// Finds single messages of a channel by seq, id or clientMsgNo. Only the source ids of imported
+// messages have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo
+// that the server created contains the id. Any other clientMsgNo is looked up among the retries
+// that the store recognises, if the sender is known, and then searched among the newest messages.
 
 import { type ChannelKey, MAX_ID_LENGTH, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface MessageQuery {
   readonly seqs: readonly number[];
-  /** Ids, or labels of imported messages, in digits (see `isSourceId`). */
+  /** Ids, or source ids of imported messages, in digits (see `isSourceId`). */
   readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
-  /** Sender of the messages with these numbers. `undefined` for any sender. */
+  /** Sender of the messages with these `clientMsgNos`. `undefined` for any sender. */
   readonly fromUid?: string | undefined;
   /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
   readonly maxBytes: number;

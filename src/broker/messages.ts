@@ -79,11 +79,11 @@ export interface HistoryPage extends HistorySlice {
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
-   * channel keep their order, even if a hook is asked about them. The store recognises retries by
-   * the payload that was sent, before the hook is asked, even if the hook has replaced it. Throws a
-   * `SendRefusal` code, `client_msg_no_reused`, `bad_id`,
-   * `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`, `unavailable`,
-   * `too_late` or `disk_full`.
+   * channel keep their order, even if a hook is asked about them. Retries are recognised before
+   * the hook is asked. They are compared by the payload that the client sent, even if the hook
+   * replaced the payload of the first message. Throws a `SendRefusal` code, `client_msg_no_reused`,
+   * `bad_id`, `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`,
+   * `unavailable`, `too_late` or `disk_full`.
    */
   send(input: SendInput): Promise<SendResult>;
   /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */

@@ -269,8 +269,9 @@ export interface MessageStore {
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
    *    returns the first message as a duplicate, even if the sender is now refused. With another
-   *    payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, goes on.
-   *    The clientMsgNo then belongs to the later message. An unknown payload counts as the same.
+   *    payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, continues
+   *    with step 2. The clientMsgNo then belongs to the later message. An unknown payload counts as
+   *    the same.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
@@ -307,7 +308,7 @@ export interface MessageStore {
    * or `undefined` if the dedupe window contains none.
    */
   seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
-  /** Returns the seq of the imported message with this label, or `undefined`. */
+  /** Returns the seq of the imported message with this source id, or `undefined`. */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }
 
@@ -334,17 +335,18 @@ export interface CommandDraft {
 export interface InboxStore {
   /**
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
-   * message within the dedupe window, it is a retry or refused, as in `append`. Otherwise it adds a
-   * copy to the inbox of each recipient under the next inboxSeq of that inbox and, once the copies
-   * are durable, publishes a `command` event. The returned messageSeq is 0. `append` recognises a
-   * retry of a command too.
+   * message within the dedupe window, the call is treated as a retry or refused, as in `append`.
+   * Otherwise the call adds a copy to the inbox of each recipient under the next inboxSeq of that
+   * inbox and, once the copies are durable, publishes a `command` event. The returned messageSeq is
+   * 0. `append` recognises a retry of a command too.
    *
    * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
-   * `origin` count as one sender, the backends. Their copies are never removed to make room for a
-   * user's command. A user has at most a tenth of another user's inbox. If the inbox of the only
-   * recipient has no room for a user's command, it throws `overloaded`. If the inbox of one of
-   * several recipients has no room, the user's oldest copy there is removed, or, if only copies of
-   * backends could be removed, that recipient gets no copy.
+   * `origin` count as commands of one sender, the backends. Their copies are never removed to make
+   * room for a user's command. Copies of one user's commands may occupy at most a tenth of another
+   * user's inbox. If the inbox of the only recipient has no room for a user's command, the call
+   * throws `overloaded`. If the inbox of one of several recipients has no room, the user's oldest
+   * copy there is removed, or, if only copies of backends could be removed, that recipient gets no
+   * copy.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**

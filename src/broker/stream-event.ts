@@ -21,7 +21,7 @@ import {
   TOOL_CALL_EVENTS,
 } from "./model.ts";
 
-/** Must not change: stored events refer to it. */
+/** Entries must not be removed or moved, because stored events contain their indexes. */
 const TYPES: readonly string[] = [
   "",
   STREAM_START,

@@ -12,7 +12,7 @@ export interface ChannelFilter {
   readonly prefix?: string | undefined;
 }
 
-/** What the owner of an endpoint chooses. */
+/** Settings that the owner of an endpoint chooses. */
 export interface WebhookSettings {
   readonly url: string;
   /** Types of events. A name may end with `*`, which stands for any rest. */
@@ -27,7 +27,10 @@ export interface WebhookSettings {
   readonly maxAgeS: number;
 }
 
-/** Settings in a call. Absent ones keep their value, or get the default. */
+/**
+ * Settings in a call. An absent setting gets its default when an endpoint is created, and keeps its
+ * value when one is changed.
+ */
 export type WebhookChanges = {
   readonly [Name in Exclude<keyof WebhookSettings, "batch">]?: WebhookSettings[Name] | undefined;
 } & {

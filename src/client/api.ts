@@ -21,8 +21,8 @@ export interface Content {
 }
 
 /**
- * What `send` sends: a string as a text message, an object with an integer `type` as JSON, and
- * bytes unchanged.
+ * Content that `send` accepts. It sends a string as a text message, an object with an integer
+ * `type` as JSON, and bytes unchanged.
  */
 export type Sendable = string | Content | { readonly type: number } | ArrayBuffer | ArrayBufferView;
 

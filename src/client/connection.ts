@@ -117,8 +117,8 @@ export class Connection {
   ): Promise<ReplyTo<K>> {
     if (this.#status !== "open") throw new JindouError("connection_lost");
     const ref = this.#requests.nextRef();
-    // adding the ref makes it an operation again, which the compiler cannot infer for a generic
-    // type
+    // adding the ref makes the request an `Operation` again, which the compiler cannot infer for a
+    // generic type
     const frame = this.#encode({ ...request, ref } as unknown as Operation);
     const answer = this.#requests.expect<K>(request.kind, ref, seen);
     this.#write(frame);
@@ -126,8 +126,8 @@ export class Connection {
   }
 
   /**
-   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`, it
-   * must be answered within this time, and a connection that is not yet open ends.
+   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`,
+   * the pong must arrive within that time, and a connection that is still opening fails at once.
    */
   probe(limitMs?: number): void {
     if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);

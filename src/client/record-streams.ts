@@ -474,7 +474,10 @@ function encoded(data: unknown, contentType = JSON_TYPE): string | OwnBytes {
   throw badOption(`append: the data cannot be sent as ${contentType}`);
 }
 
-/** Returns the headers that identify the client's user. Values may have any characters. */
+/**
+ * Returns the headers that identify the client's user. Values are encoded (RFC 8187), because a uid
+ * or token may contain any characters.
+ */
 async function credentialOf({
   uid,
   token,

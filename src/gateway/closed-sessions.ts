@@ -96,7 +96,10 @@ export class ClosedSessions {
   #count = 0;
   #sweep: NodeJS.Timeout | undefined;
 
-  /** Keeps `max` closed sessions, and at most as many refused connects. 0 keeps none. */
+  /**
+   * Keeps the last `max` closed sessions and the last `max` refused connects, at most
+   * `MAX_REFUSED`. 0 means that none are kept.
+   */
   constructor(max: number, now = () => performance.now()) {
     this.#now = now;
     if (max === 0) return;

@@ -8,7 +8,10 @@ import type { ResumePoint } from "../protocol/protocol.ts";
 
 /** The ends of streams within this time before a connect are sent to clients that cannot resume. */
 const RECENT_MS = 60_000;
-/** Maximum time by which an event may reach a slow client later than newer messages. */
+/**
+ * Maximum delay of an event to a slow client, relative to newer messages. A client may still lack
+ * an event although it has a message that is newer by up to this time.
+ */
 const MARGIN_MS = 600_000;
 
 interface Away {

@@ -183,7 +183,7 @@ export class Session {
     return this.#ended;
   }
 
-  /** What a hook is told about the connection. */
+  /** Facts about the connection that a hook receives. */
   get connectionFacts(): Pick<ConnectAttempt, "address" | "origin" | "headers" | "format"> {
     const { origin = "", headers = {} } = this.handshake ?? {};
     const { remoteAddress: address } = this.connection;

@@ -53,7 +53,7 @@ export class KeptLists<Item> {
     this.#drop(key);
   }
 
-  /** Drops all lists. Must be called after a change that may concern every list. */
+  /** Drops all lists. Must be called after a change that may affect every list. */
   clear(): void {
     for (const read of this.#reads.values()) read.hasChanged = true;
     this.#reads.clear();

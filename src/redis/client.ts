@@ -43,7 +43,10 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
-/** Creates a client. That of a Cluster cannot subscribe. Throws `UnusableRedis` for a bad URL. */
+/**
+ * Creates a client. A client of a Redis Cluster cannot subscribe. Throws `UnusableRedis` if the URL
+ * is invalid.
+ */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
   const { hosts, database } = address;

@@ -68,7 +68,7 @@ interface LinkPorts {
   readonly onWarning?: (warning: string) => void;
   /** Receives the reports about times during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
-  /** Checks whether an outage has ended. Rejects if it goes on. Default: `ping` of the link. */
+  /** Checks whether an outage has ended. Rejects if it continues. Default: `ping` of the link. */
   readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
   /**
@@ -80,7 +80,10 @@ interface LinkPorts {
   readonly subscribes?: boolean;
 }
 
-/** Options of a call. `isGathered` is for work that `admit` has counted. */
+/**
+ * Options of a call. Set `isGathered` (see `SendOptions`) only for work that `admit` has already
+ * counted as a call in flight.
+ */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight: for heartbeats, without which the node

@@ -13,8 +13,9 @@ export interface NewestMessage {
 }
 
 /**
- * Reads conversations in the order of `channels` until no further channel can have a newer message
- * than the last conversation in the range. `readHeads` returns those that have a visible message.
+ * Reads conversations in batches, by descending id of the newest message of their channels. Stops
+ * when no remaining channel can have a newer message than the last conversation of the range.
+ * `readHeads` returns the conversations that have a visible message.
  */
 export async function selectNewest(
   channels: readonly NewestMessage[],

@@ -97,7 +97,7 @@ export class HeadCheck {
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
-    this.query = req.getQuery() ?? ""; // `undefined` if there is no "?", contrary to its type
+    this.query = req.getQuery() ?? "";
     this.#bytes = path.length + this.query.length + FRAME_BYTES;
     req.forEach(this.#record);
     if (this.#bytes > this.#spec.driver.maxHeadBytes)

@@ -33,8 +33,9 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply in the next turn and closes the connection. Another request that arrived
- * together with this one makes uWebSockets.js close it earlier instead of serving that request.
+ * Writes the reply in the next turn and closes the connection. If another request arrived in the
+ * same chunk, uWebSockets.js closes the connection before the next turn: it neither serves that
+ * request nor sends this reply.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;

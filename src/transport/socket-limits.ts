@@ -1,16 +1,8 @@
 // Limits the connections of a node: all of them by file descriptors, unauthenticated ones by
-// address.
-//
-// Until its first request a connection occupies a slot of its peer. The slot is released when the
-// connection closes or sends its first request, if the driver reports that request. With another
-// driver a request releases the oldest slot of its peer, because the slot of its own connection is
-// not known, and the peer of a request is read only while some address has many slots. A slot that
-// is not released expires after one to two rounds.
-//
-// After the first request, each call without a credential counts until its reply, and its
-// connection is closed with the reply. A client socket without a credential counts until it is
-// authenticated. It is never refused because of its address: if the address has too many, those
-// that have sent nothing for 3 seconds are closed, the oldest first.
+// address. A connection occupies a slot of its peer until its first request. After that, each call
+// without a credential counts against the limit of its address until its reply is sent, and the
+// connection is closed after the reply. A client socket without a credential counts until it is
+// authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 import { RoundCount } from "./round-count.ts";
@@ -47,7 +39,10 @@ export interface Place {
   readonly close: () => void;
 }
 
-/** Length of a round. It is longer than a driver waits for a request. */
+/**
+ * Length of a round. It is longer than a driver waits for a request. A slot that is not released
+ * expires after one to two rounds.
+ */
 const ROUND_MS = 15_000;
 /**
  * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
@@ -94,7 +89,10 @@ export class SocketLimits {
     return this.#max;
   }
 
-  /** True if `requested` must be called for each request of a driver that needs it. */
+  /**
+   * True while some address has many slots or many addresses are counted. A driver that does not
+   * report the first request of a connection must then call `requested` for each request.
+   */
   get isWatching(): boolean {
     return this.#isWatching;
   }
@@ -146,7 +144,10 @@ export class SocketLimits {
     this.#open -= 1;
   }
 
-  /** Counts a request whose driver does not report the first request of a connection. */
+  /**
+   * Releases the oldest slot of the peer of a request. For a driver that does not report the first
+   * request of a connection, so that the slot of the request's own connection is not known.
+   */
   requested(peer: string): void {
     const tally = this.#tallies.get(peer);
     if (tally === undefined) return;
@@ -184,9 +185,10 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket against its address until `leave`. `close` is called if the address has
-   * too many sockets and this one has sent nothing. Returns `undefined` if the connection must be
-   * closed at once.
+   * Counts a client socket against its address until `leave`. A socket is never refused because its
+   * address has too many. Instead, the sockets of the address that have sent nothing for 3 seconds
+   * are closed with `close`, the oldest first. Returns `undefined` if the connection must be closed
+   * at once, because too many addresses are counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;

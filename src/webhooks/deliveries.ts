@@ -21,8 +21,8 @@ export interface BatchSettings {
 }
 
 /**
- * Events that are sent in one request. Its limits and settings are stored before the first attempt
- * and do not change, so every attempt has the same id and bytes.
+ * Events that are sent in one request. The bounds and settings of a batch are stored before the
+ * first attempt and do not change, so every attempt has the same id and bytes.
  */
 export interface Batch {
   /** Position before the first event. */
@@ -65,12 +65,12 @@ export function dueBatches(
   return open.filter(({ dueMs }) => dueMs <= nowMs);
 }
 
-/** Returns a batch that begins again, as after its endpoint was enabled. */
+/** Returns the batch with its attempts reset, so that it is due at once. */
 export function restarted({ failingSinceMs: _, ...batch }: Batch): Batch {
   return { ...batch, attempts: 0, dueMs: 0 };
 }
 
-/** What follows an attempt. */
+/** Next step of a batch after an attempt. */
 type Step =
   | { readonly kind: "accepted" }
   | { readonly kind: "retry"; readonly batch: Batch }

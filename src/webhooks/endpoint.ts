@@ -20,12 +20,12 @@ export interface Replay {
   readonly types: readonly string[];
 }
 
-/** What the store keeps for an endpoint. */
+/** Stored record of an endpoint. */
 interface EndpointRecord {
   /** Absent for a fixed endpoint, whose settings are in the configuration file. */
   readonly settings?: WebhookSettings;
   readonly secrets: readonly Secret[];
-  /** Positions in each partition at the creation. The events after them are delivered. */
+  /** Position in each partition when the endpoint was created. Later events are delivered. */
   readonly from: readonly EventPosition[];
   readonly createdAtMs: number;
   /** Time at which the endpoint was enabled last. */

@@ -50,7 +50,10 @@ export async function readFeed(
   return { events, end, more, lost };
 }
 
-/** Types of which `*` alone does not select any, because they are many. */
+/**
+ * Event types that `*` does not select, because such events are frequent. They must be selected by
+ * name.
+ */
 const ON_DEMAND = /^(session|command)\./;
 
 function deliverySelector(names: readonly string[]): (type: string) => boolean {

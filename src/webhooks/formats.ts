@@ -25,7 +25,7 @@ interface BatchTime {
 }
 
 export interface Format {
-  /** Types that an endpoint gets if it names none. */
+  /** Event types that are sent to an endpoint whose settings list no types. */
   readonly types: readonly string[];
   /**
    * Returns which events may share a request with this one: those with the same group. `undefined`

@@ -4,7 +4,7 @@
 import type { Outcome } from "./sender.ts";
 
 /**
- * What an attempt says about its receiver.
+ * Conclusion from an attempt about its receiver.
  *
  *     accepted  2xx
  *     gone      410: the receiver wants no more events

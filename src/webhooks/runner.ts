@@ -57,7 +57,7 @@ interface RunnerPorts {
   onLeaseLost(): void;
 }
 
-/** Where an event that was parked came from, and what its receiver replied. */
+/** A parked event with its source and the reply of its receiver. */
 export interface ParkedText {
   readonly event: ParkedEvent["event"];
   readonly partition: number;
@@ -148,7 +148,7 @@ export class Runner {
     this.#parked = count;
   }
 
-  /** Ends after the requests in flight, and stores what they brought. */
+  /** Stops after the requests in flight have ended and their results are stored. */
   async stop(): Promise<void> {
     this.#halt();
     this.#unsubscribe?.();

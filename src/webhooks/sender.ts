@@ -14,7 +14,7 @@ const MAX_HEAD_BYTES = 16_384;
 const CONNECT_MS = 5000;
 const IDLE_MS = 10_000;
 
-/** What became of one request. */
+/** Outcome of one request. */
 export interface Outcome {
   /** HTTP status, 0 if there was no complete reply. */
   readonly status: number;

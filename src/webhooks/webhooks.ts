@@ -57,7 +57,11 @@ const UNLIMITED = Number.MAX_SAFE_INTEGER;
 interface WebhookMetrics {
   /** Counts an attempt. `outcome` is a class of status such as `2xx`, or `error`. */
   attempted(id: string, outcome: string, ms: number, events: number): void;
-  /** Reads the figures of an endpoint from now on. They are 0 while another node delivers. */
+  /**
+   * Registers the functions from which the metrics of an endpoint are read: the time of its oldest
+   * batch that was not accepted, and its number of parked events. The metrics are 0 while another
+   * node delivers.
+   */
   watch(id: string, oldestMs: () => number | undefined, parked: () => number): void;
 }
 

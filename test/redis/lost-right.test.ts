@@ -1,5 +1,5 @@
-// A node whose user loses a right while the node runs. Each case takes rights away from a real user
-// of a real server.
+// A node whose Redis user loses an ACL permission while the node runs. Each case takes permissions
+// away from a real user of a real server.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -31,7 +31,7 @@ export interface Admission {
   callerOf(request: HttpRequest): StreamCaller;
   /** Returns whether the caller of an admitted request may also read this stream. */
   mayReadSource(request: HttpRequest, source: StreamTarget): Promise<boolean>;
-  /** Returns whether an admitted caller may go on reading. Never rejects. */
+  /** Returns whether an admitted caller may continue to read. Never rejects. */
   stillAdmits(request: HttpRequest): Promise<boolean>;
 }
 

@@ -300,7 +300,10 @@ export function syncedJsonWith(isWukongim: boolean): SyncedJson {
 }
 
 interface StreamView {
-  /** True in the dialect: an end contains the stream's error, and labels are shown as ids. */
+  /**
+   * True in the dialect of WuKongIM. A stream that was closed with end data then has this data as
+   * its `error`, and an imported message has its source id as `message_id`.
+   */
   readonly isWukongim: boolean;
   readonly hasText: boolean;
 }
@@ -313,7 +316,7 @@ function syncedJson(message: Message, view: StreamView) {
     (topic ? SETTINGS.topic : 0) |
     (stream === undefined ? 0 : SETTINGS.stream);
   return {
-    ...(view.isWukongim ? withLabel(json) : json),
+    ...(view.isWukongim ? withSourceId(json) : json),
     setting,
     ...(topic ? { topic } : {}),
     ...streamFields(stream, view),
@@ -322,11 +325,13 @@ function syncedJson(message: Message, view: StreamView) {
 
 type MessageJson = ReturnType<typeof messageJson>;
 
-/** Shows the label of an imported message as its id. `withNumericIds` removes the quotes later. */
-function withLabel({ source_id: label, ...json }: MessageJson): MessageJson {
-  if (label === undefined) return json;
-  // JavaScript cannot store all labels as numbers.
-  return { ...json, message_id: label as unknown as number, message_idstr: label };
+/**
+ * Shows the source id of an imported message as its id. `withNumericIds` removes the quotes later.
+ */
+function withSourceId({ source_id: sourceId, ...json }: MessageJson): MessageJson {
+  if (sourceId === undefined) return json;
+  // JavaScript cannot represent all source ids as numbers.
+  return { ...json, message_id: sourceId as unknown as number, message_idstr: sourceId };
 }
 
 const QUOTED_ID = /"message_id":"(\d{1,20})"/g;

@@ -93,5 +93,5 @@ export function closeReasonOf(code: number): CloseReason {
 }
 
 function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): K[] {
-  return Object.keys(table) as K[]; // Object.keys loses the key type of a closed table
+  return Object.keys(table) as K[]; // Object.keys returns `string[]`
 }

@@ -32,8 +32,8 @@
 //     s             string   clientMsgNo of the stream             if the message is a stream's
 //     x             time     when the message expires              if it expires
 //     t             time     when the message was sent             if it was imported
-//   labels          ZSET     labels of imported messages, scored   if it is not empty
-//                            by seq
+//   labels          ZSET     source ids of imported messages,      if it is not empty
+//                            scored by seq
 //   expiry          ZSET     ID in the log, scored by the time     if messages expire
 //                            when the message expires
 //   redDots         ZSET     <seq>:<expiry time>, scored by seq,   if red-dot messages expire

@@ -12,7 +12,7 @@ import { type Subscription, uidOf } from "./subscription.ts";
 
 interface SubscriptionsPorts {
   readonly subscriber: {
-    /** Rejects with `unavailable` if the name cannot be subscribed in time. */
+    /** Rejects with `unavailable` if the name cannot be subscribed to in time. */
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };

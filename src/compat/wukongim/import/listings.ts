@@ -271,7 +271,10 @@ interface Recents {
   readonly firstSeq: number;
 }
 
-/** Returns what a user sees of each conversation, by `<type>:<id>` of the channel. */
+/**
+ * Returns the number and the first seq of the newest messages that a user sees in each
+ * conversation, by `<type>:<id>` of the channel.
+ */
 export async function recentsOf(
   source: Source,
   uid: string,
@@ -291,7 +294,10 @@ export async function recentsOf(
   );
 }
 
-/** Returns the unread counts of a user by `<type>:<id>` of the channel. Both servers have the call. */
+/**
+ * Returns the unread counts of a user by `<type>:<id>` of the channel. The call exists on both
+ * servers.
+ */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,
   uid: string,

@@ -114,7 +114,10 @@ export class DiskSpace {
     }, delayMs).unref();
   }
 
-  /** Stops waiting. The disk is measured before the records of the current call are flushed. */
+  /**
+   * Ends the long pause between measurements. The disk is measured in the next turn, before the
+   * records that the caller is about to add can be flushed.
+   */
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);

@@ -19,7 +19,10 @@ const SHARED = { folder: 0o2770, file: 0o660 };
 const ALL_BITS = 0o7777;
 const OTHERS = 0o007;
 const SETGID = 0o2000;
-/** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
+/**
+ * Sticky bit. It marks a folder that all users can write to, such as /tmp. The mode of such a
+ * folder is not changed.
+ */
 const STICKY = 0o1000;
 
 function modesIn(folder: string) {

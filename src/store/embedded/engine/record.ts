@@ -292,7 +292,7 @@ export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   return hasFlag(data, at, IS_STREAM);
 }
 
-/** Returns the label of an imported message, `undefined` for any other message. */
+/** Returns the id that an imported message had at its source, else `undefined`. */
 export function peekSourceId(bytes: Buffer, at = 0): bigint | undefined {
   if (!hasFlag(bytes, at, HAS_SOURCE)) return undefined;
   return bytes.readBigUInt64LE(payloadAt(bytes, at) - SOURCE_BYTES);

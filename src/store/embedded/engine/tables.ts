@@ -93,7 +93,7 @@ export interface Tables extends Database {
   readonly commandLeft: BinaryTable;
   /** channel key → seq and time of the newest imported message. */
   readonly imported: Table<Stored, string>;
-  /** channel number, label of an imported message → seq of the message. */
+  /** channel number, source id of an imported message → seq of the message. */
   readonly labels: BinaryTable;
   /** uid, inboxSeq → sender, and expiry time and message id of the command. */
   readonly inbox: BinaryTable;

@@ -83,7 +83,10 @@ export class ConversationRows {
     }
   }
 
-  /** Puts the missing rows of a personal channel. Must be in the commit of its row in `heads`. */
+  /**
+   * Puts the missing rows of a personal channel. Must be called in the transaction that writes the
+   * channel's row in `heads`.
+   */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }

@@ -91,7 +91,7 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the labels of the messages of a row. Must be called inside `commit`. */
+/** Removes the source ids of the messages of a row. Must be called inside `commit`. */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,

@@ -97,7 +97,11 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /** Returns true if a copy fits without dropping a copy of the sender or of a backend. */
+  /**
+   * Returns true if `add` accepts a copy and need not drop one to keep the sender's share. Returns
+   * false for a user whose share is full, or if the inbox is full of copies of backends. Always
+   * returns true for a backend.
+   */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
     const inbox = this.#open(uid);

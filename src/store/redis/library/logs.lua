@@ -13,7 +13,7 @@
 --                         s  last order of an append, absent if no append had one
 --                         g  1 if it was deleted while forks needed its frames, else absent
 --                         b  start of the log's own frames, like n; absent if it is not a fork
---                         o  origin as requested (text of the node), absent if it is not a fork
+--                         o  origin as requested, opaque to this library; absent if not a fork
 --                         r  its reference to its source, absent if it is not a fork
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
@@ -22,11 +22,12 @@
 --
 -- Keys of a bucket:
 --
---   logExpiry      ZSET   name of each log that expires, scored by the Unix ms of the check
+--   logExpiry      ZSET   name of each log that expires, scored by the Unix ms at which to check it
 --   logReferences  ZSET   reference that may have no fork yet, scored by the Unix ms of its start
 --   logReleases    SET    reference of a removed fork, until its source has released it
 --
--- A reference is a text of the node, which names the source and the fork (`log-references.ts`).
+-- A reference is a string that the node creates and that is opaque to this library. It names the
+-- source and the fork (see `log-references.ts`).
 
 local MISSING, DELETED = 1, 2 -- verdicts that several operations have
 local LOG_CREATED, LOG_EXISTS, LOG_FULL = 3, 4, 5 -- verdicts of a creation

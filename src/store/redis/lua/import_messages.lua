@@ -19,7 +19,7 @@
 --           time             Unix ms
 --           uid              sender
 --           record
---           label
+--           source id
 --           expiry           Unix ms, '' if the message does not expire
 --           dedupe key       '' if retries of the message are not recognised
 --           payload hash     see `store/payload-hash.ts`, '' without a dedupe key

@@ -67,7 +67,8 @@ end
 local function place_message(channel, entry_id, record, uid, red_dot, expires, stream)
   local seq, red, log, senders = channel[SEQ] + 1, channel[RED], channel[LOG], channel[SENDERS]
   if expires or not log then
-    -- These commands fail if a key does not have the type that is written later.
+    -- These reads change nothing, but fail if a key has the wrong type, so that the later writes to
+    -- these keys cannot.
     if expires or channel[MAY_SWEEP] then redis.call('ZCARD', channel[BASE] .. 'due') end
     if expires then
       redis.call('ZCARD', channel[BASE] .. 'expiry:' .. channel[KEY])

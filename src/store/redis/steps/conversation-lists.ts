@@ -232,7 +232,10 @@ export function createConversationLists(
     return heads;
   }
 
-  /** Removes a peer whose channel is empty. Reports errors, because the peer may remain. */
+  /**
+   * Removes a peer whose channel is empty. Errors are only reported, because a peer that stays in
+   * the list does no harm.
+   */
   async function removePeer(uid: string, peer: string): Promise<void> {
     const index = link.keys.user("peers", uid);
     const key = channelKey({ id: peer, type: PERSON_CHANNEL }, uid);

@@ -107,7 +107,7 @@ function offsetIn(bytes: Buffer): LogOffset {
   };
 }
 
-/** Returns what a fork requested, as a text that is equal for equal requests. */
+/** Returns the request of a fork as a string. Equal requests have equal strings. */
 export function originText({
   origin,
   ttlS,

@@ -88,8 +88,9 @@ export function createStreamReads({
   }
 
   /**
-   * Returns the ended streams in the key `ends`. `group` is the channel of a group's key, whose
-   * members do not contain it. For a user's key it is `undefined`.
+   * Returns the ended streams in the key `ends`. If `ends` is the key of a group, `group` is its
+   * channel key, because the elements of the sorted set do not contain it. If `ends` is the key of
+   * a user, `group` is `undefined`.
    */
   async function endsIn(
     ends: string,

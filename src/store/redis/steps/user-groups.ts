@@ -110,8 +110,9 @@ export class UserGroups {
   }
 
   /**
-   * Removes the groups of which the user is not a member from the index, in the background.
-   * `groups` are those of `ids` of which the user is a member.
+   * Removes wrong entries from the user's index in the background: ids in `ids` that are not in
+   * `groups`, unless the entry is recent. `groups` must contain every group in `ids` of which the
+   * user is a member.
    */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
