@@ -52,7 +52,7 @@ t.test(
 );
 
 t.test(
-  "an event of a client is not stored: it has no seq, is not in history and is not caught up",
+  "an event of a client is not stored: it has no seq, is not in the history and is not sent to a client that resumes",
   async (t) => {
     const { ben, channel, sender, member } = await createGroup(t);
     await sender.send(channel, "before");

@@ -256,7 +256,7 @@ t.test("a reader of /stream passes the hook, which can end the feed [issue: Hook
 });
 
 t.test(
-  "with auth.clients none, the hook alone decides who a client is [issue: Hooks]",
+  "with auth.clients none, the hook alone decides which clients may connect [issue: Hooks]",
   async (t) => {
     reset();
     const open = await startWorld(t, {

@@ -149,7 +149,7 @@ t.test(
 );
 
 t.test(
-  "channels beyond the 1,000 that a CONNECT can name are caught up after a reconnect",
+  "after a reconnect, the client reads the missed messages of channels beyond the 1,000 that a CONNECT can name",
   async (t) => {
     const cursors = Array.from({ length: 1002 }, (_, n) => ({
       channel: group(`g${n}`),
@@ -194,7 +194,7 @@ t.test("a conversation list that is refused temporarily is requested again", asy
 });
 
 t.test(
-  "channels that do not fit into a CONNECT because their ids are long are caught up after a reconnect",
+  "after a reconnect, the client reads the missed messages of channels that do not fit into a CONNECT because their ids are long",
   async (t) => {
     const cursorsWithIds = (length: number) => {
       const channel = (n: number) => group(`${n}-`.padEnd(length, "x"));

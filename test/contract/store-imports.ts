@@ -204,7 +204,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     });
   });
 
-  t.test("an imported message is found by its label until it is removed", async (t) => {
+  t.test("an imported message is found by its source id until it is removed", async (t) => {
     const { fixture, messages } = await withImport(createFixture, t);
     const find = (at: number) => fixture.store.seqOfSource(KEY, messages[at]?.sourceId ?? "");
     t.equal(await find(0), 3);

@@ -253,7 +253,7 @@ t.test("the copy of a table resumes after any watermark with the remaining rows"
   }
 });
 
-t.test("imported messages, their labels and the state of the import are migrated", async (t) => {
+t.test("imported messages, their source ids and the import's state are migrated", async (t) => {
   const from = testFolder(t);
   const clock = () => Date.UTC(2040, 0, 1);
   const store = await openStore(t, from, { clock });

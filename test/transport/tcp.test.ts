@@ -250,7 +250,7 @@ t.test("a listener that stops accepting keeps its connections until it is closed
   await client.closed();
 });
 
-t.test("TCP connections over the limits of sockets are closed", async (t) => {
+t.test("TCP connections over the socket limits are closed", async (t) => {
   const refused: string[] = [];
   const limits = socketLimits({
     ...{ capacity: () => 4, maxUnauthenticatedPerAddress: 1 },

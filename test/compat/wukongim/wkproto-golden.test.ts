@@ -63,7 +63,7 @@ t.test("the captured sessions cover all five protocol versions", async (t) => {
 
 for (const session of sessions)
   t.test(
-    `the packets of the session ${session.name} decode to its fields and encode to its bytes`,
+    `the packets captured in session ${session.name} decode to the captured fields and encode to the captured bytes`,
     async (t) => {
       const { version, frames, keys } = session;
       if (keys !== undefined) {

@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "rows of an active stream whose message is missing do not prevent a start, because the WAL has the stream",
+  "rows of an active stream whose message is missing do not keep the store from starting, because the WAL has the stream",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path);

@@ -275,7 +275,7 @@ t.test(
 );
 
 t.test(
-  "a WAL that a power loss shortened or removed does not prevent a start with durability process",
+  "a WAL that a power loss shortened or removed does not keep a store with durability process from starting",
   async (t) => {
     for (const [name, lose] of Object.entries(losses)) {
       const path = testFolder(t);
@@ -325,7 +325,7 @@ t.test("a missing first or middle segment prevents a start", async (t) => {
 });
 
 t.test(
-  "a segment whose creation was interrupted is empty and does not prevent a start",
+  "a segment whose creation was interrupted is empty and does not keep the store from starting",
   async (t) => {
     const path = await crashedWith(t, 2);
     for (const size of [0, 7, 16, 32, SEGMENT_HEADER_BYTES - 1]) {
