@@ -105,7 +105,7 @@ export const importedBody = Type.Object(
   },
   {
     title: "Imported",
-    description: "Result of the lines of one call",
+    description: "Result of importing the lines of one call",
     examples: [
       {
         stored: 2,

@@ -609,7 +609,7 @@ function importRoutes(
       summary: "Stores lines of an open import. Returns when they are durable",
       body: importLine(maxUids),
       bodyType: NDJSON,
-      success: { description: "Result of the lines", body: replies.importedBody },
+      success: { description: "Result of importing the lines", body: replies.importedBody },
       edgeErrors: ["import_closed"],
       handle: calls.store,
     }),

@@ -1253,7 +1253,7 @@ export type MessageRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** Id of the message, also as a string of digits */
+  /** Id of the message, as a number or a string of digits */
   readonly message_id?: unknown | undefined;
   /** client_msg_no of the message. Used if message_id is absent or 0 */
   readonly client_msg_no?: string | undefined;
@@ -1273,7 +1273,7 @@ export type ConversationSyncRequest = {
   readonly only_unread?: Flag | undefined;
   /** Channel types to exclude */
   readonly exclude_channel_types?: readonly number[] | undefined;
-  /** Number of the page, beginning with 1. A conversation that moves between two calls is missing or returned twice; use `cursor` instead. 0 or absent means no pages */
+  /** Number of the page, beginning with 1. A conversation that moves between two calls is missing or returned twice; use `cursor` instead. 0 or absent means that the result is not paginated */
   readonly page?: number | undefined;
   /** With `page`, the number of conversations per page; 0 or absent means 100. Without `page`, the same as `limit`. Ignored if `limit` is set */
   readonly page_size?: number | undefined;

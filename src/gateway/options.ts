@@ -188,7 +188,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "sessions",
       description:
-        "Number of closed sessions that this node keeps in memory, for at most 24 hours, so that an operator can see why a client was disconnected (`GET /connz?state=closed`). They contain the user id, the address and the device of the client, but no token. In addition, the node keeps as many refused connects, but at most 1000. 0 keeps none.",
+        "Maximum number of closed sessions that this node keeps in memory, for at most 24 hours, so that an operator can see why a client was disconnected (`GET /connz?state=closed`). They contain the user id, the address and the device of the client, but no token. The node also keeps refused connects, up to the same number and at most 1000. 0 means that none are kept.",
     }),
     maxResumeChannels: Type.Integer({
       default: 1000,

@@ -45,7 +45,10 @@ export function createNodeWebhooks(node: Node): WebhookService {
     },
     onDisabled(webhook, reason) {
       families.webhookDisabled.of(webhook).add();
-      log.error({ webhook, reason }, "A webhook was disabled; PATCH it with enabled 1 to go on");
+      log.error(
+        { webhook, reason },
+        "A webhook was disabled. Fix its receiver, then set enabled to 1 with PATCH to resume deliveries",
+      );
     },
   });
 }

@@ -27,7 +27,8 @@ const endpointOptions = Type.Object(
       default: "",
       maxLength: 128,
       secret: true,
-      description: "Secret that `secret` replaces. Both sign while it is set.",
+      description:
+        "Previous value of `secret`, for a rotation. While it is set, each request is signed with both secrets.",
     }),
     types: Type.Array(Type.String({ minLength: 1, maxLength: 64 }), {
       default: [],

@@ -115,7 +115,7 @@ export const syncBodies = {
         }),
       ),
       message_ids: Type.Optional(
-        Type.Array(digits("Id of a message, also as a string of digits"), {
+        Type.Array(digits("Id of a message, as a number or a string of digits"), {
           maxItems: MAX_LOOKUPS,
           description: "Ids of the messages to return",
         }),

@@ -44,7 +44,7 @@ export const singleMessageQueries = {
 export const singleMessageBody = Type.Object(
   {
     ...target,
-    message_id: Type.Optional(digits("Id of the message, also as a string of digits")),
+    message_id: Type.Optional(digits("Id of the message, as a number or a string of digits")),
     client_msg_no: Type.Optional(
       Type.String({
         pattern: OPTIONAL_LABEL_PATTERN,

@@ -173,7 +173,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       body: conversationBodies.sync,
       success: {
         description:
-          "Conversations. If more follow, the header Jindou-Cursor has the cursor of the next call",
+          "Conversations. If more follow, the header Jindou-Cursor contains the cursor for the next call",
         body: replies.conversationsBody,
       },
       errors: ["bad_id", "bad_cursor"],
