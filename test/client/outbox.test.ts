@@ -1,7 +1,7 @@
 // Sending messages: order, repetition, limits, refusals.
 
 import type { Test } from "tap";
-import type { ErrorCode } from "../../src/broker/errors.ts";
+import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
 import { group } from "../../src/client/index.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import { Random } from "../support/random.ts";
@@ -32,7 +32,8 @@ function acknowledgeSend(socket: ScriptedSocket, send: Send, messageSeq: number)
 
 /** Replies to a SEND with an error. */
 function refuse(socket: ScriptedSocket, send: Send, code: ErrorCode): void {
-  const error = { kind: "error", message: "", retryAfterMs: 1 } as const;
+  const retryAfterMs = ERRORS[code].retry ? 1 : 0;
+  const error = { kind: "error", message: "", retryAfterMs } as const;
   socket.reply(send, { ...error, code });
 }
 
