@@ -94,7 +94,10 @@ t.test("the page of docs/examples/ai-stream shows durable answers and regenerate
       const buttons = await page.locator("#answers button").count();
       return buttons === count && lines.join("|") === Array(count).fill(answer).join("|");
     });
-  await page.waitForFunction('document.querySelector("#answers p")?.textContent.length > 0');
+  await eventually(async () => {
+    const [line = ""] = await page.locator("#answers p").allTextContents();
+    return line !== "";
+  });
   await page.reload();
   await showsAnswers(1);
   await page.click("#answers button");
