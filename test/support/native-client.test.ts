@@ -95,11 +95,11 @@ t.test("an ERROR rejects its request, and the session stays open", async (t) => 
   const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") peer.reply({ kind: "pong", ref, serverTimeMs: 5 });
-    const refusal = { code: "not_subscriber", message: "no" } as const;
+    const refusal = { code: "rate_limited", message: "no" } as const;
     if (kind === "history") peer.reply({ kind: "error", ref, retryAfterMs: 7, ...refusal });
   });
   const bob = await connectNative(t, { port, uid: "bob" });
-  const refused = { code: "not_subscriber", retryAfterMs: 7 };
+  const refused = { code: "rate_limited", retryAfterMs: 7 };
   await t.rejects(bob.history(TEAM), refused);
   t.match(bob.errors, [refused]);
   t.match(await bob.ping(), { serverTimeMs: 5 });
