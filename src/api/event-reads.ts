@@ -55,7 +55,7 @@ const eventsQuery = Type.Object({
     Type.Integer({
       minimum: 0,
       maximum: MAX_WAIT_S,
-      description: "Seconds to wait for an event if there is none. Absent means 0",
+      description: "Seconds to wait for the first event. Absent means 0",
     }),
   ),
 });

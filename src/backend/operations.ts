@@ -1507,7 +1507,7 @@ export interface Operations {
     readonly channel?: string | undefined;
     /** Maximum number of events. Absent means 100 */
     readonly limit?: number | undefined;
-    /** Seconds to wait for an event if there is none. Absent means 0 */
+    /** Seconds to wait for the first event. Absent means 0 */
     readonly wait?: number | undefined;
   }): Promise<Events>;
   /** Turns the event feed on or off */

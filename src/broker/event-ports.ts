@@ -63,8 +63,8 @@ export interface EventStore {
   /** Returns the position before the oldest event that each partition has. */
   oldestEvents(): Promise<readonly EventPosition[]>;
   /**
-   * Returns the position before the first event of each partition whose time is `timeMs` or later.
-   * The position after the newest event if there is none.
+   * Returns the position before the first event of each partition whose time is `timeMs` or later,
+   * or that after its newest event.
    */
   eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
   /**

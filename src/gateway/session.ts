@@ -103,7 +103,7 @@ const MAX_READ_STREAMS = 100;
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
 const MAX_GROUPS_LEFT = 100;
 
-/** Part of the WebSocket handshake that a hook is told. */
+/** Part of the WebSocket handshake that a hook receives. */
 export type Handshake = Pick<Upgrade, "origin" | "headers">;
 
 export class Session {

@@ -36,7 +36,7 @@ const INTERNAL = new NetworkList([
 
 export const LOOPBACK_NETWORKS: readonly string[] = ["127.0.0.0/8", "::1"];
 
-/** Resolves a host name to its addresses. Rejects if there is none. */
+/** Resolves a host name to its addresses. Rejects for a name without an address. */
 export type Resolve = (host: string) => Promise<readonly string[]>;
 
 export const resolveHost: Resolve = async (host) => {

@@ -84,7 +84,7 @@ for (const format of FORMATS)
     },
   );
 
-t.test("a refused client is told the text of the hook and whether it may reconnect", async (t) => {
+t.test("a refused client receives the text of the hook and whether it may reconnect", async (t) => {
   reset();
   const uid = world.name("ann");
   await world.register(uid);

@@ -175,7 +175,7 @@ export class EventLog {
       }
   }
 
-  /** Returns the number of the oldest event, or of the next event if there is none. */
+  /** Returns the number of the oldest event, or in an empty partition that of the next event. */
   #oldestNumber(at: number): number {
     const { newest, pending } = this.#partitionAt(at);
     return this.#rows.oldest(at) ?? newest.number - pending.length + 1;
