@@ -341,6 +341,25 @@ t.test("the log of a stream returns equal bytes before and after a restart", asy
   t.match(await store.appendLog(name, appendOf(["late"])), { verdict: "closed" });
 });
 
+t.test("the snapshot of an ended stream is kept between reads if its log is small", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const { start, content, end } = producer(store);
+  await start();
+  await content("a");
+  await end();
+  const large = { clientMsgNo: "large" };
+  await start("", large);
+  await content("b".repeat(128 * 1024), large);
+  await end("", large);
+  await store.checkpoint();
+  const small = await store.stream(KEY, "s");
+  t.match(small, { text: "a", state: "closed" });
+  t.equal(await store.stream(KEY, "s"), small, "the same object");
+  const [message] = (await store.readMessages(KEY, ALL)).messages;
+  t.equal(message?.stream, small, "the same object in the history");
+  t.not(await store.stream(KEY, "large"), await store.stream(KEY, "large"), "not kept");
+});
+
 t.test("streams that continue during checkpoints keep every event in order", async (t) => {
   const store = await openStore(t, testFolder(t), {
     ...{ checkpointMs: 1, segmentBytes: 4096 },

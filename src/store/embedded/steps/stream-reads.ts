@@ -58,7 +58,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       if (stream !== undefined) return isShownLive(stream) ? stream.snapshot() : undefined;
       const ended = findEnded(key, clientMsgNo);
       if (ended === undefined) return undefined;
-      return rows.snapshot(decodeRecord(ended.record).message);
+      return rows.snapshot(decodeRecord(ended.record).message, ended);
     },
 
     activeStreams: (keys) => keys.flatMap((key) => live.visibleActive(key)?.snapshot() ?? []),

@@ -1,6 +1,6 @@
 // The streams in the database. The content of a stream is its log. Besides, an active stream has a
 // row that marks it as active, and an ended one has rows by the time of its end. The message of a
-// stream is in the table `log`.
+// stream is in the table `log`. State: the snapshots of ended streams that were read recently.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { LOG_START, visitEvents } from "../../../broker/log-frame.ts";
@@ -14,6 +14,7 @@ import {
 } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
 import { StreamFold } from "../../../broker/stream-fold.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
 import { fieldsOf } from "../engine/database.ts";
@@ -26,6 +27,10 @@ import type { StoredLogs } from "./stored-logs.ts";
 
 const VERSION = 1;
 const PRESENT = Buffer.from([VERSION]);
+/** Maximum number of kept snapshots, about the streams of two pages of history. */
+const MAX_KEPT = 100;
+/** Size of a log from which its snapshot is not kept. */
+const MAX_KEPT_BYTES = 128 * 1024;
 
 /** A stream whose end is committed. */
 export interface EndedStream {
@@ -45,6 +50,8 @@ type StreamName = Pick<StreamHead, "key" | "clientMsgNo">;
 
 export class StreamRows {
   readonly #ports: StreamRowsPorts;
+  /** Snapshots of ended streams, which do not change, by the numbers of their logs. */
+  readonly #snapshots = new BoundedMap<number, StreamSnapshot>(MAX_KEPT);
 
   constructor(ports: StreamRowsPorts) {
     this.#ports = ports;
@@ -81,6 +88,7 @@ export class StreamRows {
       void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
     for (const _ of storedLogs.remove(ended.log)); // removes a row in each step
     logs.forget(ended.log);
+    this.#snapshots.delete(ended.log.number);
   }
 
   /** Yields the numbers of the logs of active streams. */
@@ -181,14 +189,20 @@ export class StreamRows {
   }
 
   /** Returns the snapshot of the stream of a message, `undefined` if its end is not committed. */
-  snapshot(head: StreamHead): StreamSnapshot | undefined {
-    const ended = this.find(head);
+  snapshot(head: StreamHead, ended = this.find(head)): StreamSnapshot | undefined {
     if (ended === undefined) return undefined;
+    const { log } = ended;
+    const kept = this.#snapshots.get(log.number);
+    if (kept !== undefined) return kept;
+    const snapshot = this.#fold(head, ended);
+    if (log.assigned.position <= MAX_KEPT_BYTES) this.#snapshots.set(log.number, snapshot);
+    return snapshot;
+  }
+
+  #fold(head: StreamHead, { log, ending }: EndedStream): StreamSnapshot {
     const fold = new StreamFold(head);
-    const state = stateAfter(ended.ending);
-    this.#visit(ended.log, (event) =>
-      fold.add(event, event.type === STREAM_END ? state : "active"),
-    );
+    const state = stateAfter(ending);
+    this.#visit(log, (event) => fold.add(event, event.type === STREAM_END ? state : "active"));
     return fold.snapshot();
   }
 
