@@ -107,12 +107,17 @@ function openApiDocument(): OpenApi {
 }
 
 function isJsonCall({ operationId, requestBody, responses }: Operation): boolean {
-  const contents = [requestBody?.content, responses["200"]?.content];
+  const contents = [requestBody?.content, resultOf(responses)];
   return (
     !LEFT_OUT.has(operationId) &&
     contents.every((content) => content === undefined || JSON_TYPE in content) &&
     contents[1] !== undefined
   );
+}
+
+/** Returns the body of a successful reply, `undefined` if it has none. */
+function resultOf(responses: Operation["responses"]): Content | undefined {
+  return (responses["200"] ?? responses["201"])?.content;
 }
 
 function argumentsOf(operation: Operation, typeOfSchema: (schema: Schema) => string): string {
@@ -130,7 +135,7 @@ function argumentsOf(operation: Operation, typeOfSchema: (schema: Schema) => str
 }
 
 function replyOf({ responses }: Operation, typeOfSchema: (schema: Schema) => string): string {
-  const type = typeOfSchema(responses["200"]?.content?.[JSON_TYPE]?.schema ?? {});
+  const type = typeOfSchema(resultOf(responses)?.[JSON_TYPE]?.schema ?? {});
   return responses["204"] === undefined ? type : `${type} | undefined`;
 }
 

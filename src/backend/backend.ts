@@ -41,8 +41,12 @@ interface Call {
 const UNCHANGED: ReadonlySet<number> = new Set([429, 503]);
 /** Statuses of proxies that got no reply from the broker, which may have made the change. */
 const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
-/** Calls that fail if an earlier attempt without a reply has succeeded. */
-const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set(["createChannel"]);
+/** Calls that fail or act twice if an earlier attempt without a reply has succeeded. */
+const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
+  "createChannel",
+  "createWebhook",
+  "createWebhookReplay",
+]);
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
 /** Maximum wait that the broker may request. If it requests more, the call fails at once. */

@@ -584,6 +584,54 @@ export type KeyRotation = {
   readonly earlier_valid_until: number;
 };
 
+/** A webhook to create */
+export type WebhookRequest = {
+  /** Absolute URL that receives the events */
+  readonly url: string;
+  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  readonly types?: readonly string[] | undefined;
+  /** Only events of these channels, and events without a channel */
+  readonly channels?:
+    | {
+        /** 1 personal channel, 2 group channel */
+        readonly type?: ChannelType | undefined;
+        /** Beginning of the channel id */
+        readonly prefix?: string | undefined;
+      }
+    | undefined;
+  /** Format of the bodies */
+  readonly format?: WebhookFormat | undefined;
+  /** Size of the requests */
+  readonly batch?:
+    | {
+        /** Maximum number of events in a request. With 1, the event itself is the body */
+        readonly max?: number | undefined;
+        /** Milliseconds for which an event waits for others */
+        readonly waitMs?: number | undefined;
+      }
+    | undefined;
+  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  readonly order?: WebhookOrder | undefined;
+  /** 0: nothing is delivered until it is 1 again */
+  readonly enabled?: Flag | undefined;
+  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  readonly maxAgeS?: number | undefined;
+};
+
+/** One of standard, wukongim, cloudevents */
+export type WebhookFormat = "standard" | "wukongim" | "cloudevents";
+
+/** One of channel, none */
+export type WebhookOrder = "channel" | "none";
+
+/** Id and secret of a new webhook */
+export type CreatedWebhook = {
+  /** Id of the webhook */
+  readonly id: string;
+  /** Secret that signs the requests. It is not shown again */
+  readonly secret: string;
+};
+
 /** All webhooks */
 export type WebhookList = {
   /** Webhooks in the order of their ids */
@@ -629,12 +677,6 @@ export type Webhook = {
   /** Number of replays that have not ended */
   readonly replays: number;
 };
-
-/** One of standard, wukongim, cloudevents */
-export type WebhookFormat = "standard" | "wukongim" | "cloudevents";
-
-/** One of channel, none */
-export type WebhookOrder = "channel" | "none";
 
 /** Settings to change. The others stay as they are */
 export type WebhookChange = {
@@ -1533,6 +1575,8 @@ export interface Operations {
   signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
   /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
   rotateSigningKey(): Promise<KeyRotation>;
+  /** Creates a webhook, which receives the events from now on */
+  createWebhook(body: WebhookRequest): Promise<CreatedWebhook>;
   /** Lists the webhooks, without their secrets */
   listWebhooks(): Promise<WebhookList>;
   /** Changes the settings that the body contains */
@@ -1744,6 +1788,7 @@ export const OPERATIONS = {
   readStream: { method: "GET", path: "/stream/{channel_type}/{channel_id}/{client_msg_no}" },
   signStreamUrl: { method: "POST", path: "/v1/sign", hasBody: true },
   rotateSigningKey: { method: "POST", path: "/v1/sign/rotate" },
+  createWebhook: { method: "POST", path: "/webhooks", hasBody: true },
   listWebhooks: { method: "GET", path: "/webhooks" },
   updateWebhook: { method: "PATCH", path: "/webhooks/{id}", hasBody: true },
   deleteWebhook: { method: "DELETE", path: "/webhooks/{id}" },

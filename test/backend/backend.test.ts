@@ -161,3 +161,16 @@ t.test("an attempt that takes too long rejects with timeout", async (t) => {
   const jindou = createBackend({ url, retries: 0, timeoutMs: 50 });
   t.equal(await failureOf(jindou.checkLiveness()), "0 timeout");
 });
+
+t.test("a webhook is created once, and its secret is returned", async (t) => {
+  const jindou = createBackend({ url: api });
+  await jindou.setEventFeed({ feed: "on" });
+  const webhook = { url: "https://8.8.8.8/hook", enabled: 0 } as const; // is never called
+  const { id, secret } = await jindou.createWebhook(webhook);
+  t.match(secret, /^whsec_/);
+  const idsOf = async () => (await jindou.listWebhooks()).webhooks.map((listed) => listed.id);
+  t.same(await idsOf(), [id]);
+  const lost = createBackend(await startProxy(t, ["lost", undefined]));
+  t.equal(await failureOf(lost.createWebhook(webhook)), "0 unreachable");
+  t.equal((await idsOf()).length, 2, "the call without a reply is not repeated");
+});
