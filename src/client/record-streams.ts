@@ -108,7 +108,6 @@ class Calls {
   #current: AbortController | undefined;
   #pause: Deferred | undefined;
   #failures = 0;
-  #isTokenRenewed = false;
   #isRestarted = false;
   #hasEnded = false;
   #error: JindouError | undefined;
@@ -161,13 +160,8 @@ class Calls {
       this.#isRestarted = false;
       return;
     }
-    const { settings, sendsToken, onError } = this.#ports;
+    const { settings, onError } = this.#ports;
     const error = asJindouError(thrown, "connection_lost");
-    if (error.code === "unauthorized" && sendsToken && settings.hasTokenFunction) {
-      if (this.#isTokenRenewed) throw error;
-      this.#isTokenRenewed = true;
-      return;
-    }
     if (!error.retry) throw error;
     onError(error);
     this.#pause = deferred();
@@ -181,7 +175,6 @@ class Calls {
 
   succeeded(): void {
     this.#failures = 0;
-    this.#isTokenRenewed = false;
     this.#isRestarted = false;
   }
 
@@ -422,8 +415,7 @@ class Writer {
       } catch (error) {
         const epoch = this.#number === 0 ? epochOf(error) : undefined;
         if (epoch !== undefined) this.#epoch = epoch + 1;
-        else if (closes || this.#producer !== undefined || isUnauthorized(error))
-          await this.#calls.failed(error);
+        else if (closes || this.#producer !== undefined) await this.#calls.failed(error);
         else throw error;
       }
     }
@@ -508,10 +500,6 @@ async function refusalOf(reply: Response): Promise<JindouError> {
 
 function isLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "offset_lost";
-}
-
-function isUnauthorized(error: unknown): boolean {
-  return error instanceof JindouError && error.code === "unauthorized";
 }
 
 /** Returns the higher epoch of the producer that a refusal names. */
