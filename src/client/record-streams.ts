@@ -491,11 +491,13 @@ async function refusalOf(reply: Response): Promise<JindouError> {
       readonly code: JindouError["code"];
       readonly error: string;
     };
-    return new JindouError(code, { message, retryAfterMs, cause: reply });
+    if (typeof code === "string")
+      return new JindouError(code, { message, retryAfterMs, cause: reply });
   } catch {
-    // the reply is that of a proxy
-    return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
+    // the body is not a JSON object
   }
+  // the reply is that of a proxy
+  return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
 }
 
 function isLost(error: unknown): boolean {

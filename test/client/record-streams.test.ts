@@ -2,7 +2,7 @@
 // a killed broker; here are the other content types, lost replies, and platforms that lack parts.
 
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { type Client, connect, type StreamRecord } from "../../src/client/index.ts";
@@ -147,6 +147,10 @@ async function startLossyProxy(t: Test, losses: number): Promise<number> {
     const text = await reply.text();
     response.writeHead(reply.status, Object.fromEntries(reply.headers)).end(text);
   });
+  return listen(t, proxy);
+}
+
+async function listen(t: Test, proxy: Server): Promise<number> {
   proxy.listen(0, "127.0.0.1");
   await once(proxy, "listening");
   t.teardown(() => {
@@ -155,6 +159,22 @@ async function startLossyProxy(t: Test, losses: number): Promise<number> {
   });
   return (proxy.address() as AddressInfo).port; // it listens on a TCP port
 }
+
+t.test("a reader waits until a proxy that replies 503 reaches the broker again", async (t) => {
+  const path = await create("proxied", "[1]");
+  const bodies = ['{"message":"no healthy upstream"}', "null", "<html>"];
+  const target = `http://127.0.0.1:${broker.clientPort}`;
+  const proxy = createServer(async ({ url }, response) => {
+    const body = bodies.shift();
+    if (body !== undefined) return void response.writeHead(503).end(body);
+    const reply = await fetch(target + url);
+    const text = await reply.text();
+    response.writeHead(reply.status, Object.fromEntries(reply.headers)).end(text);
+  });
+  const client = clientOf(t, await listen(t, proxy));
+  t.match(await take(client.stream(path).records(), 1), [{ data: 1 }]);
+  t.equal(bodies.length, 0, "all of them were sent");
+});
 
 t.test(
   "an append whose reply is lost is repeated only for a producer, and stored once",
