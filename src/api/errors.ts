@@ -210,9 +210,9 @@ export function thrownReply(thrown: unknown): HttpReply {
 
 function extraHeaders(
   status: number,
-  retryAfterS = 1,
+  retryAfterS: number | undefined,
 ): Readonly<Record<string, string>> | undefined {
   if (status === 401) return { "www-authenticate": "Bearer" };
-  if (status === 429 || status === 503) return { "retry-after": String(retryAfterS) };
-  return undefined;
+  if (retryAfterS !== undefined) return { "retry-after": String(retryAfterS) };
+  return status === 429 || status === 503 ? { "retry-after": "1" } : undefined;
 }
