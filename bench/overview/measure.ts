@@ -2,7 +2,13 @@
 // affects all of them. The measured servers share the first core, everything else runs on the other
 // cores.
 
-import type { Contender, Peer, PeerSetting, Work } from "../peers/peer.ts";
+import {
+  type Contender,
+  needsHistory,
+  type Peer,
+  type PeerSetting,
+  type Work,
+} from "../peers/peer.ts";
 import type { Sample } from "../support/benchmark.ts";
 import { waitUntilIdle } from "../support/cost.ts";
 import { compileLoad, LoadClient } from "../support/load.ts";
@@ -42,14 +48,13 @@ export function estimate(
   return peers * (START_S + runSeconds(options, uncountedS) + counted);
 }
 
-function peersFor({ kind }: Work, peers: readonly Peer[]): readonly Peer[] {
-  const needsHistory = kind === "resume" || kind === "late";
-  return needsHistory ? peers.filter(({ keepsHistory }) => keepsHistory) : peers;
+function peersFor(work: Work, peers: readonly Peer[]): readonly Peer[] {
+  return needsHistory(work) ? peers.filter(({ keepsHistory }) => keepsHistory) : peers;
 }
 
 /** Returns true if clients connect at once and send nothing. */
-function isStorm({ kind }: Work): boolean {
-  return kind === "connect" || kind === "resume" || kind === "late";
+function isStorm(work: Work): boolean {
+  return work.kind === "connect" || needsHistory(work);
 }
 
 /** Returns the estimated time of one run of the load client. */

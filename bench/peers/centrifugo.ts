@@ -1,13 +1,12 @@
-// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the work
-// `resume` and `late`, the channel keeps the newest messages in memory.
-// Several messages may be in one frame.
+// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the works `resume`
+// and `late`, the channel keeps the newest messages in memory. Several messages may be in one frame.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Backend } from "../support/backend.ts";
 import { CHUNK_TEXT, clientFrame, httpRequest, upgradeRequest } from "../support/frames.ts";
 import type { Server } from "../support/servers.ts";
-import type { Contender, Peer } from "./peer.ts";
+import { type Contender, needsHistory, type Peer } from "./peer.ts";
 import { findProgram, startProgram } from "./program.ts";
 
 const upgrade = upgradeRequest("/connection/websocket");
@@ -32,10 +31,7 @@ export const centrifugo: Peer = {
       mark: "serving websocket",
       configure: (folder, port) => {
         const path = join(folder, "config.json");
-        writeFileSync(
-          path,
-          JSON.stringify(configuration(port, work.kind === "resume" || work.kind === "late")),
-        );
+        writeFileSync(path, JSON.stringify(configuration(port, needsHistory(work))));
         return ["--config", path];
       },
     });

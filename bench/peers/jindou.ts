@@ -2,7 +2,7 @@
 // elsewhere. Users and groups are created over the HTTP API, as a backend does.
 
 import { type ChannelRef, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
-import { Backend, TOKEN } from "../support/backend.ts";
+import { backendOf, TOKEN } from "../support/backend.ts";
 import { buildHere } from "../support/builds.ts";
 import { type Redis, startNodes, startRedis } from "../support/clusters.ts";
 import {
@@ -23,7 +23,7 @@ import {
 import type { Opening } from "../support/load.ts";
 import { createMembers, MEMBER, memberName } from "../support/members.ts";
 import { type Server, startBroker } from "../support/servers.ts";
-import type { Contender, Peer, PeerSetting } from "./peer.ts";
+import { type Contender, needsHistory, type Peer, type PeerSetting } from "./peer.ts";
 
 /** Each connection sends to a different user, and none of them is online. */
 const RECEIVER = { id: `receiver${CONNECTION_NUMBER}`, type: 1 } as const;
@@ -62,7 +62,7 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
     missing: () => undefined,
 
     async start(setting, work): Promise<Contender | undefined> {
-      if ((work.kind === "resume" || work.kind === "late") && format !== "native") return undefined;
+      if (needsHistory(work) && format !== "native") return undefined;
       const { payload } = setting;
       const servers = await start(setting);
       const [started] = servers;
@@ -132,13 +132,6 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
       }
     },
   };
-}
-
-function backendOf({ apiPort, host, apiToken }: Server): Backend {
-  return new Backend(apiPort, {
-    ...(host !== undefined && { host }),
-    ...(apiToken !== undefined && { token: apiToken }),
-  });
 }
 
 /** Starts a stream and writes chunks of it. The stream stays active. */

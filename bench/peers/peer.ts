@@ -20,6 +20,11 @@ export type Work =
   /** Clients of one group connect while an AI answer is written, and get its text so far. */
   | { readonly kind: "late"; readonly clients: number; readonly chunks: number };
 
+/** Returns true if the peer must keep the messages that a client missed. */
+export function needsHistory({ kind }: Work): boolean {
+  return kind === "resume" || kind === "late";
+}
+
 /** A started peer with the bytes of one work. */
 export interface Contender {
   /**
@@ -31,8 +36,7 @@ export interface Contender {
   readonly opening: Opening;
   /**
    * Returns the HTTP request or frame of one message, with an id that no other run has, so that no
-   * message counts as a retry. Called only for `fanout`, `post` and
-   * `send`.
+   * message counts as a retry. Called only for `fanout`, `post` and `send`.
    */
   message(): Uint8Array;
   /** First bytes of a delivery or an acknowledgement on a socket. */

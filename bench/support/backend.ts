@@ -2,6 +2,7 @@
 // of parallel calls.
 
 import { Agent, request } from "node:http";
+import type { Server } from "./servers.ts";
 
 /** Token of every user in a bench. */
 export const TOKEN = "bench-token";
@@ -85,4 +86,16 @@ export class Backend {
   close(): void {
     this.#agent.destroy();
   }
+}
+
+/** Returns the backend of a server, which may run on another machine and need a token. */
+export function backendOf({
+  apiPort,
+  host,
+  apiToken,
+}: Pick<Server, "apiPort" | "host" | "apiToken">): Backend {
+  return new Backend(apiPort, {
+    ...(host !== undefined && { host }),
+    ...(apiToken !== undefined && { token: apiToken }),
+  });
 }

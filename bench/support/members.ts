@@ -1,7 +1,7 @@
 // Numbered users for the benches that use groups, and the group to which all of them belong.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
-import { Backend } from "./backend.ts";
+import { backendOf } from "./backend.ts";
 import {
   CONNECTION_NUMBER,
   connectionNumber,
@@ -27,15 +27,12 @@ export function memberPost(channel: ChannelRef, index: number): Uint8Array {
 
 /** Registers `count` users and creates a group of them. */
 export async function createMembers(
-  { apiPort, host, apiToken }: Pick<Server, "apiPort" | "host" | "apiToken">,
+  server: Pick<Server, "apiPort" | "host" | "apiToken">,
   groupId: string,
   count: number,
 ): Promise<void> {
   const uids = Array.from({ length: count }, (_, at) => memberName(at));
-  const backend = new Backend(apiPort, {
-    ...(host !== undefined && { host }),
-    ...(apiToken !== undefined && { token: apiToken }),
-  });
+  const backend = backendOf(server);
   await backend.registerUsers(uids);
   await backend.createGroup(groupId, uids);
   backend.close();
