@@ -7,6 +7,7 @@ import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { type Client, connect, type StreamRecord } from "../../src/client/index.ts";
 import { startBroker } from "../support/broker.ts";
+import { signedPath } from "../support/signed-path.ts";
 import { t } from "../support/suite.ts";
 
 const broker = await startBroker(t);
@@ -30,13 +31,7 @@ async function create(
   const path = `/v1/stream/records/${name}`;
   const headers = { "content-type": contentType };
   await fetch(api + path, { method: "PUT", body, headers });
-  return sign(path);
-}
-
-async function sign(path: string): Promise<string> {
-  const { body } = await broker.call("/v1/sign", { path, access: "write", expires_in: 60 });
-  const { pathname, search } = new URL(body.url);
-  return pathname + search;
+  return signedPath(broker, path, "write");
 }
 
 async function take<T>(

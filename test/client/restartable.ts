@@ -4,6 +4,7 @@
 import type { Test } from "tap";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";
 import { freePort } from "../support/redis.ts";
+import { signedPath } from "../support/signed-path.ts";
 import type { World } from "./scenario.ts";
 
 /** Starts the broker. It is stopped at the end of the test `t`. */
@@ -26,11 +27,7 @@ export async function startWorld(t: Test): Promise<World> {
         return 0; // the broker is not running
       }
     },
-    async sign(path, access) {
-      const { body } = await broker.call("/v1/sign", { path, access, expires_in: 3600 });
-      const { pathname, search } = new URL(body.url);
-      return pathname + search;
-    },
+    sign: (path, access) => signedPath(broker, path, access),
     kill: () => broker.kill(),
     async start() {
       broker = await spawnBroker(t, ports, dataPath);

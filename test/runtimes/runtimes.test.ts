@@ -9,6 +9,7 @@ import t from "tap";
 import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
 import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { run } from "../support/run.ts";
+import { signedPath } from "../support/signed-path.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/runtimes", import.meta.url));
 const skip =
@@ -47,13 +48,12 @@ for await (const { data } of stream) {
 await reader.close();
 `;
 
-async function createStream({ call, apiPort }: Broker): Promise<string> {
+async function createStream(broker: Broker): Promise<string> {
   const path = "/v1/stream/runtimes";
   const headers = { "content-type": "application/json" };
-  await fetch(`http://127.0.0.1:${apiPort}${path}`, { method: "PUT", headers, body: "[0]" });
-  const { body } = await call("/v1/sign", { path, access: "write", expires_in: 3600 });
-  const { pathname, search } = new URL(body.url);
-  return pathname + search;
+  const url = `http://127.0.0.1:${broker.apiPort}${path}`;
+  await fetch(url, { method: "PUT", headers, body: "[0]" });
+  return signedPath(broker, path, "write");
 }
 
 for (const [name, command] of Object.entries(RUNTIMES))
