@@ -17,6 +17,7 @@ import {
   crashedCopy,
   inAnotherBoot,
   openStore,
+  seqsIn,
   testFolder,
   walFiles,
   withoutCheckpoint,
@@ -176,6 +177,40 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
   await env.close();
   return count;
 }
+
+t.test(
+  "a removed stream leaves no log after a power loss that undid its removal, if its name was reused",
+  async (t) => {
+    const path = testFolder(t);
+    const time = { nowMs: NOW_MS };
+    const over = { clock: () => time.nowMs, retentionS: 60, dedupeWindowS: 1, segmentBytes: 64 };
+    const store = await openStore(t, path, over);
+    const produce = async (text: string) => {
+      await store.streamEvent(eventOf(STREAM_START));
+      await store.streamEvent(eventOf(STREAM_CONTENT, text));
+      await store.streamEvent(eventOf(STREAM_END));
+    };
+    await produce("x".repeat(5000));
+    const inWal = await crashedCopy(t, path);
+    await store.checkpoint();
+    const inDatabase = await crashedCopy(t, path);
+    time.nowMs += 60_000;
+    t.equal(await store.sweep(), 1);
+    await produce("new");
+    for (const copy of [inWal, inDatabase]) {
+      for (const file of walFiles(path)) copyFileSync(file, file.replace(path, copy));
+      const reopened = await openStore(t, copy, over);
+      t.match(await reopened.stream(KEY, "s"), { text: "new", state: "closed", messageSeq: 2 });
+      await reopened.checkpoint();
+      await reopened.sweep();
+      t.match(await reopened.stream(KEY, "s"), { text: "new", state: "closed", messageSeq: 2 });
+      t.same(await seqsIn(reopened), [2]);
+      for (const name of ["logNames", "logHeads"]) t.equal(await countIn(t, copy, name), 1, name);
+      for (const name of ["streamsActive", "logFrames"])
+        t.equal(await countIn(t, copy, name), 0, name);
+    }
+  },
+);
 
 t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   const path = testFolder(t);

@@ -402,6 +402,8 @@ export class OpenLogs {
       const { name, state } = record;
       const text = logNameText(name);
       const log = new OpenLog(number, text, { assigned: state, stored: undefined });
+      const former = this.find(name);
+      if (former !== undefined && former.number < number) this.#removeFormer(former);
       this.add(log);
       this.#show(log, state, bytes);
       return;
@@ -410,6 +412,15 @@ export class OpenLogs {
     if (version !== existing.assigned.version + 1) throw missingChange(number, version);
     if (record.kind === "state") this.#show(existing, record.state, bytes);
     else this.#replayAppend(existing, record, bytes);
+  }
+
+  /**
+   * Removes a log whose name a later log has. Retention removes the log of a stream without a record
+   * in the WAL, and a power loss may undo that.
+   */
+  #removeFormer(log: OpenLog): void {
+    const { assigned } = log;
+    if (assigned.status !== "removed") this.#show(log, { ...assigned, status: "removed" }, 0);
   }
 
   #replayAppend(log: OpenLog, record: AppendRecord, bytes: number): void {
