@@ -169,7 +169,7 @@ t.test("webhooks of a node", async (t) => {
       headers["webhook-replay"] === "1";
     const replayed = () =>
       receiver.requests.filter(isReplay).flatMap(({ events }) => events.map(contentOf));
-    await receiver.until(() => replayed().includes("two"));
+    await receiver.until(() => ["ann-0", "two"].every((content) => replayed().includes(content)));
     t.ok(replayed().includes("ann-0"), "it has older events");
     const replays = async () => {
       const { body } = await world.call("GET", "/webhooks");
