@@ -119,11 +119,7 @@ export class Runner {
   async start(): Promise<void> {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
-    const [states, parked] = await Promise.all([
-      store.webhookTexts(id, "state"),
-      store.webhookTexts(id, "parked"),
-    ]);
-    this.#parked = parked.size;
+    const [states] = await Promise.all([store.webhookTexts(id, "state"), this.#countParked()]);
     this.#unsubscribe = this.#ports.onEvents((partitions) => {
       for (const partition of partitions) {
         this.#notices[partition] = (this.#notices[partition] ?? 0) + 1;
@@ -134,18 +130,17 @@ export class Runner {
     for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
   }
 
-  /** Applies changed settings. The runner must be stopped instead if the endpoint is disabled. */
-  update(endpoint: Endpoint): void {
+  /**
+   * Applies changed settings, and counts the parked events again. The runner must be stopped instead
+   * if the endpoint is disabled.
+   */
+  async update(endpoint: Endpoint): Promise<void> {
     const openReplays = new Set(this.#endpoint.replays.map(({ id }) => id));
     this.#endpoint = endpoint;
     for (const replay of endpoint.replays)
       if (!openReplays.has(replay.id)) this.#openReplay(replay, new Map());
     this.#wakeAll();
-  }
-
-  /** Counts the parked events again, after one was removed by a call. */
-  setParked(count: number): void {
-    this.#parked = count;
+    await this.#countParked();
   }
 
   /** Stops after the requests in flight have ended and their results are stored. */
@@ -153,6 +148,10 @@ export class Runner {
     this.#halt();
     this.#unsubscribe?.();
     await Promise.all([...this.#lanes.values()].map(({ done }) => done));
+  }
+
+  async #countParked(): Promise<void> {
+    this.#parked = (await this.#ports.store.webhookTexts(this.#endpoint.id, "parked")).size;
   }
 
   #openReplay(replay: Replay, states: ReadonlyMap<string, string>): void {

@@ -284,6 +284,8 @@ class WebhookDispatch implements WebhookService {
     const next = { ...parked, attempts: parked.attempts + 1, status: attempt.status };
     const change = isAccepted ? undefined : JSON.stringify(next);
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
+    // The new version makes the node that delivers count the parked events again.
+    if (isAccepted) await this.#change(id, (unchanged) => unchanged);
     return attempt;
   }
 
@@ -404,7 +406,7 @@ class WebhookDispatch implements WebhookService {
     }
     this.#renewedMs.set(id, startedMs);
     if (runner !== undefined && runner.lease.token === lease.token) {
-      if (runner.endpoint.version !== endpoint.version) runner.update(endpoint);
+      if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
     }
     if (runner !== undefined) await this.#end(id, runner);

@@ -137,6 +137,10 @@ t.test("webhooks of a node", async (t) => {
     t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
     t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
     t.strictSame(await failures(), [], "it is no longer listed");
+    const gauge = `jindou_webhook_parked_events{webhook="${receiver.webhookId}"} 0`;
+    const metrics = async () =>
+      (await fetch(`http://127.0.0.1:${world.broker.apiPort}/metrics`)).text();
+    await until(async () => (await metrics()).includes(gauge));
     t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
   });
 
