@@ -176,8 +176,8 @@ class WebhookDispatch implements WebhookService {
       if (refusal !== undefined) return refusal;
     }
     const changed = await this.#change(id, (endpoint) => {
-      const { enabled, ...others } = changes;
-      const isOnlyEnabling = enabled === true && Object.keys(others).length === 0;
+      const { enabled } = changes;
+      const isOnlyEnabling = enabled === true && Object.keys(defined(changes)).length === 1;
       if (endpoint.isFixed && !isOnlyEnabling) return { refusal: "webhook_fixed" };
       const { disabledReason: _, ...rest } = endpoint;
       const settings = this.#settingsOf(changes, endpoint.settings);

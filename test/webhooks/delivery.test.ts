@@ -71,6 +71,8 @@ given = json.load(sys.stdin)
 print(Webhook(given["secret"]).verify(given["body"], given["headers"])["type"])
 `;
 
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
+
 const contentOf = ({ data }: { readonly data: { readonly payload: string } }): string =>
   JSON.parse(Buffer.from(data.payload, "base64").toString()).content;
 
@@ -263,4 +265,27 @@ t.test("webhooks of a node", async (t) => {
     await other.until(() => other.events.length === 2);
     t.equal(hanging.requests.length, 1, "the hanging receiver still has its first request");
   });
+});
+
+t.test("a webhook of the configuration can be enabled again, but not changed", async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.secret = SECRET;
+  receiver.reply = () => 410;
+  const endpoint = { id: "fixed", url: receiver.url, secret: SECRET, batchWaitMs: 0 };
+  const { call, send } = await startWorld(t, {
+    JINDOU_WEBHOOKS_ENDPOINTS: JSON.stringify([endpoint]),
+  });
+  const state = async () => (await call("GET", "/webhooks")).body.webhooks[0];
+  await until(async () => (await state()) !== undefined);
+  await send("kim", "gone");
+  await until(async () => (await state()).enabled === 0);
+  const path = "/webhooks/fixed";
+  const refused = { status: 409, body: { code: "webhook_fixed" } };
+  t.match(await call("PATCH", path, { enabled: 1, order: "none" }), refused, "no other setting");
+  t.match(await call("PATCH", path, { enabled: 0 }), refused, "it cannot be disabled");
+  t.match(await call("POST", `${path}/secrets`, { overlapS: 0 }), refused, "nor get a secret");
+  t.match(await call("DELETE", path), refused, "nor be deleted");
+  receiver.reply = () => 204;
+  t.match(await call("PATCH", path, { enabled: 1 }), { status: 200, body: { enabled: 1 } });
+  await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
 });
