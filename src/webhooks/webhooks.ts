@@ -377,6 +377,8 @@ class WebhookDispatch implements WebhookService {
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) await this.#end(id, runner);
     await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
+    const ids = new Set(endpoints.map(({ id }) => id));
+    for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
   }
 

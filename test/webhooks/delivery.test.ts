@@ -10,6 +10,7 @@ import {
   startBroker,
   textPayload,
 } from "../support/broker.ts";
+import { startRedis } from "../support/redis.ts";
 import { PYTHON } from "./packages.ts";
 import { type Receiver, startReceiver } from "./receiver.ts";
 
@@ -288,4 +289,21 @@ t.test("a webhook of the configuration can be enabled again, but not changed", a
   receiver.reply = () => 204;
   t.match(await call("PATCH", path, { enabled: 1 }), { status: 200, body: { enabled: 1 } });
   await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
+});
+
+t.test("nothing is stored for a webhook after it was deleted", async (t) => {
+  const redis = await startRedis(t);
+  const { broker, call } = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
+  const receiver = await startReceiver(t);
+  const { body } = await call("POST", "/webhooks", { url: receiver.url });
+  await call("POST", `/webhooks/${body.id}/test`);
+  await call("DELETE", `/webhooks/${body.id}`);
+  await broker.close();
+  const client = redis.client();
+  const keys = await client.keys("*");
+  t.strictSame(
+    keys.filter((key) => key.includes(body.id)),
+    [],
+    "no key names it",
+  );
 });
