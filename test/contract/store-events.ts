@@ -135,6 +135,20 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
+  t.test("a reader that has no event in common with the store gets all events", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await Promise.all([1, 2, 3, 4].map(() => store.append(draftOf())));
+    const rows = await eventsOf(store);
+    const id = (rows[0]?.id ?? 0) - 1;
+    for (const number of [2, 3])
+      t.strictSame(
+        await store.readEvents(PARTITION, { number, id }, 9),
+        { rows, lost: number, loss: "forked" },
+        `position ${number}`,
+      );
+  });
+
   t.test("the position of a time precedes the first event of that time", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);

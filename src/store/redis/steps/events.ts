@@ -82,18 +82,16 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     const key = eventsKey(partition);
     const newest = await newestOf(partition);
     if (after.id === 0) return newest.number;
-    let end = `${Math.min(after.number, newest.number)}-+`;
-    let lowest = newest.number;
+    let end = Math.min(after.number, newest.number);
     for (;;) {
-      const reply = await link.call("xrevrange", key, toEnd(end), "-", "COUNT", MAX_PAGE_ENTRIES);
-      const page = reply as readonly Entry[];
-      const rows = page.toReversed().flatMap(rowsOf);
-      const common = rows.findLast((row) => row.id <= after.id && row.number <= after.number);
+      // An end without a second part includes the entry with any second part.
+      const reply = await link.call("xrevrange", key, end, "-", "COUNT", MAX_PAGE_ENTRIES);
+      const rows = (reply as readonly Entry[]).toReversed().flatMap(rowsOf);
+      const common = rows.findLast((row) => row.id <= after.id);
       if (common !== undefined) return common.number;
       const [first] = rows;
-      if (first === undefined) return lowest;
-      lowest = first.number - 1;
-      end = `${first.number - 1}-+`;
+      if (first === undefined) return (await oldestOf(partition)).number;
+      end = first.number - 1;
     }
   }
 
@@ -268,8 +266,4 @@ export function encodeSwitch(isOn: boolean): string {
 /** Returns the fields of a bucket's `feed`. */
 export function feedFields(isOn: boolean, { number, id }: EventPosition): readonly string[] {
   return [isOn ? "number" : "stopped", `${number}`, "id", `${id}`];
-}
-
-function toEnd(end: string): string {
-  return end.replace("+", "18446744073709551615");
 }
