@@ -50,6 +50,16 @@ t.test("a sweep removes all expired messages", async (t) => {
   t.equal(await node.store.headSeq("2:g"), 253);
 });
 
+t.test("events that are written during a trim cause no removal", async (t) => {
+  const node = await openStore(t, server.url);
+  const { store } = node;
+  await store.switchFeed(true);
+  await send(node, 1);
+  const trimmed = store.trimEvents({ beforeMs: 0, maxBytes: 1e9, held: undefined });
+  await send(node, 1);
+  t.equal(await trimmed, 0);
+});
+
 t.test("a node whose clock is an hour ahead runs no periodic sweeps", async (t) => {
   const limits = { sweepIntervalMs: 10 };
   const node = await openStore(t, server.url, { limits });

@@ -208,10 +208,10 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     async trimEvents(limits) {
       const before = await sizes();
       const total = before.reduce((sum, { count, bytes }) => sum + count * bytes, 0);
-      const share = total > limits.maxBytes ? limits.maxBytes / total : Infinity;
+      const share = limits.maxBytes / total;
       const removed = await Promise.all(
         before.map(({ count }, at) =>
-          trim(at, limits, share === Infinity ? count : Math.floor(count * share)),
+          trim(at, limits, share < 1 ? Math.floor(count * share) : Number.MAX_SAFE_INTEGER),
         ),
       );
       return removed.reduce((sum, count) => sum + count, 0);
