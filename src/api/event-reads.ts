@@ -119,18 +119,10 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   const readQuery = queryReader(eventsQuery);
   const wheel = new FeedWheel(ports.keepAliveMs);
 
-  async function positionsOf(after: string): Promise<readonly EventPosition[] | undefined> {
-    if (after === "now" || after === "oldest")
-      return events.positionsOf(await events.cursorAt(after));
-    const timeMs = timeOf(after);
-    if (timeMs === undefined) return events.positionsOf(after);
-    return events.positionsOf(await events.cursorAt(timeMs));
-  }
-
   async function expired(): Promise<HttpReply> {
     const { status, message } = EDGE_ERRORS.cursor_expired;
     const body = { error: message, code: "cursor_expired", status };
-    const oldest = await events.cursorAt("oldest");
+    const oldest = await events.oldestCursor();
     return { status, headers: JSON_HEADERS, body: JSON.stringify({ ...body, oldest }) };
   }
 
@@ -185,7 +177,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
       const read = requestOf(query.value, request);
       if ("refusal" in read) return read.refusal;
       if (!(await events.isOn())) return edgeReply("events_off");
-      const start = await positionsOf(read.after);
+      const start = await events.positionsAt(read.after);
       if (start === undefined) return errorReply("bad_cursor", { message: BAD_CURSOR });
       if (request.headers.accept?.includes("text/event-stream") !== true)
         return page(request, start, read);
@@ -316,13 +308,6 @@ function keyOf(text: string): string {
   const [first = "", second = "", ...rest] = id.split("@");
   if (!text.startsWith("1:") || first === "" || second === "" || rest.length > 0) return "";
   return channelKey({ id: first, type: PERSON_CHANNEL }, second);
-}
-
-/** Returns Unix milliseconds, `undefined` if the text is not a time. */
-function timeOf(text: string): number | undefined {
-  if (/^\d{1,15}$/.test(text)) return Number(text);
-  const timeMs = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : Number.NaN;
-  return Number.isNaN(timeMs) ? undefined : timeMs;
 }
 
 function eventText({ id, type, timestampMs, data }: FeedEvent): string {

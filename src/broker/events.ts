@@ -87,20 +87,23 @@ export class Events {
   /** Turns the feed on or off. Returns the cursor from which the feed is complete. */
   async switch(isOn: boolean): Promise<string> {
     await this.#ports.store.switchFeed(isOn);
-    return this.cursorAt("now");
+    return encodeCursor(await this.#ports.store.newestEvents());
   }
 
-  /** Returns the cursor of a place. A number is a time in Unix milliseconds. */
-  async cursorAt(place: "now" | "oldest" | number): Promise<string> {
+  async oldestCursor(): Promise<string> {
+    return encodeCursor(await this.#ports.store.oldestEvents());
+  }
+
+  /**
+   * Returns the position in each partition after which the events of a place follow: `now`,
+   * `oldest`, a cursor, or a time (RFC 3339 or Unix milliseconds). `undefined` for any other text.
+   */
+  async positionsAt(place: string): Promise<readonly EventPosition[] | undefined> {
     const { store } = this.#ports;
-    if (place === "now") return encodeCursor(await store.newestEvents());
-    if (place === "oldest") return encodeCursor(await store.oldestEvents());
-    return encodeCursor(await store.eventsSince(place));
-  }
-
-  /** Returns the position in each partition, `undefined` if the text is not a cursor. */
-  positionsOf(cursor: string): readonly EventPosition[] | undefined {
-    return decodeCursor(cursor);
+    if (place === "now") return store.newestEvents();
+    if (place === "oldest") return store.oldestEvents();
+    const timeMs = timeOf(place);
+    return timeMs === undefined ? decodeCursor(place) : store.eventsSince(timeMs);
   }
 
   onEvents(listener: (partitions: readonly number[]) => void): () => void {
@@ -279,6 +282,13 @@ export class Events {
     }
     return messages;
   }
+}
+
+/** Returns Unix milliseconds, `undefined` if the text is not a time. */
+function timeOf(text: string): number | undefined {
+  if (/^\d{1,15}$/.test(text)) return Number(text);
+  const timeMs = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(timeMs) ? undefined : timeMs;
 }
 
 /** Returns a function that decides whether an event matches the filter. */

@@ -2,7 +2,7 @@
 // endpoints as they were read last, and a runner for each lease.
 
 import { randomBytes, randomUUID } from "node:crypto";
-import type { EventPosition } from "../broker/event-ports.ts";
+import type { EventStore } from "../broker/event-ports.ts";
 import type { Events } from "../broker/events.ts";
 import type {
   OrRefusal,
@@ -66,8 +66,8 @@ interface WebhookMetrics {
 }
 
 interface WebhooksPorts {
-  readonly store: WebhookStore;
-  readonly feed: Pick<Events, "isOn" | "cursorAt" | "positionsOf" | "onEvents" | "readPartition">;
+  readonly store: WebhookStore & Pick<EventStore, "newestEvents">;
+  readonly feed: Pick<Events, "isOn" | "positionsAt" | "onEvents" | "readPartition">;
   readonly fixed: readonly FixedEndpoint[];
   readonly max: number;
   readonly timeoutMs: number;
@@ -161,7 +161,7 @@ class WebhookDispatch implements WebhookService {
     const endpoint: Endpoint = {
       ...{ id: `wh_${randomBytes(9).toString("base64url")}`, version: 0, isFixed: false, settings },
       secrets: [{ text: secret }],
-      from: await this.#placeOf("now"),
+      from: await store.newestEvents(),
       ...{ createdAtMs: nowMs, enabledAtMs: nowMs, replays: [] },
     };
     const result = await store.putWebhook(endpoint.id, textOf(endpoint), 0, max + fixed.length);
@@ -210,8 +210,8 @@ class WebhookDispatch implements WebhookService {
   async replay(id: string, { after, before, types }: ReplayRange) {
     const { feed } = this.#ports;
     if (!(await feed.isOn())) return { refusal: "events_off" } as const;
-    const from = await this.#positionsAt(after);
-    const end = before === undefined ? await this.#placeOf("now") : await this.#positionsAt(before);
+    const from = await feed.positionsAt(after);
+    const end = await feed.positionsAt(before ?? "now");
     if (from === undefined || end === undefined)
       return { refusal: "bad_cursor", message: BAD_PLACE } as const;
     const replay: Replay = {
@@ -343,18 +343,6 @@ class WebhookDispatch implements WebhookService {
     return message === undefined ? undefined : { refusal: "url_refused", message };
   }
 
-  async #positionsAt(text: string): Promise<readonly EventPosition[] | undefined> {
-    if (text === "now" || text === "oldest") return this.#placeOf(text);
-    const timeMs = /^\d{1,15}$/.test(text) ? Number(text) : Date.parse(text);
-    const isTime = /^(\d{4}-.*|\d{1,15})$/.test(text) && !Number.isNaN(timeMs);
-    return isTime ? this.#placeOf(timeMs) : this.#ports.feed.positionsOf(text);
-  }
-
-  async #placeOf(place: "now" | "oldest" | number): Promise<readonly EventPosition[]> {
-    const { feed } = this.#ports;
-    return feed.positionsOf(await feed.cursorAt(place)) ?? [];
-  }
-
   // --- Deliveries --------------------------------------------------------------------------------
 
   /** Reads the endpoints and renews the leases now, and then every second. */
@@ -389,7 +377,7 @@ class WebhookDispatch implements WebhookService {
     const added = fixed.filter(({ id }) => !ids.has(id));
     if (added.length === 0 || !(await feed.isOn())) return;
     const nowMs = Date.now();
-    const from = await this.#placeOf("now");
+    const from = await store.newestEvents();
     for (const endpoint of added) {
       const times = { createdAtMs: nowMs, enabledAtMs: nowMs };
       const text = textOf({ ...endpoint, version: 0, isFixed: true, from, ...times, replays: [] });
