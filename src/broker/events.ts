@@ -265,18 +265,24 @@ export class Events {
   }
 
   async #messagesOf(rows: readonly EventRow[]): Promise<ReadonlyMap<string, Message>> {
-    const ranges = new Map<ChannelKey, { fromSeq: number; toSeq: number }>();
+    const ranges: { readonly key: ChannelKey; readonly fromSeq: number; toSeq: number }[] = [];
+    const open = new Map<ChannelKey, (typeof ranges)[number]>();
     for (const { key, messageSeq } of rows) {
       if (messageSeq === undefined) continue;
-      const range = ranges.get(key) ?? { fromSeq: messageSeq, toSeq: messageSeq };
-      range.toSeq = messageSeq;
-      ranges.set(key, range);
+      const range = open.get(key);
+      // Seqs without events, which are stored while the feed is off, are not read.
+      if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
+      else {
+        const next = { key, fromSeq: messageSeq, toSeq: messageSeq };
+        ranges.push(next);
+        open.set(key, next);
+      }
     }
     const messages = new Map<string, Message>();
-    for (const [key, range] of ranges) {
+    for (const { key, fromSeq, toSeq } of ranges) {
       const slice = await this.#ports.store.readMessages(key, {
-        ...range,
-        ...{ limit: range.toSeq - range.fromSeq + 1, reverse: false, maxBytes: Number.MAX_VALUE },
+        ...{ fromSeq, toSeq, limit: toSeq - fromSeq + 1 },
+        ...{ reverse: false, maxBytes: Number.MAX_VALUE },
       });
       for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
     }
