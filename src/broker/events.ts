@@ -129,15 +129,12 @@ export class Events {
     const gap = gapOf(partition, after, page);
     const start = startOf(after, page);
     const rows = page.rows.filter(({ number }) => number <= through);
-    const selected = rows.filter(selects).slice(0, limit);
-    const events = await this.#withContent(partition, selected);
-    const isCut = selected.length < rows.filter(selects).length || events.length < selected.length;
+    const selected = rows.filter(selects);
+    const events = await this.#withContent(partition, selected.slice(0, limit));
+    const isCut = events.length < selected.length;
     const last = isCut ? events.at(-1)?.position : rows.at(-1);
     return {
-      events: [
-        ...(gap === undefined ? [] : [{ event: gap, position: start }]),
-        ...events.map(({ event, position }) => ({ event, position })),
-      ],
+      events: gap === undefined ? events : [{ event: gap, position: start }, ...events],
       end: last === undefined ? start : { number: last.number, id: last.id },
       loss: page.loss,
       more: isCut || page.rows.length === ROWS_PER_READ,
@@ -246,20 +243,19 @@ export class Events {
   /** Adds the content of messages. Returns fewer events if they would be too large. */
   async #withContent(partition: number, rows: readonly EventRow[]) {
     const messages = await this.#messagesOf(rows);
-    const events: (PlacedEvent & { readonly bytes: number })[] = [];
-    let total = 0;
+    const events: PlacedEvent[] = [];
+    let bytes = 0;
     for (const row of rows) {
       const { key, messageSeq = 0 } = row;
       const message = messages.get(`${key}\n${messageSeq}`);
       const isGone = message === undefined || message.messageId !== row.id;
-      const bytes = message?.payload.length ?? 0;
-      total += bytes;
-      if (events.length > 0 && total > MAX_PAGE_BYTES) break;
+      bytes += message?.payload.length ?? 0;
+      if (events.length > 0 && bytes > MAX_PAGE_BYTES) break;
       const content = isGone
         ? { message_id: row.id, message_idstr: String(row.id), message_seq: messageSeq, gone: 1 }
         : this.#ports.toJson(asStored(message));
       const data = row.data ?? { ...content, channel_key: key };
-      events.push({ event: eventOf(partition, row, data), position: row, bytes });
+      events.push({ event: eventOf(partition, row, data), position: row });
     }
     return events;
   }
