@@ -2,6 +2,7 @@
 // off. State: the open feeds.
 
 import { type Static, Type } from "typebox";
+import { encodeCursor } from "../broker/event-cursor.ts";
 import type { EventPosition } from "../broker/event-ports.ts";
 import type { EventFilter, Events, FeedEvent, FeedPage } from "../broker/events.ts";
 import { channelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
@@ -136,9 +137,9 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
     const terms = { limit, waitMs, signal: aborted.signal };
     const result = await events.readWithin(start, filter, terms);
     if (result === undefined) return expired();
-    const { cursor, more } = result;
-    const list = result.events.map(eventText).join(",");
-    return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${more ? 1 : 0}}`);
+    const list = result.events.map(({ event }) => eventText(event)).join(",");
+    const cursor = encodeCursor(result.positions);
+    return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${result.more ? 1 : 0}}`);
   }
 
   async function follow(
@@ -260,12 +261,11 @@ class Follower {
 
   /** Returns false if the feed is paused before the end of the page. */
   #writePage(): boolean {
-    const { events, cursors } = this.#page;
-    while (this.#next < events.length) {
-      const at = this.#next++;
-      const event = events[at];
-      if (event === undefined) return true;
-      const text = `id: ${cursors[at]}\nevent: ${event.type}\ndata: ${eventText(event)}\n\n`;
+    const { events } = this.#page;
+    for (let next = events[this.#next]; next !== undefined; next = events[this.#next]) {
+      this.#next += 1;
+      const { event, positions } = next;
+      const text = `id: ${encodeCursor(positions)}\nevent: ${event.type}\ndata: ${eventText(event)}\n\n`;
       if (!this.#feed.write(text)) return false;
     }
     return true;

@@ -46,12 +46,16 @@ export interface EventFilter {
   readonly key: ChannelKey | undefined;
 }
 
-export interface FeedPage {
-  readonly events: readonly FeedEvent[];
-  /** Cursor after each event. */
-  readonly cursors: readonly string[];
+/** An event with the position in each partition after it. */
+interface PagedEvent {
+  readonly event: FeedEvent;
   readonly positions: readonly EventPosition[];
-  readonly cursor: string;
+}
+
+export interface FeedPage {
+  readonly events: readonly PagedEvent[];
+  /** Position in each partition after the page. */
+  readonly positions: readonly EventPosition[];
   readonly more: boolean;
 }
 
@@ -158,8 +162,7 @@ export class Events {
       (at) => (only === undefined || only === at) && !isSame(positions[at], newest[at]),
     );
     const share = Math.max(1, Math.ceil(limit / Math.max(1, pending.length)));
-    const events: FeedEvent[] = [];
-    const cursors: string[] = [];
+    const events: PagedEvent[] = [];
     let examined = 0;
     while (pending.length > 0 && events.length < limit && examined < MAX_EXAMINED) {
       const turn = pending.splice(0, PARTITIONS_AT_ONCE);
@@ -179,8 +182,7 @@ export class Events {
             break;
           }
           positions[partition] = position;
-          events.push(event);
-          cursors.push(encodeCursor(positions));
+          events.push({ event, positions: [...positions] });
         }
         const before = positions[partition]?.number ?? 0;
         if (isWhole) positions[partition] = page.end;
@@ -188,8 +190,7 @@ export class Events {
         if (!isWhole || page.more) pending.push(partition);
       }
     }
-    const more = pending.length > 0;
-    return { events, cursors, positions, cursor: encodeCursor(positions), more };
+    return { events, positions, more: pending.length > 0 };
   }
 
   /** As `read`, but waits up to `waitMs` for an event. An abort ends the wait. */
