@@ -1,6 +1,7 @@
 // The event feed as a backend reads it: filters, cursors and refusals.
 
 import { t } from "../support/suite.ts";
+import { type Feed, openFeed } from "./feed.ts";
 import { startWorld } from "./world.ts";
 
 const world = await startWorld(t);
@@ -42,4 +43,23 @@ t.test("a cursor or a channel that cannot be read is refused with 400", async (t
   for (const channel of ["1:ann", "3:g", "2:"])
     t.equal((await world.call(`/events?channel=${channel}`)).status, 400, channel);
   t.equal((await world.call("/events?after=2026-11-26T00:00:00Z")).status, 200);
+});
+
+t.test("a follower gets new events and continues after the last one it got", async (t) => {
+  await world.ok("/events/feed", { feed: "on" });
+  const group = await world.newGroup(["ann"]);
+  await world.send("ann", group, "1");
+  await world.send("ann", group, "2");
+  const path = `/events?limit=1&channel=2:${group.id}`;
+  const url = `http://127.0.0.1:${world.apiPort}${path}`;
+  const first = await openFeed(t, url);
+  await first.untilEvents(2);
+  await world.send("ann", group, "3");
+  await first.untilEvents(3);
+  first.leave();
+  const seqsOf = (feed: Feed) => feed.events.map(({ data }) => data.data.message_seq);
+  t.strictSame(seqsOf(first), [1, 2, 3]);
+  const next = await openFeed(t, url, { "last-event-id": first.events[0]?.id ?? "" });
+  await next.untilEvents(2);
+  t.strictSame(seqsOf(next), [2, 3]);
 });
