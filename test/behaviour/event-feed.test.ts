@@ -1,8 +1,9 @@
 // The event feed as a backend reads it: filters, cursors and refusals.
 
+import { tempFolder } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
 import { type Feed, openFeed } from "./feed.ts";
-import { startWorld } from "./world.ts";
+import { eventually, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -62,4 +63,27 @@ t.test("a follower gets new events and continues after the last one it got", asy
   const next = await openFeed(t, url, { "last-event-id": first.events[0]?.id ?? "" });
   await next.untilEvents(2);
   t.strictSame(seqsOf(next), [2, 3]);
+});
+
+t.test("a cursor is refused with 410 when its next event was removed", async (t) => {
+  const path = await tempFolder(t);
+  const first = await startWorld(t, { JINDOU_EVENTS_FEED: "on" }, path);
+  const { body } = await first.call("/events?after=now");
+  await first.send("ann", await first.newGroup(["ann"]), "1");
+  await first.close();
+  const world = await startWorld(t, { JINDOU_EVENTS_MAX_BYTES: "1" }, path);
+  const isExpired = async () => (await world.call(`/events?after=${body.cursor}`)).status === 410;
+  await eventually(isExpired);
+  const expired = await world.call(`/events?after=${body.cursor}`);
+  t.equal(expired.body.code, "cursor_expired");
+  const rest = await world.call(`/events?after=${expired.body.oldest}`);
+  t.match(rest, { status: 200, body: { events: [] } }, "the reader continues at the oldest event");
+});
+
+t.test("a node whose setting contradicts the switch in the store does not start", async (t) => {
+  const path = await tempFolder(t);
+  const { call, close } = await startWorld(t, { JINDOU_EVENTS_FEED: "on" }, path);
+  t.equal((await call("/events")).status, 200);
+  await close();
+  await t.rejects(startWorld(t, { JINDOU_EVENTS_FEED: "off" }, path), { name: "StartError" });
 });
