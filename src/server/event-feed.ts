@@ -1,7 +1,6 @@
 // Prepares the event feed when a node starts: applies `events.feed` to the store, and removes old
 // events regularly. State: the timer.
 
-import type { EventPosition } from "../broker/event-ports.ts";
 import { errorLog, type Node } from "./node.ts";
 import { StartError } from "./start-error.ts";
 
@@ -9,15 +8,10 @@ const TRIM_INTERVAL_MS = 60_000;
 const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
-/** Returns the positions up to which no reader of the server needs events. */
-type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
-
 export class EventFeedKeeper {
   readonly #node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">;
   #timer: NodeJS.Timeout | undefined;
   #trimming: Promise<void> | undefined;
-  /** Events after these positions are kept until the feed is too large. */
-  needed: NeededEvents = async () => undefined;
 
   constructor(node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">) {
     this.#node = node;
@@ -57,8 +51,7 @@ export class EventFeedKeeper {
     try {
       eventsOn.of().set((await store.feedSwitch()) === true ? 1 : 0);
       const beforeMs = drivers.clock() - retentionS * 1000;
-      const held = await this.needed();
-      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes, held };
+      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes };
       eventsRemoved.of().add(await store.trimEvents(limits));
       eventsBytes.of().set(await store.eventBytes());
     } catch (error) {

@@ -44,13 +44,12 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     return count;
   }
 
-  /** Returns the keys of rows whose events are all old and no longer needed. */
-  function oldRows({ beforeMs, held }: EventLimits): Buffer[] {
+  /** Returns the keys of rows whose events are all old. */
+  function oldRows({ beforeMs }: EventLimits): Buffer[] {
     return events.newest().flatMap((_, partition) => {
       const keys: Buffer[] = [];
       for (const { key, last } of stored.oldestChunks(partition)) {
-        const isHeld = held !== undefined && last.number > (held[partition]?.number ?? 0);
-        if (last.timestampMs >= beforeMs || isHeld) break;
+        if (last.timestampMs >= beforeMs) break;
         keys.push(key);
       }
       return keys;
