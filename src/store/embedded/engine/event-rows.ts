@@ -61,12 +61,6 @@ export class EventRows {
     return chunk && rowIn(chunk, chunk.last);
   }
 
-  /** Returns the event with this number, `undefined` if it is not stored. */
-  get(partition: number, number: number): EventRow | undefined {
-    const chunk = this.#lastChunkFrom(partition, number);
-    return chunk !== undefined && chunk.last >= number ? rowIn(chunk, number) : undefined;
-  }
-
   /** Returns the events from `from` to before `to`, at most `limit`. */
   read(
     partition: number,
