@@ -3,6 +3,14 @@
 
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import type { VisitedFeed } from "./feed-wheel.ts";
+import { JSON_HEADERS } from "./reply.ts";
+
+/** Headers of a reply of server-sent events. */
+export const EVENT_STREAM_HEADERS = Object.freeze({
+  ...JSON_HEADERS,
+  "content-type": "text/event-stream; charset=utf-8",
+  "x-accel-buffering": "no", // otherwise nginx buffers the events
+});
 
 /** A comment of the event-stream format, which keeps proxies from closing the connection. */
 const COMMENT = ":\n\n";

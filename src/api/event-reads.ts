@@ -9,7 +9,7 @@ import { channelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { queryReader } from "./body.ts";
 import { EDGE_ERRORS, edgeReply, errorReply } from "./errors.ts";
-import { EventFeed } from "./event-feed.ts";
+import { EVENT_STREAM_HEADERS, EventFeed } from "./event-feed.ts";
 import { FeedWheel } from "./feed-wheel.ts";
 import { JSON_HEADERS, jsonReply } from "./reply.ts";
 import { type ApiRoute, postRoute, type RouteReply } from "./route.ts";
@@ -149,7 +149,10 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   ): Promise<RouteReply> {
     const first = await events.read(start, filter, limit);
     if (first === undefined) return expired();
-    const feed = new EventFeed({ headers: STREAM_HEADERS, onClosed: () => wheel.delete(feed) });
+    const feed = new EventFeed({
+      headers: EVENT_STREAM_HEADERS,
+      onClosed: () => wheel.delete(feed),
+    });
     feed.attach(new Follower(events, feed, { filter, limit, first }));
     wheel.add(feed, mayStay);
     return feed;
@@ -271,12 +274,6 @@ class Follower {
     return true;
   }
 }
-
-const STREAM_HEADERS = Object.freeze({
-  ...JSON_HEADERS,
-  "content-type": "text/event-stream; charset=utf-8",
-  "x-accel-buffering": "no", // otherwise nginx buffers the events
-});
 
 const BAD_CURSOR =
   "`after` must be now, oldest, a time (RFC 3339 or Unix milliseconds), or a cursor of this feed.";

@@ -10,9 +10,9 @@ import {
 } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpReply, HttpStream } from "../transport/types.ts";
-import { EventFeed } from "./event-feed.ts";
+import { EVENT_STREAM_HEADERS, EventFeed } from "./event-feed.ts";
 import { FeedWheel, type MayStay } from "./feed-wheel.ts";
-import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
+import { OPEN_TO_PAGES } from "./reply.ts";
 
 export class Feeds {
   readonly #eventText = createEventText();
@@ -42,12 +42,7 @@ export class Feeds {
   }
 }
 
-const HEADERS = Object.freeze({
-  ...JSON_HEADERS,
-  ...OPEN_TO_PAGES,
-  "content-type": "text/event-stream; charset=utf-8",
-  "x-accel-buffering": "no", // otherwise nginx buffers the events
-});
+const HEADERS = Object.freeze({ ...EVENT_STREAM_HEADERS, ...OPEN_TO_PAGES });
 
 export const FEED_HEAD: HttpReply = Object.freeze({ status: 200, headers: HEADERS, body: "" });
 
