@@ -13,7 +13,8 @@ import { defaultEventId, type StreamEvent } from "./stream-event.ts";
 
 type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs">;
 
-type StreamHead = Pick<
+/** The message of a stream, without its content. */
+export type StreamHead = Pick<
   StreamSnapshot,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;

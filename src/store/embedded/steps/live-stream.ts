@@ -14,7 +14,7 @@ import {
   streamPayload,
 } from "../../../broker/model.ts";
 import { defaultEventId, type StreamEvent } from "../../../broker/stream-event.ts";
-import { StreamFold } from "../../../broker/stream-fold.ts";
+import { StreamFold, type StreamHead } from "../../../broker/stream-fold.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
@@ -23,11 +23,6 @@ import type { MemtableChannel } from "../engine/memtable.ts";
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 const ID_BYTES = 160;
-
-export type StreamHead = Pick<
-  Message,
-  "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
->;
 
 /** An event and its place in the stream. */
 export interface PlacedEvent extends StreamEvent {

@@ -4,9 +4,10 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
+import type { StreamHead } from "../../../broker/stream-fold.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
-import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
+import { eventBytes, LiveStream } from "./live-stream.ts";
 import { type StreamRows, usersOf } from "./stream-rows.ts";
 
 interface StreamLimits {

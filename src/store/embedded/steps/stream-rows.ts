@@ -13,7 +13,7 @@ import {
   type StreamSnapshot,
 } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
-import { StreamFold } from "../../../broker/stream-fold.ts";
+import { StreamFold, type StreamHead } from "../../../broker/stream-fold.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
@@ -21,7 +21,7 @@ import { fieldsOf } from "../engine/database.ts";
 import type { Memtable } from "../engine/memtable.ts";
 import { decodeRecord } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS, type Tables } from "../engine/tables.ts";
-import { type LiveStream, type StreamHead, stateAfter } from "./live-stream.ts";
+import { type LiveStream, stateAfter } from "./live-stream.ts";
 import type { OpenLog, OpenLogs } from "./open-logs.ts";
 import type { StoredLogs } from "./stored-logs.ts";
 
