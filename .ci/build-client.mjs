@@ -35,8 +35,8 @@ const COMMON = {
  * platform must not be in this list.
  */
 const INTERNAL_NAMES =
-  "absent acked bool broken callListener connectFrame connectNow deliver draft expect " +
-  "failed failures finish handlerFailed hasCursor hasEnded hasTokenFunction hold idle " +
+  "absent acked assertOpen bool broken callListener connectFrame connectNow deliver draft " +
+  "expect failed failures finish handlerFailed hasCursor hasEnded hasTokenFunction hold idle " +
   "inboxSeqs isAnnounced isBlocked isConnectSent isCounted isCurrent isEnd isFresh isLive " +
   "isOwn isReading isRunning isSending isTouched isUpToDate isWanted limitMs nextRef notified " +
   "onError onEvent onStream optionalText probe receive receiveRange renew restart resumed " +

@@ -65,14 +65,18 @@ export class RecordStreams {
       throw badOption("stream: the path must begin with /v1/stream/");
     const isSigned = /[?&]sig=/.test(url);
     const sendsToken = url.startsWith(`${origin}/`) && !isSigned;
-    const calls = () => new Calls({ settings, onError, url, sendsToken, active: this.#active });
+    const active = this.#active;
+    const assertOpen = () => {
+      if (this.#closed !== undefined) throw this.#closed;
+    };
+    const calls = () => new Calls({ settings, onError, url, sendsToken, active, assertOpen });
     const writer = new Writer(calls(), settings, options);
     const write = async (encode: () => Append["body"]) => {
-      if (this.#closed !== undefined) throw this.#closed;
+      assertOpen();
       return writer.write(encode());
     };
     const records = (offset = BEGINNING): AsyncIterableIterator<StreamRecord<T>> => {
-      if (this.#closed !== undefined) throw this.#closed;
+      assertOpen();
       return new Reader<T>(calls(), settings, offset);
     };
     return {
@@ -90,7 +94,7 @@ export class RecordStreams {
 
   close(error: JindouError): void {
     this.#closed = error;
-    for (const calls of this.#active) calls.end(error);
+    for (const calls of this.#active) calls.end();
   }
 }
 
@@ -98,6 +102,8 @@ interface CallsPorts extends RecordStreamsPorts {
   readonly url: string;
   readonly sendsToken: boolean;
   readonly active: Set<Calls>;
+  /** Throws an error if the client is closed. */
+  assertOpen(): void;
 }
 
 /** The HTTP calls of one reader or writer, one at a time. */
@@ -110,15 +116,14 @@ class Calls {
   #failures = 0;
   #isRestarted = false;
   #hasEnded = false;
-  #error: JindouError | undefined;
 
   constructor(ports: CallsPorts) {
     this.#ports = ports;
   }
 
-  /** Returns true if the calls have ended. Throws the error with which they ended, if there is one. */
+  /** Returns true if the calls have ended. Throws an error if the client is closed. */
   hasEnded(): boolean {
-    if (this.#error !== undefined) throw this.#error;
+    this.#ports.assertOpen();
     return this.#hasEnded;
   }
 
@@ -127,6 +132,7 @@ class Calls {
     { query, limitMs, method = "GET", body = null, ...call }: Call,
     read: (reply: Response) => T | Promise<T>,
   ): Promise<T> {
+    this.#ports.assertOpen();
     if (typeof fetch === "undefined") throw new JindouError("no_fetch");
     const { url, sendsToken, settings, active } = this.#ports;
     active.add(this);
@@ -155,12 +161,12 @@ class Calls {
 
   /** Waits until the call may be repeated. Rejects if a repetition could not succeed. */
   async failed(thrown: unknown): Promise<void> {
-    if (this.#error !== undefined) throw this.#error;
+    const { settings, onError, assertOpen } = this.#ports;
+    assertOpen();
     if (this.#isRestarted) {
       this.#isRestarted = false;
       return;
     }
-    const { settings, onError } = this.#ports;
     const error = asJindouError(thrown, "connection_lost");
     if (!error.retry) throw error;
     onError(error);
@@ -170,7 +176,7 @@ class Calls {
     this.#failures += 1;
     await this.#pause.promise;
     stop();
-    if (this.#error !== undefined) throw this.#error;
+    assertOpen();
   }
 
   succeeded(): void {
@@ -185,10 +191,9 @@ class Calls {
     this.#current?.abort();
   }
 
-  /** Ends the current call and pause. With an error, `failed` rejects with it. */
-  end(error?: JindouError): void {
+  /** Ends the current call and pause. */
+  end(): void {
     this.#hasEnded = true;
-    this.#error ??= error;
     this.idle();
     this.#current?.abort();
     this.#pause?.resolve();

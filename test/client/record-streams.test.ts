@@ -125,6 +125,24 @@ t.test("a reader that stops and a client that is closed end a waiting iterator",
   await t.rejects(open.append(1), { code: "closed" });
 });
 
+t.test("a closed client makes no call for a stream that was opened before", async (t) => {
+  let calls = 0;
+  const server = createServer(() => {
+    calls += 1; // and never replies
+  });
+  const client = clientOf(t, await listen(t, server));
+  const stream = client.stream("/v1/stream/a?sig=a", { contentType: "text/plain" });
+  const records = stream.records();
+  const request = once(server, "request");
+  const sent = stream.append("a").catch(() => undefined);
+  const waiting = t.rejects(stream.append("b"), { code: "closed" });
+  await request;
+  await client.close();
+  await Promise.all([sent, waiting]);
+  await t.rejects(records.next(), { code: "closed" });
+  t.equal(calls, 1);
+});
+
 /** Starts a proxy in front of the broker that loses the replies to the first POSTs. */
 async function startLossyProxy(t: Test, losses: number): Promise<number> {
   let remaining = losses;
