@@ -1,4 +1,4 @@
-// Patterns of channels, as settings, tokens and hooks write them. Pure functions.
+// Patterns of channels in the settings, such as `hooks.send.channels`. Pure functions.
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 

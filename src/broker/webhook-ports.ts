@@ -143,7 +143,7 @@ export type TextChanges = ReadonlyMap<string, string | undefined>;
 export type WebhookTextKind = "state" | "parked";
 
 export interface WebhookStore {
-  /** Returns the endpoints that were created over HTTP, in order of their ids. */
+  /** Returns the stored endpoints, in order of their ids. */
   webhooks(): Promise<readonly StoredWebhook[]>;
   /**
    * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
@@ -169,8 +169,8 @@ export interface WebhookStore {
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
    * Atomically changes texts. With a lease, returns false and changes nothing if the endpoint was
-   * removed or another owner has acquired the lease since. Without one, `id` names the endpoint, and
-   * the changes are applied in any case.
+   * removed or another owner has acquired the lease since. Without a lease, the changes
+   * are applied in any case.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },

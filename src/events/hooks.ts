@@ -1,4 +1,4 @@
-// Creates the hooks that the settings name. The module is loaded only if there is one.
+// Creates the hooks that the settings name. The module is loaded only if a hook is configured.
 
 import type { ConnectHook, SendHook } from "../broker/hooks.ts";
 import { createConnectHook, MAX_CONNECT_ANSWER_BYTES } from "./connect-hook.ts";

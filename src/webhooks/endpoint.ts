@@ -49,12 +49,12 @@ export interface FixedEndpoint {
   readonly secrets: readonly Secret[];
 }
 
-/** Returns the endpoint of a stored record. \`undefined\` if its configuration was removed. */
+/** Returns the endpoint of a stored record. `undefined` if its configuration was removed. */
 export function endpointOf(
   { id, version, settings: text }: StoredWebhook,
   fixed: FixedEndpoint | undefined,
 ): Endpoint | undefined {
-  const record: EndpointRecord = JSON.parse(text); // as written by \`textOf\`
+  const record: EndpointRecord = JSON.parse(text); // as written by `textOf`
   const settings = fixed?.settings ?? record.settings;
   if (settings === undefined) return undefined;
   const secrets = fixed?.secrets ?? record.secrets;
