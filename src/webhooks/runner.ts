@@ -102,6 +102,14 @@ export class Runner {
     return this.#lease;
   }
 
+  /**
+   * True if the runner delivers nothing more: it was stopped, has lost its lease, or disables its
+   * endpoint.
+   */
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
   /** Returns the number of parked events. */
   get parked(): number {
     return this.#parked;

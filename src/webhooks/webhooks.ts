@@ -395,7 +395,8 @@ class WebhookDispatch implements WebhookService {
       return;
     }
     this.#renewedMs.set(id, startedMs);
-    if (runner !== undefined && runner.lease.token === lease.token) {
+    // A runner also stops to disable its endpoint. If that failed, the endpoint is still active.
+    if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
     }
