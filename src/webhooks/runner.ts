@@ -47,9 +47,9 @@ interface RunnerPorts {
   /** Sends a signed request and records the attempt. Never rejects. */
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
   /** Stores why the endpoint is disabled. */
-  disable(endpoint: Endpoint, reason: string): Promise<void>;
+  disable(reason: string): Promise<void>;
   /** Removes a replay that has ended. */
-  endReplay(endpoint: Endpoint, replay: Replay): Promise<void>;
+  endReplay(replay: Replay): Promise<void>;
   onError(error: unknown, message: string): void;
   /** Returns false while the lease may have expired. */
   isLeaseValid(): boolean;
@@ -317,14 +317,14 @@ export class Runner {
 
   async #disable(reason: string): Promise<void> {
     this.#halt();
-    await this.#ports.disable(this.#endpoint, reason);
+    await this.#ports.disable(reason);
   }
 
   async #endReplay(replay: Replay): Promise<void> {
     if (this.#isStopping) return;
     const names = Array.from({ length: PARTITIONS }, (_, at) => `${replay.id}/${at}`);
     for (const name of names) this.#lanes.delete(name);
-    await this.#ports.endReplay(this.#endpoint, replay);
+    await this.#ports.endReplay(replay);
     await this.#ports.store.saveWebhookTexts(this.#lease, {
       state: new Map(names.map((name) => [name, undefined])),
     });

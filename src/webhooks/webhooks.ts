@@ -363,7 +363,7 @@ class WebhookDispatch implements WebhookService {
     const endpoints = await this.#endpoints();
     await this.#createFixed(endpoints);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
-    for (const [id, runner] of this.#runners) if (!active.has(id)) await this.#end(id, runner);
+    for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
     await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
     const ids = new Set(endpoints.map(({ id }) => id));
     for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
@@ -391,7 +391,7 @@ class WebhookDispatch implements WebhookService {
     const lease = await this.#ports.store.leaseWebhook(id, this.#owner, LEASE_MS);
     const runner = this.#runners.get(id);
     if (lease === undefined) {
-      if (runner !== undefined) await this.#end(id, runner);
+      if (runner !== undefined) this.#end(id, runner);
       return;
     }
     this.#renewedMs.set(id, startedMs);
@@ -400,7 +400,7 @@ class WebhookDispatch implements WebhookService {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
     }
-    if (runner !== undefined) await this.#end(id, runner);
+    if (runner !== undefined) this.#end(id, runner);
     if (this.#isClosed) return;
     const next = new Runner(endpoint, lease, this.#runnerPorts(id));
     await next.start();
@@ -422,11 +422,11 @@ class WebhookDispatch implements WebhookService {
       now: Date.now,
       formatOf: (name) => this.#formatOf(name),
       deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
-      disable: async (_, reason) => {
+      disable: async (reason) => {
         this.#ports.onDisabled(id, reason);
         await this.#change(id, (endpoint) => ({ ...endpoint, disabledReason: reason }));
       },
-      endReplay: async (_, replay) => {
+      endReplay: async (replay) => {
         await this.#change(id, (endpoint) => ({
           ...endpoint,
           replays: endpoint.replays.filter((other) => other.id !== replay.id),
@@ -441,7 +441,7 @@ class WebhookDispatch implements WebhookService {
   }
 
   /** Ends the deliveries to an endpoint without waiting for the requests in progress. */
-  async #end(id: string, runner: Runner): Promise<void> {
+  #end(id: string, runner: Runner): void {
     this.#runners.delete(id);
     const ended = this.#stop(runner).finally(() => this.#ending.delete(ended));
     this.#ending.add(ended);
