@@ -4,6 +4,7 @@
 import t from "tap";
 import { LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
+import { startBroker } from "../../support/broker.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
 import { openStore } from "./one-store.ts";
@@ -45,6 +46,21 @@ t.test("devices are stored on a single Redis server", async (t) => {
       t.notOk(await store.isBanned("b"));
     },
   );
+
+  t.test("a logout is stored until no JWT that was issued before it can be valid", async (t) => {
+    const days = (count: number) => count * 86_400;
+    const broker = await startBroker(t, {
+      JINDOU_REDIS_URL: server.url,
+      JINDOU_REDIS_PREFIX: "logouts",
+      ...{ JINDOU_AUTH_JWT_MAX_AGE_S: `${days(30)}`, JINDOU_AUTH_JWT_CLOCK_TOLERANCE_S: "60" },
+    });
+    await broker.call("/user/token", { uid: "a", token: "token", device_flag: 0 });
+    await broker.call("/user/device_quit", { uid: "a", device_flag: 0 });
+    const client = server.client();
+    const [key = ""] = (await client.keys("logouts*")).filter((name) => name.endsWith("devices"));
+    const leftS = Math.ceil((await client.pttl(key)) / 1000);
+    t.ok(leftS > days(30) && leftS <= days(30) + 60, `${leftS} s`);
+  });
 
   t.test("calls after `close` are rejected with `unavailable`", async (t) => {
     const { store } = await startControl(t, server.url);
