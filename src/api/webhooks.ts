@@ -29,7 +29,7 @@ const DEFAULT_ATTEMPTS = 100;
 const MAX_ATTEMPTS = 1000;
 
 const types = Type.Array(
-  Type.String({ pattern: TYPE_PATTERN, maxLength: 64, description: "Type, such as user.*" }),
+  Type.String({ pattern: TYPE_PATTERN, maxLength: 64, description: "Type, such as message.*" }),
   {
     maxItems: MAX_TYPES,
     description:

@@ -34,7 +34,7 @@ const endpointOptions = Type.Object(
       default: [],
       maxItems: 32,
       description:
-        "Types of events, such as `message.stored` or `user.*`. An empty list means the default of the format: all types, or those that WuKongIM has.",
+        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format: all types, or those that WuKongIM has.",
     }),
     channelType: Type.Integer({
       default: 0,
