@@ -1,6 +1,8 @@
 // Keeps the newest warnings and errors of the log in memory, for operators. A repeated line is
 // counted and not stored again, so that a flood does not push the others out.
 
+import { lineFields } from "./pretty-line.ts";
+
 export interface LoggedError {
   /** Time of the newest occurrence, ISO 8601. */
   readonly time: string;
@@ -27,10 +29,14 @@ export class NewestErrors {
   /** From the oldest to the newest occurrence. */
   readonly #errors = new Map<string, LoggedError>();
 
-  /** Adds a line of the log in JSON, in which secrets are masked. Ignores lines of lower levels. */
+  /**
+   * Adds a line of the log in JSON, in which secrets are masked. Ignores lines of lower levels, and
+   * a line that the mask has made unreadable, because it is inside a number.
+   */
   add(line: string): void {
-    if (!LINE.test(line)) return;
-    const entry = entryOf(JSON.parse(line)); // the logger has written it
+    const fields = LINE.test(line) ? lineFields(line) : undefined;
+    if (fields === undefined) return;
+    const entry = entryOf(fields);
     const name = [entry.level, entry.room, entry.message, entry.reason].join("\n");
     const count = 1 + (this.#errors.get(name)?.count ?? 0);
     this.#errors.delete(name);

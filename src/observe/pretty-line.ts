@@ -19,7 +19,7 @@ const COLOURS: Readonly<Record<string, string>> = {
 
 /** Formats a line of the log. A line that is not a JSON object is returned unchanged. */
 export function prettyLine(json: string, isColoured: boolean): string {
-  const fields = fieldsOf(json);
+  const fields = lineFields(json);
   if (fields === undefined) return json;
   const { time, level, room, msg, reason, err, ...others } = fields;
   const name = String(level);
@@ -42,7 +42,8 @@ export function prettyLine(json: string, isColoured: boolean): string {
   return [words.filter((word) => word !== "").join(" "), ...frames.map(printable), ""].join("\n");
 }
 
-function fieldsOf(json: string): Readonly<Record<string, unknown>> | undefined {
+/** Returns the fields of a line of the log, `undefined` if it is not a JSON object. */
+export function lineFields(json: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(json);
     return typeof value === "object" && value !== null ? { ...value } : undefined;

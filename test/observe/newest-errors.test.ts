@@ -58,3 +58,11 @@ t.test("secrets are masked as in the log", (t) => {
   t.match(text, "wrong credential ******");
   t.end();
 });
+
+t.test("a number that contains a secret does not make the log call fail", (t) => {
+  const { newestErrors, logger } = start(["4711"]);
+  logger.error({ count: 14_711 }, "Too many");
+  logger.error("Still logged");
+  t.match(newestErrors.list(), [{ message: "Still logged" }]);
+  t.end();
+});
