@@ -29,15 +29,11 @@ export interface EventRow extends EventPosition {
   readonly type: EventType;
   /** Time in the id. It never decreases in a partition. */
   readonly timestampMs: number;
-  /** Channel to which the event belongs, "" for an event without a channel. */
-  readonly key: ChannelKey | "";
-  /** Seq of the message to which the event refers, `undefined` for an event without a message. */
-  readonly messageSeq: number | undefined;
-  /** Fields of an event without a message, as readers of the feed get them. */
-  readonly data: EventData | undefined;
+  /** Channel to which the event belongs. */
+  readonly key: ChannelKey;
+  /** Seq of the message to which the event refers. */
+  readonly messageSeq: number;
 }
-
-export type EventData = Readonly<Record<string, unknown>>;
 
 export interface EventPage {
   readonly rows: readonly EventRow[];

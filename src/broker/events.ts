@@ -4,7 +4,6 @@
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
 import {
   EVENT_PARTITIONS,
-  type EventData,
   type EventPage,
   type EventPosition,
   type EventRow,
@@ -13,6 +12,9 @@ import {
 import { bucketOf } from "./log-frame.ts";
 import { type ChannelKey, type Message, streamPayload } from "./model.ts";
 import type { MessageStore } from "./ports.ts";
+
+/** Fields of an event, as readers of the feed get them. */
+type EventData = Readonly<Record<string, unknown>>;
 
 /** An event as backends see it. */
 export interface FeedEvent {
@@ -247,7 +249,7 @@ export class Events {
     const events: PlacedEvent[] = [];
     let bytes = 0;
     for (const row of rows) {
-      const { key, messageSeq = 0 } = row;
+      const { key, messageSeq } = row;
       const message = messages.get(`${key}\n${messageSeq}`);
       const isGone = message === undefined || message.messageId !== row.id;
       bytes += message?.payload.length ?? 0;
@@ -255,7 +257,7 @@ export class Events {
       const content = isGone
         ? { message_id: row.id, message_idstr: String(row.id), message_seq: messageSeq, gone: 1 }
         : this.#ports.toJson(asStored(message));
-      const data = row.data ?? { ...content, channel_key: key };
+      const data = { ...content, channel_key: key };
       events.push({ event: eventOf(partition, row, data), position: row });
     }
     return events;
@@ -265,7 +267,6 @@ export class Events {
     const ranges: { readonly key: ChannelKey; readonly fromSeq: number; toSeq: number }[] = [];
     const open = new Map<ChannelKey, (typeof ranges)[number]>();
     for (const { key, messageSeq } of rows) {
-      if (messageSeq === undefined) continue;
       const range = open.get(key);
       // Seqs without events, which are stored while the feed is off, are not read.
       if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;

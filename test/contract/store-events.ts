@@ -48,7 +48,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     await fixture.store.append(other);
     const expected = sent.slice(0, 3).map(({ messageId, messageSeq }, at) => ({
       ...{ number: at + 1, id: messageId, type: "message.stored" },
-      ...{ key: KEY, messageSeq, data: undefined },
+      ...{ key: KEY, messageSeq },
     }));
     const rows = await eventsOf(fixture.store, 2);
     t.match(rows, expected);

@@ -80,7 +80,7 @@
 //                            the ID <number>-<id> of the last one
 //     t             integer  place of the type in `EVENT_TYPES`    always
 //     k             text     channel key                           always
-//     s             integer  seq of the first message              if the events are of messages
+//     s             integer  seq of the first message              always
 //     i             text     ids of the events, with spaces        if there are several
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one

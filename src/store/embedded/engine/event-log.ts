@@ -244,6 +244,6 @@ function rowOf({ channel, messageSeq, bytes, start }: MemtableRecord, number: nu
   const id = peekId(bytes, start);
   return {
     ...{ number, id, type: "message.stored", timestampMs: messageTimeMs(id) },
-    ...{ key: channel.key, messageSeq, data: undefined },
+    ...{ key: channel.key, messageSeq },
   };
 }

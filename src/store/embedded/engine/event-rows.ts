@@ -2,14 +2,9 @@
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by four fields for each of up to 64 events with consecutive numbers: id, place of the
-// type in `EVENT_TYPES`, channel key, and the message's seq or the event's data.
+// type in `EVENT_TYPES`, channel key, and the message's seq.
 
-import {
-  EVENT_TYPES,
-  type EventData,
-  type EventPosition,
-  type EventRow,
-} from "../../../broker/event-ports.ts";
+import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf, type Stored } from "./database.ts";
 import type { Tables } from "./tables.ts";
@@ -38,8 +33,8 @@ export class EventRows {
 
   /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
   put(partition: number, rows: readonly EventRow[]): void {
-    const fields = rows.flatMap(({ id, type, key, messageSeq, data }) => [
-      ...[id, EVENT_TYPES.indexOf(type), key, messageSeq ?? data],
+    const fields = rows.flatMap(({ id, type, key, messageSeq }) => [
+      ...[id, EVENT_TYPES.indexOf(type), key, messageSeq],
     ]);
     void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [VERSION, ...fields]);
   }
@@ -126,16 +121,14 @@ function chunkOf(key: Buffer, value: Stored): EventChunk {
 
 function rowIn({ first, fields }: EventChunk, number: number): EventRow {
   const at = (number - first) * FIELDS;
-  const [id, type, key, content] = fields.slice(at, at + FIELDS);
-  const isMessage = typeof content === "number";
+  const [id, type, key, messageSeq] = fields.slice(at, at + FIELDS);
   return {
     number,
     id: Number(id),
     timestampMs: messageTimeMs(Number(id)),
     type: EVENT_TYPES[Number(type)] ?? "message.stored",
     key: String(key),
-    messageSeq: isMessage ? content : undefined,
-    data: isMessage ? undefined : (content as EventData), // as `put` wrote it
+    messageSeq: Number(messageSeq),
   };
 }
 

@@ -245,7 +245,6 @@ function rowsOf([entryId, fields]: Entry): readonly EventRow[] {
     timestampMs: messageTimeMs(id),
     key: values.get("k") ?? "",
     messageSeq: seq + at,
-    data: undefined,
   }));
 }
 
