@@ -24,6 +24,15 @@ interface EventChunk {
   readonly fields: readonly unknown[];
 }
 
+/** A row of the table. */
+export interface StoredEvents {
+  readonly key: Buffer;
+  /** Number of events in the row. */
+  readonly count: number;
+  /** Newest event in the row. */
+  readonly newest: EventRow;
+}
+
 export class EventRows {
   readonly #tables: Pick<Tables, "events">;
 
@@ -79,12 +88,12 @@ export class EventRows {
     return rows;
   }
 
-  /** Yields the oldest rows of the partition: the key, and the newest event in the row. */
-  *oldestChunks(partition: number): Generator<{ readonly key: Buffer; readonly last: EventRow }> {
+  /** Yields the rows of the partition, oldest first. */
+  *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
     for (const { key, value } of this.#tables.events.getRange(range)) {
       const chunk = chunkOf(key, value);
-      yield { key, last: rowIn(chunk, chunk.last) };
+      yield { key, count: chunk.last - chunk.first + 1, newest: rowIn(chunk, chunk.last) };
     }
   }
 
@@ -96,10 +105,6 @@ export class EventRows {
     for (const { key, value } of this.#tables.events.getRange(range)) return chunkOf(key, value);
     return undefined;
   }
-}
-
-export function countInEvents(value: Stored): number {
-  return fieldsOf(value, VERSION).length / FIELDS;
 }
 
 export function partitionIn(key: Buffer): number {

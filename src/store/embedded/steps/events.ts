@@ -3,7 +3,7 @@
 import type { EventLimits, EventStore } from "../../../broker/event-ports.ts";
 import { commit, persist } from "../engine/database.ts";
 import type { EventLog } from "../engine/event-log.ts";
-import { countInEvents, EventRows } from "../engine/event-rows.ts";
+import { EventRows, type StoredEvents } from "../engine/event-rows.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 
@@ -26,53 +26,47 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     });
   }
 
-  async function remove(keys: readonly Buffer[]): Promise<number> {
-    let count = 0;
-    for (let at = 0; at < keys.length; at += ROWS_PER_STEP) {
-      const step = keys.slice(at, at + ROWS_PER_STEP);
+  /** Removes rows. Returns the number of events in them. */
+  async function remove(rows: readonly StoredEvents[]): Promise<number> {
+    for (let at = 0; at < rows.length; at += ROWS_PER_STEP) {
+      const step = rows.slice(at, at + ROWS_PER_STEP);
       await commit(
         tables,
         () => {
-          for (const key of step) {
-            count += countInEvents(tables.events.get(key) ?? [1]);
-            void tables.events.remove(key);
-          }
+          for (const { key } of step) void tables.events.remove(key);
         },
         "reclaim",
       );
     }
-    return count;
+    return rows.reduce((sum, { count }) => sum + count, 0);
   }
 
-  /** Returns the keys of rows whose events are all old. */
-  function oldRows({ beforeMs }: EventLimits): Buffer[] {
+  /** Returns the rows whose events are all old. */
+  function oldRows({ beforeMs }: EventLimits): StoredEvents[] {
     return events.newest().flatMap((_, partition) => {
-      const keys: Buffer[] = [];
-      for (const { key, last } of stored.oldestChunks(partition)) {
-        if (last.timestampMs >= beforeMs) break;
-        keys.push(key);
+      const rows: StoredEvents[] = [];
+      for (const row of stored.oldestRows(partition)) {
+        if (row.newest.timestampMs >= beforeMs) break;
+        rows.push(row);
       }
-      return keys;
+      return rows;
     });
   }
 
-  /** Returns the keys of the oldest rows of all partitions, which are removed to free the bytes. */
-  function excessRows(excessBytes: number): Buffer[] {
+  /** Returns the oldest rows of all partitions, which are removed to free the bytes. */
+  function excessRows(excessBytes: number): StoredEvents[] {
     const { entryCount } = statsOf(tables);
     const bytesPerRow = bytesOf(tables) / Math.max(1, entryCount);
     const count = Math.ceil(excessBytes / bytesPerRow);
     const oldest = events.newest().flatMap((_, partition) => {
-      const rows: { readonly key: Buffer; readonly id: number }[] = [];
-      for (const { key, last } of stored.oldestChunks(partition)) {
+      const rows: StoredEvents[] = [];
+      for (const row of stored.oldestRows(partition)) {
         if (rows.length >= count) break;
-        rows.push({ key, id: last.id });
+        rows.push(row);
       }
       return rows;
     });
-    return oldest
-      .sort((a, b) => a.id - b.id)
-      .slice(0, count)
-      .map(({ key }) => key);
+    return oldest.sort((a, b) => a.newest.id - b.newest.id).slice(0, count);
   }
 
   return {
