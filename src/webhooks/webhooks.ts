@@ -34,7 +34,13 @@ import { type Delivery, type ParkedText, Runner } from "./runner.ts";
 import { createSender, type Outcome, type Sender } from "./sender.ts";
 
 const SECRET_BYTES = 32;
+/** Interval at which the endpoints are read and the leases renewed. */
 const TICK_MS = 1000;
+/**
+ * The same while no endpoint exists. It is shorter than a lease, so that the other nodes know a new
+ * endpoint before its lease can end.
+ */
+const IDLE_TICK_MS = 5000;
 /** A lease that is not renewed ends after this time, and another node acquires it. */
 const LEASE_MS = 6000;
 /** Time before the end of a lease in which nothing is sent under it. */
@@ -115,6 +121,7 @@ class WebhookDispatch implements WebhookService {
   readonly #ending = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
+  #tickMs = TICK_MS;
   #isClosed = false;
   #sendingCalls = 0;
 
@@ -345,7 +352,7 @@ class WebhookDispatch implements WebhookService {
 
   // --- Deliveries --------------------------------------------------------------------------------
 
-  /** Reads the endpoints and renews the leases now, and then every second. */
+  /** Reads the endpoints and renews the leases now, and then at each interval. */
   #tick(): void {
     clearTimeout(this.#timer);
     if (this.#isClosed) return;
@@ -354,13 +361,15 @@ class WebhookDispatch implements WebhookService {
       .catch((error: unknown) => this.#ports.onError(error, "Webhooks could not be read"))
       .finally(() => {
         clearTimeout(this.#timer);
-        if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), TICK_MS);
+        if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), this.#tickMs);
       });
   }
 
   async #renew(): Promise<void> {
     if (this.#isClosed) return;
     const endpoints = await this.#endpoints();
+    const isIdle = endpoints.length + this.#ports.fixed.length === 0;
+    this.#tickMs = isIdle ? IDLE_TICK_MS : TICK_MS;
     await this.#createFixed(endpoints);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
