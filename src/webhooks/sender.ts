@@ -61,8 +61,6 @@ export function createSender({
     keepAliveTimeout: IDLE_MS,
     keepAliveMaxTimeout: IDLE_MS,
     maxHeaderSize: MAX_HEAD_BYTES,
-    headersTimeout: timeoutMs,
-    bodyTimeout: timeoutMs,
     connect: checkedConnector(rules, resolve),
   });
   return {
@@ -174,8 +172,7 @@ function causeOf(error: unknown, timeoutMs: number): string {
   if (!(error instanceof Error)) return String(error);
   if (error instanceof RefusedAddress) return error.message;
   if (error.cause instanceof RefusedAddress) return error.cause.message;
-  if (error.name === "TimeoutError" || /^UND_ERR_(HEADERS|BODY)_TIMEOUT$/.test(codeOf(error)))
-    return `There was no complete reply within ${timeoutMs} ms`;
+  if (error.name === "TimeoutError") return `There was no complete reply within ${timeoutMs} ms`;
   const code = codeOf(error);
   return code === "" ? error.message : `${error.message} (${code})`;
 }

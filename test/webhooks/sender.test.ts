@@ -172,6 +172,7 @@ t.test("each reply of a receiver is judged, and redirects are not followed", asy
 t.test("a receiver that hangs, closes early or sends too much is bounded", async (t) => {
   const { port } = await listen(t, (request, response) => {
     if (request.url === "/hang") return;
+    if (request.url === "/stall") return void response.writeHead(200).write("half");
     if (request.url === "/cut") {
       response.writeHead(200, { "content-length": "100" }).write("half");
       setTimeout(() => response.destroy(), 10);
@@ -186,8 +187,12 @@ t.test("a receiver that hangs, closes early or sends too much is bounded", async
   });
   const send = senderFor(t);
   const base = `http://127.0.0.1:${port}`;
-  const hanging = await senderFor(t, { timeoutMs: 200 })(`${base}/hang`);
-  t.match(hanging, { status: 0, error: /no complete reply within 200 ms/ }, "a time limit ends it");
+  const sendBriefly = senderFor(t, { timeoutMs: 200 });
+  for (const path of ["/hang", "/stall"]) {
+    const hanging = await sendBriefly(`${base}${path}`);
+    const late = { status: 0, error: /no complete reply within 200 ms/ };
+    t.match(hanging, late, `a time limit ends ${path}`);
+  }
   t.match(await send(`${base}/cut`), { status: 0, error: /./ }, "a reply that is cut short fails");
   t.match(await send(`${base}/close`), { status: 0, error: /./ }, "a closed connection fails");
   const endless = await send(`${base}/endless`);
