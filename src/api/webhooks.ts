@@ -76,7 +76,8 @@ const settings = {
   order: Type.Enum([...WEBHOOK_ORDERS], {
     type: "string",
     title: "WebhookOrder",
-    description: "channel: events of a channel arrive in order. none: in any order, but faster",
+    description:
+      "channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones",
     examples: ["channel"],
   }),
   enabled: flag("0: nothing is delivered until it is 1 again"),

@@ -610,7 +610,7 @@ export type WebhookRequest = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled?: Flag | undefined;
@@ -662,7 +662,7 @@ export type Webhook = {
     /** Milliseconds for which an event waits for others */
     readonly waitMs: number;
   };
-  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
   readonly order: WebhookOrder;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled: Flag;
@@ -704,7 +704,7 @@ export type WebhookChange = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: in any order, but faster */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled?: Flag | undefined;

@@ -68,7 +68,7 @@ const endpointOptions = Type.Object(
     order: Type.Enum([...WEBHOOK_ORDERS], {
       default: "channel",
       description:
-        "`channel`: events of a channel arrive in order, so a request waits for the one before it. `none`: several requests are sent at the same time.",
+        "`channel`: events of a channel arrive in order, so a request waits for the one before it. `none`: a request that must be repeated does not delay the next ones, until four requests of a partition of the feed must be repeated.",
     }),
     maxAgeS: Type.Integer({
       default: 3 * DAY_S,
