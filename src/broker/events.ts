@@ -1,6 +1,8 @@
 // Reads the event feed for backends: merges the partitions, adds the content of messages, and waits
 // for new events. Owns no state but the timers of its waits.
 
+import { deferred } from "../lib/deferred.ts";
+import { waitAtMost } from "../lib/wait-at-most.ts";
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
 import {
   EVENT_PARTITIONS,
@@ -212,35 +214,19 @@ export class Events {
     const untilMs = performance.now() + waitMs;
     let from = start;
     for (;;) {
-      const news = this.#nextEvents();
+      const news = deferred();
+      const endListening = this.onEvents(() => news.resolve());
       try {
         const page = await this.read(from, filter, limit);
         const leftMs = untilMs - performance.now();
         if (page === undefined) return undefined;
         if (page.events.length > 0 || leftMs <= 0 || signal?.aborted) return page;
         from = page.positions;
-        if (!page.more) await news.within(Math.min(leftMs, MAX_WAIT_MS));
+        if (!page.more) await waitAtMost(news.promise, Math.min(leftMs, MAX_WAIT_MS));
       } finally {
-        news.end();
+        endListening();
       }
     }
-  }
-
-  /** Listens for events that are written from now on. */
-  #nextEvents() {
-    let wake = () => {};
-    const news = new Promise<void>((resolve) => {
-      wake = resolve;
-    });
-    const end = this.onEvents(() => wake());
-    return {
-      end,
-      async within(ms: number): Promise<void> {
-        const timer = setTimeout(wake, ms);
-        await news;
-        clearTimeout(timer);
-      },
-    };
   }
 
   /** Adds the content of messages. Returns fewer events if they would be too large. */
