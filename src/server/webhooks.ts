@@ -1,7 +1,5 @@
 // Creates the webhooks of a node from its configuration. Keeps no state.
 
-import { messageJson } from "../api/messages.ts";
-import { Events } from "../broker/events.ts";
 import { wukongimFormat } from "../compat/wukongim/webhook-format.ts";
 import type { Config } from "../config/schema.ts";
 import { roomLogger } from "../observe/logger.ts";
@@ -19,7 +17,7 @@ export function createNodeWebhooks(node: Node): WebhookService {
   const { max, timeoutMs, allowNetworks, endpoints } = config.webhooks;
   const isOpen = !requiresCredential(config);
   return createWebhooks({
-    feed: new Events({ store, toJson: (message) => messageJson(message, undefined) }),
+    feed: node.events,
     ...{ store, max, timeoutMs, version },
 
     nodeId: cluster.nodeId,
