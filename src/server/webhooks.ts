@@ -32,7 +32,9 @@ export function createNodeWebhooks(node: Node): WebhookService {
         if (outcome === "2xx") families.webhookEvents.of(id).add(events);
       },
       watch(id, oldestMs, parked) {
-        families.webhookOldest.of(id).from(() => (Date.now() - (oldestMs() ?? Date.now())) / 1000);
+        // The clock of the store, which sets the time of events, may be ahead.
+        const ageS = () => Math.max(0, Date.now() - (oldestMs() ?? Infinity)) / 1000;
+        families.webhookOldest.of(id).from(ageS);
         families.webhookParked.of(id).from(parked);
       },
     },

@@ -31,6 +31,8 @@ export interface Batch {
   readonly last: Position;
   /** Number of events that the settings select. */
   readonly count: number;
+  /** Time of the first event in Unix milliseconds. */
+  readonly eventMs: number;
   /** Time of the batch, which is part of its body. */
   readonly formedMs: number;
   readonly settings: BatchSettings;

@@ -137,7 +137,7 @@ export class Lane {
     }
     await this.#form({
       ...{ after: position, first: first.position.number, last: last.position },
-      ...{ count: events.length, settings: selection },
+      ...{ eventMs: timeMsOf(first), count: events.length, settings: selection },
     });
     return true;
   }
@@ -253,6 +253,10 @@ function without(batch: Batch): Change {
   return (state) => ({ ...state, batches: state.batches.filter((other) => other !== batch) });
 }
 
+function timeMsOf({ event }: PlacedEvent): number {
+  return Date.parse(event.timestamp);
+}
+
 /** True if an event has failed alone so often that it may be parked. */
 function isJudged({ count, attempts }: Batch): boolean {
   return count === 1 && attempts >= ISOLATED_ATTEMPTS;
@@ -285,6 +289,7 @@ function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): 
       ...half,
       after: lastOfFirst.position,
       first: firstOfSecond.position.number,
+      eventMs: timeMsOf(firstOfSecond),
       count: events.length - middle,
     },
   ];

@@ -115,10 +115,14 @@ export class Runner {
     return this.#parked;
   }
 
-  /** Returns the time of the oldest batch that was formed and not accepted, `undefined` if none. */
+  /**
+   * Returns the time of the oldest event in a batch that was not accepted, `undefined` if there is no
+   * such batch. Replays are not included, because their events are old.
+   */
   get oldestOpenMs(): number | undefined {
-    const times = [...this.#lanes.values()].flatMap(({ lane }) =>
-      lane.state.batches.slice(0, 1).map(({ formedMs }) => formedMs),
+    const live = [...this.#lanes].filter(([name]) => name.startsWith(`${LIVE}/`));
+    const times = live.flatMap(([, { lane }]) =>
+      lane.state.batches.slice(0, 1).map(({ eventMs }) => eventMs),
     );
     return times.length === 0 ? undefined : Math.min(...times);
   }

@@ -65,8 +65,8 @@ interface WebhookMetrics {
   attempted(id: string, outcome: string, ms: number, events: number): void;
   /**
    * Registers the functions from which the metrics of an endpoint are read: the time of its oldest
-   * batch that was not accepted, and its number of parked events. The metrics are 0 while another
-   * node delivers.
+   * event in a batch that was not accepted, and its number of parked events. The metrics are 0
+   * while another node delivers.
    */
   watch(id: string, oldestMs: () => number | undefined, parked: () => number): void;
 }

@@ -1,6 +1,7 @@
 // Tests of webhooks at a running node: calls, deliveries, failures and replays.
 
 import { execFileSync } from "node:child_process";
+import type { ServerResponse } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import {
@@ -19,6 +20,8 @@ interface World {
   /** Calls the API with any method. Returns the body. */
   call(method: string, path: string, body?: unknown): Promise<Pick<ApiResponse, "status" | "body">>;
   send(channelId: string, content: string): Promise<number>;
+  /** Reads a metric of a webhook. */
+  gauge(name: string, webhook: { readonly webhookId: string }): Promise<number>;
   /** Creates a receiver and a webhook for it. */
   webhook(t: Test, settings?: object): Promise<Receiver & { readonly webhookId: string }>;
 }
@@ -44,6 +47,12 @@ async function startWorld(t: Test, settings: Settings = {}): Promise<World> {
       });
       if (status !== 200) throw new Error(`sending failed: ${JSON.stringify(body)}`);
       return body.message_id;
+    },
+    async gauge(name, { webhookId }) {
+      const page = await fetch(`http://127.0.0.1:${broker.apiPort}/metrics`);
+      const start = `jindou_webhook_${name}{webhook="${webhookId}"} `;
+      const lines = (await page.text()).split("\n");
+      return Number(lines.find((line) => line.startsWith(start))?.slice(start.length));
     },
     async webhook(inTest, chosen = {}) {
       const receiver = await startReceiver(inTest);
@@ -115,6 +124,24 @@ t.test("webhooks of a node", async (t) => {
     );
   });
 
+  t.test("the age of the oldest undelivered event counts from the event", async (t) => {
+    const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
+    const age = () => world.gauge("oldest_undelivered_seconds", receiver);
+    const responses: ServerResponse[] = [];
+    receiver.reply = (_, response) => {
+      responses.push(response);
+      return undefined;
+    };
+    await world.send("leo", "one");
+    await world.send("leo", "two");
+    await until(async () => (await age()) >= 1);
+    responses[0]?.end();
+    await receiver.until(() => responses.length === 2);
+    t.ok((await age()) >= 1, "the second event has waited for the first");
+    responses[1]?.end();
+    await until(async () => (await age()) === 0);
+  });
+
   t.test("one event that is always rejected is parked, and a retry delivers it", async (t) => {
     const receiver = await world.webhook(t);
     const isPoison = (request: Receiver["requests"][number]) =>
@@ -140,10 +167,7 @@ t.test("webhooks of a node", async (t) => {
     t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
     t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
     t.strictSame(await failures(), [], "it is no longer listed");
-    const gauge = `jindou_webhook_parked_events{webhook="${receiver.webhookId}"} 0`;
-    const metrics = async () =>
-      (await fetch(`http://127.0.0.1:${world.broker.apiPort}/metrics`)).text();
-    await until(async () => (await metrics()).includes(gauge));
+    await until(async () => (await world.gauge("parked_events", receiver)) === 0);
     t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
   });
 
