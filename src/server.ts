@@ -45,9 +45,9 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);
   const gateway = createNodeGateway(node, delivery);
-  const eventFeed = new EventFeedKeeper(node);
   const bound = { clientPort: 0 };
   const webhooks = createNodeWebhooks(node);
+  const eventFeed = new EventFeedKeeper(node, () => webhooks.neededEvents());
   const facts = { ...gateway.facts, clientPort: () => bound.clientPort, webhooks };
   const listeners = await createListeners(node, {
     http: createApi(node, managers, facts),

@@ -14,8 +14,8 @@ type EventType = (typeof EVENT_TYPES)[number];
 
 /**
  * A place in a partition: number and id of the last event before it. Numbers count from 1 without
- * gaps. Ids increase in a partition and are never assigned to two events. `EVENTS_START` is the
- * place before the first event.
+ * gaps. Ids increase in a partition and are never assigned to two events. `START` is the place
+ * before the first event.
  */
 export interface EventPosition {
   readonly number: number;
@@ -76,8 +76,8 @@ export interface EventStore {
    */
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /**
-   * Removes events that are older than `beforeMs`, and then the oldest events until the feed has
-   * about `maxBytes`. Returns the number of removed rows.
+   * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
+   * oldest events until the feed has about `maxBytes`. Returns the number of removed rows.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */
@@ -87,4 +87,6 @@ export interface EventStore {
 export interface EventLimits {
   readonly beforeMs: number;
   readonly maxBytes: number;
+  /** Positions, one for each partition, up to which events are no longer needed. */
+  readonly held: readonly EventPosition[] | undefined;
 }

@@ -1,6 +1,7 @@
 // Prepares the event feed when a node starts: applies `events.feed` to the store, and removes old
 // events regularly. State: the timer.
 
+import type { EventPosition } from "../broker/event-ports.ts";
 import { errorLog, type Node } from "./node.ts";
 import { StartError } from "./start-error.ts";
 
@@ -8,13 +9,22 @@ const TRIM_INTERVAL_MS = 60_000;
 const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
+/** Returns the positions up to which no webhook needs events, `undefined` without a webhook. */
+type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
+
 export class EventFeedKeeper {
   readonly #node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">;
   #timer: NodeJS.Timeout | undefined;
   #trimming: Promise<void> | undefined;
+  readonly #needed: NeededEvents;
 
-  constructor(node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">) {
+  /** Events after the positions that `needed` returns are kept until the feed is too large. */
+  constructor(
+    node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">,
+    needed: NeededEvents,
+  ) {
     this.#node = node;
+    this.#needed = needed;
   }
 
   /** Throws StartError if the store and `events.feed` disagree. */
@@ -51,7 +61,8 @@ export class EventFeedKeeper {
     try {
       eventsOn.of().set((await store.feedSwitch()) === true ? 1 : 0);
       const beforeMs = drivers.clock() - retentionS * 1000;
-      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes };
+      const held = await this.#needed();
+      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes, held };
       eventsRemoved.of().add(await store.trimEvents(limits));
       eventsBytes.of().set(await store.eventBytes());
     } catch (error) {

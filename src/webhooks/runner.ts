@@ -177,7 +177,7 @@ export class Runner {
     states: ReadonlyMap<string, string>,
   ): void {
     const lanes = Array.from({ length: PARTITIONS }, (_, partition) => {
-      const name = `${delivery}/${partition}`;
+      const name = stateName(delivery, partition);
       const stored = states.get(name);
       const position = from[partition] ?? EVENTS_START;
       const state =
@@ -326,7 +326,7 @@ export class Runner {
 
   async #endReplay(replay: Replay): Promise<void> {
     if (this.#isStopping) return;
-    const names = Array.from({ length: PARTITIONS }, (_, at) => `${replay.id}/${at}`);
+    const names = Array.from({ length: PARTITIONS }, (_, at) => stateName(replay.id, at));
     for (const name of names) this.#lanes.delete(name);
     await this.#ports.endReplay(replay);
     await this.#ports.store.saveWebhookTexts(this.#lease, {
@@ -356,6 +356,24 @@ export class Runner {
   #wakeAll(): void {
     for (const wake of [...this.#wakers.keys()]) wake();
   }
+}
+
+/** Returns the positions up to which the live delivery has had everything accepted. */
+export function acceptedPositions(
+  { from }: Endpoint,
+  states: ReadonlyMap<string, string>,
+): readonly Position[] {
+  return Array.from({ length: PARTITIONS }, (_, partition) => {
+    const text = states.get(stateName(LIVE, partition));
+    if (text === undefined) return from[partition] ?? EVENTS_START;
+    const { batches, position }: PartitionState = JSON.parse(text); // as written by a runner
+    return batches[0]?.after ?? position;
+  });
+}
+
+/** Returns the name of the state of a delivery, `LIVE` or the id of a replay, in a partition. */
+function stateName(delivery: string, partition: number): string {
+  return `${delivery}/${partition}`;
 }
 
 /** Parses a stored state. Batches that failed before the endpoint was enabled begin again. */

@@ -2,7 +2,7 @@
 // endpoints as they were read last, and a runner for each lease.
 
 import { randomBytes, randomUUID } from "node:crypto";
-import type { EventStore } from "../broker/event-ports.ts";
+import type { EventPosition, EventStore } from "../broker/event-ports.ts";
 import type { Events } from "../broker/events.ts";
 import type {
   OrRefusal,
@@ -30,7 +30,7 @@ import {
 } from "./endpoint.ts";
 import { readFeed } from "./feed.ts";
 import { cloudEventsFormat, type Format, standardFormat } from "./formats.ts";
-import { type Delivery, type ParkedText, Runner } from "./runner.ts";
+import { acceptedPositions, type Delivery, type ParkedText, Runner } from "./runner.ts";
 import { createSender, type Outcome, type Sender } from "./sender.ts";
 
 const SECRET_BYTES = 32;
@@ -92,6 +92,11 @@ interface WebhooksPorts {
 
 export interface WebhookService extends Webhooks {
   start(): void;
+  /**
+   * Returns, for each partition of the feed, the position up to which the slowest enabled endpoint
+   * has accepted all events. Returns `undefined` if no endpoint is enabled.
+   */
+  neededEvents(): Promise<readonly EventPosition[] | undefined>;
   close(): Promise<void>;
 }
 
@@ -138,6 +143,22 @@ class WebhookDispatch implements WebhookService {
 
   start(): void {
     this.#tick();
+  }
+
+  async neededEvents(): Promise<readonly EventPosition[] | undefined> {
+    const { store } = this.#ports;
+    const endpoints = (await this.#endpoints()).filter(isActive);
+    const [first, ...others] = await Promise.all(
+      endpoints.map(async (endpoint) =>
+        acceptedPositions(endpoint, await store.webhookTexts(endpoint.id, "state")),
+      ),
+    );
+    return first?.map((position, partition) =>
+      others.reduce((slowest, positions) => {
+        const other = positions[partition] ?? slowest;
+        return other.number < slowest.number ? other : slowest;
+      }, position),
+    );
   }
 
   async close(): Promise<void> {

@@ -1,12 +1,19 @@
 // Tests of webhooks while nodes are killed: every acknowledged message's event arrives, with the same
 // id and content each time, and in the order of its channel. JINDOU_TEST_WEBHOOK_KILLS sets the number
-// of kills.
+// of kills. Events that a webhook has not accepted outlive their retention.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
-import { type Broker, type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import {
+  type Broker,
+  type ChildBroker,
+  spawnBroker,
+  tempFolder,
+  textPayload,
+} from "../support/broker.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
+import { SHIFTED, ShiftedClock } from "../support/shifted-clock.ts";
 import { volume } from "../support/volume.ts";
 import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
 
@@ -116,4 +123,36 @@ t.test("another node delivers when the node that delivered is killed", async (t)
   await send(survivor);
   await receiver.until(() => hasAll(receiver, sent));
   t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+});
+
+t.test("events that a webhook has not accepted are kept beyond events.retentionS", async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.reply = () => 503;
+  const clock = await ShiftedClock.create(t);
+  const settings = { ...clock.settings, JINDOU_EVENTS_RETENTION_S: "60" };
+  const dataPath = await tempFolder(t);
+  let broker = await spawnBroker(t, settings, dataPath, SHIFTED);
+  const restartAt = async (shiftMs: number) => {
+    await broker.terminate();
+    clock.set(shiftMs);
+    broker = await spawnBroker(t, settings, dataPath, SHIFTED); // removes old events before it is ready
+  };
+  const kept = async () => (await broker.call("/events?after=oldest")).body.events.length;
+
+  await subscribe(broker, receiver);
+  receiver.secret = ""; // signatures with a shifted time are not valid
+  const sent = new Set<number>();
+  for (const channelId of CHANNELS) {
+    const { body } = await broker.call("/message/send", {
+      ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("z") },
+    });
+    sent.add(body.message_id);
+  }
+  await receiver.until(() => receiver.requests.length > 0);
+  await restartAt(600_000);
+  t.equal(await kept(), CHANNELS.length, "the webhook is behind");
+  receiver.reply = () => 204;
+  await receiver.until(() => hasAll(receiver, sent));
+  await restartAt(1_200_000);
+  t.equal(await kept(), 0, "the webhook has accepted all events");
 });

@@ -41,12 +41,13 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     return rows.reduce((sum, { count }) => sum + count, 0);
   }
 
-  /** Returns the rows whose events are all old. */
-  function oldRows({ beforeMs }: EventLimits): StoredEvents[] {
+  /** Returns the rows whose events are all old and no longer needed. */
+  function oldRows({ beforeMs, held }: EventLimits): StoredEvents[] {
     return events.newest().flatMap((_, partition) => {
       const rows: StoredEvents[] = [];
       for (const row of stored.oldestRows(partition)) {
-        if (row.newest.timestampMs >= beforeMs) break;
+        const isHeld = held !== undefined && row.newest.number > (held[partition]?.number ?? 0);
+        if (row.newest.timestampMs >= beforeMs || isHeld) break;
         rows.push(row);
       }
       return rows;

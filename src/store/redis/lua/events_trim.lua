@@ -1,18 +1,20 @@
--- Removes the oldest entries of a bucket's feed: those whose events are all old, or those above a
--- number of entries. Removes a limited number of entries in each call.
+-- Removes the oldest entries of a bucket's feed: those whose events are all old and no longer needed,
+-- or those above a number of entries. Removes a limited number of entries in each call.
 --
 -- KEYS   1  events of the bucket
 -- ARGV   1  Unix ms: entries whose newest event is older are removed
---        2  number of entries that are kept
+--        2  number of the last event that is no longer needed, -1 if no event is needed
+--        3  number of entries that are kept
 -- Reply  number of removed entries, and 1 if the call must be repeated, else 0
 
 local MAX_ENTRIES = 500
-local before, kept = tonumber(ARGV[1]), tonumber(ARGV[2])
+local before, needed_after, kept = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local excess, removed, next_entry = redis.call('XLEN', KEYS[1]) - kept, 0, nil
 local entries = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', MAX_ENTRIES + 1)
 for at, entry in ipairs(entries) do
   next_entry = entry[1]
-  local is_old = message_ms(tonumber(string.match(entry[1], '%d+$'))) < before
+  local number, id = string.match(entry[1], '^(%d+)-(%d+)$')
+  local is_old = message_ms(tonumber(id)) < before and (needed_after < 0 or tonumber(number) <= needed_after)
   if at > MAX_ENTRIES or not (is_old or at <= excess) then break end
   removed, next_entry = at, nil
 end

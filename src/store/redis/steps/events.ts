@@ -5,6 +5,7 @@
 import {
   EVENT_PARTITIONS,
   EVENT_TYPES,
+  type EventLimits,
   type EventPage,
   type EventPosition,
   type EventRow,
@@ -145,10 +146,12 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }, POLL_MS).unref();
   }
 
-  async function trim(partition: number, beforeMs: number, kept: number): Promise<number> {
+  async function trim(partition: number, limits: EventLimits, kept: number): Promise<number> {
+    const neededAfter = limits.held === undefined ? -1 : (limits.held[partition]?.number ?? 0);
     let total = 0;
     for (;;) {
-      const reply = await link.run(TRIM, [eventsKey(partition)], [beforeMs, kept]);
+      const args = [limits.beforeMs, neededAfter, kept];
+      const reply = await link.run(TRIM, [eventsKey(partition)], args);
       const [removed, mustRepeat] = reply as [number, number];
       total += removed;
       if (mustRepeat === 0) return total;
@@ -202,13 +205,13 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       return () => listeners.delete(listener);
     },
 
-    async trimEvents({ beforeMs, maxBytes }) {
+    async trimEvents(limits) {
       const before = await sizes();
       const total = before.reduce((sum, { count, bytes }) => sum + count * bytes, 0);
-      const share = maxBytes / total;
+      const share = limits.maxBytes / total;
       const removed = await Promise.all(
         before.map(({ count }, at) =>
-          trim(at, beforeMs, share < 1 ? Math.floor(count * share) : Number.MAX_SAFE_INTEGER),
+          trim(at, limits, share < 1 ? Math.floor(count * share) : Number.MAX_SAFE_INTEGER),
         ),
       );
       return removed.reduce((sum, count) => sum + count, 0);
