@@ -210,9 +210,9 @@ export function thrownReply(thrown: unknown): HttpReply {
 
 function extraHeaders(
   status: number,
-  retryAfterS: number | undefined,
+  retryAfterS = 1,
 ): Readonly<Record<string, string>> | undefined {
   if (status === 401) return { "www-authenticate": "Bearer" };
-  if (retryAfterS !== undefined) return { "retry-after": String(retryAfterS) };
-  return status === 429 || status === 503 ? { "retry-after": "1" } : undefined;
+  if (status === 429 || status === 503) return { "retry-after": String(retryAfterS) };
+  return undefined;
 }
