@@ -34,6 +34,7 @@ const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
 const PORTS = [
   ...DOMAIN,
   "broker/event-ports.ts",
+  "broker/lease-ports.ts",
   "broker/log-frame.ts",
   "broker/log-ports.ts",
   "broker/ports.ts",
@@ -175,7 +176,10 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "webhooks/": {
-    local: [...COMMON, ...PORTS, "broker/events.ts", "events/signature.ts"],
+    local: [
+      ...[...COMMON, ...PORTS],
+      ...["broker/events.ts", "broker/held-lease.ts", "events/signature.ts"],
+    ],
     packages: ["typebox", "undici"],
     node: "any",
   },

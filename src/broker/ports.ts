@@ -5,6 +5,7 @@
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
 import type { EventStore } from "./event-ports.ts";
+import type { LeaseStore } from "./lease-ports.ts";
 import type { LogEvent, LogStore } from "./log-ports.ts";
 import type {
   ChannelEvent,
@@ -925,6 +926,7 @@ export interface Store
     SigningKeyStore,
     KeySetStore,
     EventStore,
+    LeaseStore,
     WebhookStore,
     ManagerStore,
     ImportStore {

@@ -129,11 +129,15 @@ export interface StoredWebhook {
   readonly settings: string;
 }
 
-/** The right of one node to deliver the events of an endpoint, until it expires. */
+/** An endpoint, with the token of its lease (see `LeaseStore`). */
 export interface WebhookLease {
   readonly webhookId: string;
-  /** Increases each time that another owner acquires the lease (a fencing token). */
   readonly token: number;
+}
+
+/** Returns the name of the lease under which a node delivers the events of an endpoint. */
+export function webhookLeaseName(webhookId: string): string {
+  return `webhook:${webhookId}`;
 }
 
 /** Changes of named texts. `undefined` removes the text. */
@@ -158,13 +162,6 @@ export interface WebhookStore {
   ): Promise<"done" | "changed" | "full">;
   /** Atomically removes an endpoint with its lease and all its texts. Returns false if unknown. */
   removeWebhook(id: string): Promise<boolean>;
-  /**
-   * Acquires or renews the lease for `ttlMs`. Returns `undefined` if another owner holds it. An
-   * owner is one run of one node.
-   */
-  leaseWebhook(id: string, owner: string, ttlMs: number): Promise<WebhookLease | undefined>;
-  /** Ends the lease, so that another node can acquire it at once. */
-  releaseWebhook(lease: WebhookLease, owner: string): Promise<void>;
   /** Returns all texts of this kind, by name. */
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**

@@ -4,6 +4,7 @@
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
+import type { Lease } from "../broker/lease-ports.ts";
 import type { WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { type PartitionState, restarted } from "./deliveries.ts";
@@ -73,7 +74,7 @@ class LeaseLost extends Error {}
 
 export class Runner {
   readonly #ports: RunnerPorts;
-  readonly #lease: WebhookLease;
+  readonly #lease: Lease;
   readonly #inFlight = new Semaphore(MAX_IN_FLIGHT);
   readonly #lanes = new Map<string, { readonly lane: Lane; readonly done: Promise<void> }>();
   /** Functions that end the waits of lanes, with the partition whose events a lane waits for. */
@@ -88,7 +89,7 @@ export class Runner {
   #failures = 0;
   #unsubscribe: (() => void) | undefined;
 
-  constructor(endpoint: Endpoint, lease: WebhookLease, ports: RunnerPorts) {
+  constructor(endpoint: Endpoint, lease: Lease, ports: RunnerPorts) {
     this.#endpoint = endpoint;
     this.#lease = lease;
     this.#ports = ports;
@@ -98,7 +99,7 @@ export class Runner {
     return this.#endpoint;
   }
 
-  get lease(): WebhookLease {
+  get lease(): Lease {
     return this.#lease;
   }
 
@@ -311,12 +312,16 @@ export class Runner {
     state: PartitionState,
     parked: readonly [string, string] | undefined,
   ): Promise<void> {
-    const isSaved = await this.#ports.store.saveWebhookTexts(this.#lease, {
+    const isSaved = await this.#ports.store.saveWebhookTexts(this.#target, {
       state: new Map([[name, JSON.stringify(state)]]),
       ...(parked && { parked: new Map([parked]) }),
     });
     if (!isSaved) throw new LeaseLost();
     if (parked !== undefined) this.#parked += 1;
+  }
+
+  get #target(): WebhookLease {
+    return { webhookId: this.#endpoint.id, token: this.#lease.token };
   }
 
   async #disable(reason: string): Promise<void> {
@@ -329,7 +334,7 @@ export class Runner {
     const names = Array.from({ length: PARTITIONS }, (_, at) => stateName(replay.id, at));
     for (const name of names) this.#lanes.delete(name);
     await this.#ports.endReplay(replay);
-    await this.#ports.store.saveWebhookTexts(this.#lease, {
+    await this.#ports.store.saveWebhookTexts(this.#target, {
       state: new Map(names.map((name) => [name, undefined])),
     });
   }

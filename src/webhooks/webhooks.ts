@@ -4,18 +4,21 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import type { EventPosition, EventStore } from "../broker/event-ports.ts";
 import type { Events } from "../broker/events.ts";
-import type {
-  OrRefusal,
-  ReplayRange,
-  StoredWebhook,
-  WebhookAttempt,
-  WebhookChanges,
-  WebhookFailure,
-  WebhookFormat,
-  WebhookRefusal,
-  WebhookSettings,
-  WebhookStore,
-  Webhooks,
+import { HeldLease, LEASE_TICK_MS } from "../broker/held-lease.ts";
+import type { LeaseStore } from "../broker/lease-ports.ts";
+import {
+  type OrRefusal,
+  type ReplayRange,
+  type StoredWebhook,
+  type WebhookAttempt,
+  type WebhookChanges,
+  type WebhookFailure,
+  type WebhookFormat,
+  type WebhookRefusal,
+  type WebhookSettings,
+  type WebhookStore,
+  type Webhooks,
+  webhookLeaseName,
 } from "../broker/webhook-ports.ts";
 import { signedHeaders, signingKeyOf } from "../events/signature.ts";
 import { AddressRules, type Resolve } from "./addresses.ts";
@@ -34,17 +37,11 @@ import { acceptedPositions, type Delivery, type ParkedText, Runner } from "./run
 import { createSender, type Outcome, type Sender } from "./sender.ts";
 
 const SECRET_BYTES = 32;
-/** Interval at which the endpoints are read and the leases renewed. */
-const TICK_MS = 1000;
 /**
  * The same while no endpoint exists. It is shorter than a lease, so that the other nodes know a new
  * endpoint before its lease can end.
  */
 const IDLE_TICK_MS = 5000;
-/** A lease that is not renewed ends after this time, and another node acquires it. */
-const LEASE_MS = 6000;
-/** Time before the end of a lease in which nothing is sent under it. */
-const LEASE_MARGIN_MS = 1500;
 /** Maximum number of connections to the host of an endpoint. */
 const MAX_CONNECTIONS = 16;
 const KEPT_ATTEMPTS = 1000;
@@ -72,7 +69,7 @@ interface WebhookMetrics {
 }
 
 interface WebhooksPorts {
-  readonly store: WebhookStore & Pick<EventStore, "newestEvents">;
+  readonly store: WebhookStore & LeaseStore & Pick<EventStore, "newestEvents">;
   readonly feed: Pick<Events, "isOn" | "positionsAt" | "onEvents" | "readPartition">;
   readonly fixed: readonly FixedEndpoint[];
   readonly max: number;
@@ -119,14 +116,13 @@ class WebhookDispatch implements WebhookService {
   readonly #rules: AddressRules;
   readonly #senders: { readonly fixed: Sender; readonly created: Sender };
   readonly #runners = new Map<string, Runner>();
-  /** Time by the monotonic clock at which each lease was renewed last. */
-  readonly #renewedMs = new Map<string, number>();
+  readonly #leases = new Map<string, HeldLease>();
   readonly #attempts = new Map<string, string[]>();
   /** Runners that have not finished their requests. */
   readonly #ending = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
-  #tickMs = TICK_MS;
+  #tickMs = LEASE_TICK_MS;
   #isClosed = false;
   #sendingCalls = 0;
 
@@ -390,13 +386,14 @@ class WebhookDispatch implements WebhookService {
     if (this.#isClosed) return;
     const endpoints = await this.#endpoints();
     const isIdle = endpoints.length + this.#ports.fixed.length === 0;
-    this.#tickMs = isIdle ? IDLE_TICK_MS : TICK_MS;
+    this.#tickMs = isIdle ? IDLE_TICK_MS : LEASE_TICK_MS;
     await this.#createFixed(endpoints);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
     await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
     const ids = new Set(endpoints.map(({ id }) => id));
     for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
+    for (const id of this.#leases.keys()) if (!ids.has(id)) this.#leases.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
   }
 
@@ -417,14 +414,12 @@ class WebhookDispatch implements WebhookService {
 
   async #renewLease(endpoint: Endpoint): Promise<void> {
     const { id } = endpoint;
-    const startedMs = performance.now();
-    const lease = await this.#ports.store.leaseWebhook(id, this.#owner, LEASE_MS);
+    const lease = await this.#leaseOf(id).renew();
     const runner = this.#runners.get(id);
     if (lease === undefined) {
       if (runner !== undefined) this.#end(id, runner);
       return;
     }
-    this.#renewedMs.set(id, startedMs);
     // A runner also stops to disable its endpoint. If that failed, the endpoint is still active.
     if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
@@ -440,6 +435,14 @@ class WebhookDispatch implements WebhookService {
       () => this.#runners.get(id)?.oldestOpenMs,
       () => this.#runners.get(id)?.parked ?? 0,
     );
+  }
+
+  #leaseOf(id: string): HeldLease {
+    const held = this.#leases.get(id);
+    if (held !== undefined) return held;
+    const lease = new HeldLease(this.#ports.store, webhookLeaseName(id), this.#owner);
+    this.#leases.set(id, lease);
+    return lease;
   }
 
   #runnerPorts(id: string): ConstructorParameters<typeof Runner>[2] {
@@ -462,10 +465,7 @@ class WebhookDispatch implements WebhookService {
           replays: endpoint.replays.filter((other) => other.id !== replay.id),
         }));
       },
-      isLeaseValid: () => {
-        const ageMs = performance.now() - (this.#renewedMs.get(id) ?? -Infinity);
-        return ageMs < LEASE_MS - LEASE_MARGIN_MS;
-      },
+      isLeaseValid: () => this.#leaseOf(id).isValid,
       onLeaseLost: () => this.#tick(),
     };
   }
@@ -480,7 +480,7 @@ class WebhookDispatch implements WebhookService {
   async #stop(runner: Runner): Promise<void> {
     try {
       await runner.stop();
-      await this.#ports.store.releaseWebhook(runner.lease, this.#owner);
+      await this.#leaseOf(runner.endpoint.id).release(runner.lease);
     } catch (error) {
       this.#ports.onError(error, "The lease of a webhook could not be released");
     }

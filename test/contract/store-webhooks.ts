@@ -1,6 +1,7 @@
 // Contract of `WebhookStore` in `broker/webhook-ports.ts`, which every driver runs.
 
 import type { Test } from "tap";
+import { webhookLeaseName } from "../../src/broker/webhook-ports.ts";
 import type { FixtureFactory } from "./store-fixture.ts";
 
 export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<void> {
@@ -26,10 +27,12 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
 
   t.test("texts are stored while the lease is held, and removed with the webhook", async (t) => {
     const { store } = fixture;
-    const lease = await store.leaseWebhook("a", "me", 60_000);
+    const name = webhookLeaseName("a");
+    const lease = await store.acquireLease(name, "me", 60_000);
     if (lease === undefined) throw new Error("the lease is held by another owner");
-    t.strictSame(await store.leaseWebhook("a", "me", 60_000), lease, "it can be renewed");
-    const saved = await store.saveWebhookTexts(lease, {
+    t.strictSame(await store.acquireLease(name, "me", 60_000), lease, "it can be renewed");
+    const target = { webhookId: "a", token: lease.token };
+    const saved = await store.saveWebhookTexts(target, {
       state: new Map([
         ["live/1", "one"],
         ["live/2", "two"],
@@ -37,7 +40,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
       parked: new Map([["event", "parked"]]),
     });
     t.ok(saved);
-    await store.saveWebhookTexts(lease, { state: new Map([["live/1", undefined]]) });
+    await store.saveWebhookTexts(target, { state: new Map([["live/1", undefined]]) });
     const texts = async (kind: "state" | "parked") => [
       ...(await fixture.store.webhookTexts("a", kind)),
     ];
@@ -47,12 +50,15 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await texts("parked"), [], "a call needs no lease");
     await fixture.reopen();
     t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
-    const again = await fixture.store.leaseWebhook("a", "me", 60_000);
+    const again = await fixture.store.acquireLease(name, "me", 60_000);
     t.ok(await fixture.store.removeWebhook("a"));
     t.notOk(await fixture.store.removeWebhook("a"), "it is gone");
     t.strictSame(await texts("state"), []);
     const late = { state: new Map([["live/2", "late"]]) };
-    t.notOk(again && (await fixture.store.saveWebhookTexts(again, late)), "the lease is void");
+    t.notOk(
+      again && (await fixture.store.saveWebhookTexts({ ...target, token: again.token }, late)),
+      "the lease is void",
+    );
     t.strictSame(await texts("state"), []);
   });
 

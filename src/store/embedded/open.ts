@@ -46,6 +46,7 @@ import { Imports } from "./steps/imports.ts";
 import { Inbox } from "./steps/inbox.ts";
 import { createJoinState } from "./steps/join-state.ts";
 import { createKeySets } from "./steps/key-sets.ts";
+import { Leases } from "./steps/leases.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
 import { createLogs } from "./steps/logs.ts";
 import { createManagers } from "./steps/managers.ts";
@@ -362,7 +363,8 @@ async function openOwned(
   const conversations = new Conversations({ ...shared, history, imports });
   const keySets = createKeySets(tables);
   const eventCalls = createEvents(shared);
-  const webhooks = createWebhooks(tables);
+  const leases = new Leases();
+  const webhooks = createWebhooks(tables, leases);
 
   const checkpoint = new Checkpoint({
     ...shared,
@@ -403,6 +405,7 @@ async function openOwned(
     keySets,
     events,
     eventCalls,
+    leases,
     webhooks,
     appends,
     history,

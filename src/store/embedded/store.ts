@@ -119,12 +119,11 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       if (store === undefined) throw lifecycle.notRunning();
       return store.eventCalls.onEvents(listener);
     },
+    ...whileRunning(lifecycle, (store) => store.leases, ["acquireLease", "releaseLease"]),
     ...whileRunning(lifecycle, (store) => store.webhooks, [
       "webhooks",
       "putWebhook",
       "removeWebhook",
-      "leaseWebhook",
-      "releaseWebhook",
       "webhookTexts",
       "saveWebhookTexts",
       "addWebhookAttempts",

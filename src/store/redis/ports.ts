@@ -140,7 +140,7 @@
 //   signingKeys     HASH     number: key (`signing-keys.ts`)       if a URL was ever signed
 //   webhooks        HASH     id: format, version and settings of   if endpoints exist
 //                            an endpoint (`webhooks.ts`)
-//   webhookLease:<id>        HASH  owner, token and end of a lease if the endpoint was ever leased
+//   lease:<task>             HASH  owner, token and end of a lease if the task was ever leased
 //   webhookState:<id>        HASH  name: state of the deliveries   if events were delivered
 //   webhookParked:<id>       HASH  event id: a parked event        if events are parked
 //   webhookAttempts:<id>     LIST  the newest attempts             if there was an attempt

@@ -17,6 +17,7 @@ import { createRedisImports } from "./steps/imports.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisJoinState } from "./steps/join-state.ts";
 import { createRedisKeySets } from "./steps/key-sets.ts";
+import { createRedisLeases } from "./steps/leases.ts";
 import { createRedisLogs } from "./steps/logs.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
@@ -101,6 +102,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisImports(ports),
       ...createRedisKeySets(ports),
       ...events,
+      ...createRedisLeases(ports),
       ...createRedisWebhooks(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),

@@ -1,22 +1,24 @@
-// Webhook endpoints: their settings, states and parked events, one row for each text. One process
-// owns the store, so a lease is always granted. State: the newest attempts, which are not stored, and
-// the endpoints with a lease.
+// Webhook endpoints: their settings, states and parked events, one row for each text. State: the
+// newest attempts, which are not stored.
 
-import type { TextChanges, WebhookStore, WebhookTextKind } from "../../../broker/webhook-ports.ts";
+import {
+  type TextChanges,
+  type WebhookStore,
+  type WebhookTextKind,
+  webhookLeaseName,
+} from "../../../broker/webhook-ports.ts";
 import { endOfPrefix, fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
+import type { Leases } from "./leases.ts";
 
 const VERSION = 1;
-/** Token of the only owner. */
-const TOKEN = 1;
 
 /** Kind of a row of the table `webhooks`. Only a row of the settings has a version. */
 export type WebhookRowKind = "settings" | WebhookTextKind;
 
-export function createWebhooks(tables: Tables): WebhookStore {
+export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
   const { webhooks: table } = tables;
   const attemptsById = new Map<string, readonly string[]>();
-  const leased = new Set<string>();
 
   function* rowsOf(kind: WebhookRowKind, ...id: readonly string[]) {
     const prefix = [kind, ...id];
@@ -47,7 +49,7 @@ export function createWebhooks(tables: Tables): WebhookStore {
 
     async removeWebhook(id) {
       attemptsById.delete(id);
-      leased.delete(id);
+      leases.forget(webhookLeaseName(id));
       return transact(
         tables,
         () => {
@@ -61,13 +63,6 @@ export function createWebhooks(tables: Tables): WebhookStore {
       );
     },
 
-    async leaseWebhook(webhookId) {
-      leased.add(webhookId);
-      return { webhookId, token: TOKEN };
-    },
-
-    async releaseWebhook() {},
-
     async webhookTexts(id, kind) {
       const rows = [...rowsOf(kind, id)];
       return new Map(rows.map(({ name, value }) => [name, String(fieldsOf(value, VERSION)[0])]));
@@ -76,7 +71,7 @@ export function createWebhooks(tables: Tables): WebhookStore {
     saveWebhookTexts: (target, { state = new Map(), parked = new Map() }) =>
       transact(tables, () => {
         const { webhookId: id } = target;
-        if ("token" in target && !leased.has(id)) return false;
+        if ("token" in target && !leases.isHeld(webhookLeaseName(id))) return false;
         putTexts("state", id, state);
         putTexts("parked", id, parked);
         return true;

@@ -1,6 +1,6 @@
 -- Changes texts of an endpoint, unless its lease has another owner meanwhile.
 --
--- KEYS   1  webhookLease
+-- KEYS   1  lease
 --        2  webhookState
 --        3  webhookParked
 -- ARGV   1  token of the lease, '' if the lease does not matter

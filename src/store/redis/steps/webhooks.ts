@@ -1,19 +1,20 @@
-// Webhook endpoints in Redis: their settings, leases, states, parked events and attempts, in the
-// slot that the whole cluster shares. No state.
+// Webhook endpoints in Redis: their settings, states, parked events and attempts, in the slot that
+// the whole cluster shares. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type {
-  StoredWebhook,
-  WebhookStore,
-  WebhookTextKind,
+import {
+  type StoredWebhook,
+  type WebhookStore,
+  type WebhookTextKind,
+  webhookLeaseName,
 } from "../../../broker/webhook-ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { leaseKey } from "./leases.ts";
 
 const PUT = loadScript(lua("webhook_put"));
 const REMOVE = loadScript(lua("webhook_remove"));
-const LEASE = loadScript(lua("webhook_lease"));
 const SAVE = loadScript(lua("webhook_save"));
 
 const FORMAT = "1";
@@ -29,7 +30,7 @@ export function createRedisWebhooks({
 }: Pick<RedisStorePorts, "link" | "waitForReplicas">): WebhookStore {
   const { keys } = link;
   const hash = webhooksKey(keys);
-  const leaseKey = (id: string) => keys.shared(`webhookLease:${id}`);
+  const leaseOf = (id: string) => leaseKey(keys, webhookLeaseName(id));
   const attemptsKey = (id: string) => keys.shared(`webhookAttempts:${id}`);
   const stateKey = (id: string) => webhookTextsKey(keys, "state", id);
   const parkedKey = (id: string) => webhookTextsKey(keys, "parked", id);
@@ -51,19 +52,10 @@ export function createRedisWebhooks({
     },
 
     async removeWebhook(id) {
-      const ofEndpoint = [leaseKey(id), stateKey(id), parkedKey(id), attemptsKey(id)];
+      const ofEndpoint = [leaseOf(id), stateKey(id), parkedKey(id), attemptsKey(id)];
       const removed = await link.run(REMOVE, [hash, ...ofEndpoint], [id]);
       await waitForReplicas(hash);
       return removed === 1;
-    },
-
-    async leaseWebhook(webhookId, owner, ttlMs) {
-      const token = Number(await link.run(LEASE, [leaseKey(webhookId)], [owner, ttlMs]));
-      return token === 0 ? undefined : { webhookId, token };
-    },
-
-    async releaseWebhook({ webhookId }, owner) {
-      await link.run(LEASE, [leaseKey(webhookId)], [owner, 0]);
     },
 
     async webhookTexts(id, kind) {
@@ -77,7 +69,7 @@ export function createRedisWebhooks({
       const changes = [...state, ...parked].flatMap(([name, text]) => [name, text ?? ""]);
       const token = "token" in target ? `${target.token}` : "";
       const args = [token, state.size, ...changes];
-      const saved = await link.run(SAVE, [leaseKey(id), stateKey(id), parkedKey(id)], args);
+      const saved = await link.run(SAVE, [leaseOf(id), stateKey(id), parkedKey(id)], args);
       await waitForReplicas(hash);
       return saved === 1;
     },

@@ -1,6 +1,6 @@
--- Acquires, renews or releases the lease of an endpoint.
+-- Acquires, renews or releases the lease of a task.
 --
--- KEYS   1  webhookLease
+-- KEYS   1  lease
 -- ARGV   1  owner
 --        2  time until the lease expires (ms; 0 releases it)
 -- Reply  token of the lease, 0 if another owner holds it
