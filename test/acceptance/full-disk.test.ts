@@ -8,10 +8,9 @@ import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
-import { volume } from "../support/volume.ts";
+import { IS_FULL, volume } from "../support/volume.ts";
 
 const ROUNDS = volume(10, "JINDOU_TEST_FULL_DISKS");
-const IS_FULL_VOLUME = process.env.JINDOU_TEST_VOLUME === "full";
 const DISK_MIB = 48;
 const WRITERS = 8;
 const FULL_MS = 1200;
@@ -233,7 +232,7 @@ t.test("a broker whose disk fills up loses nothing that it acknowledged", async 
   await fillAndFree(t, await mountSmallDisk(t, DISK_MIB));
 });
 
-if (IS_FULL_VOLUME)
+if (IS_FULL)
   t.test("a broker whose ext4 disk fills up loses nothing that it acknowledged", async (t) => {
     await fillAndFree(t, await mountSmallDisk(t, DISK_MIB, "ext4"));
   });

@@ -42,14 +42,17 @@ t.test(
   },
 );
 
-t.test("every behaviour test runs on one node and on three nodes", async (t) => {
-  const listed = Object.values(SUITES).flat();
-  const runners = Object.keys(SUITES).flatMap((subject) => [
-    `embedded-${subject}`,
-    `three-${subject}`,
-  ]);
-  const files = readdirSync(FOLDER)
-    .filter((name) => name.endsWith(".test.ts"))
-    .map((name) => name.slice(0, -".test.ts".length));
-  t.same(files.sort(), [...listed, ...runners, "coverage", "portable", "wkproto-tcp"].sort());
-});
+t.test(
+  "every behaviour test belongs to a subject whose tests run on one node and on three nodes",
+  async (t) => {
+    const listed = Object.values(SUITES).flat();
+    const runners = Object.keys(SUITES).flatMap((subject) => [
+      `embedded-${subject}`,
+      `three-${subject}`,
+    ]);
+    const files = readdirSync(FOLDER)
+      .filter((name) => name.endsWith(".test.ts"))
+      .map((name) => name.slice(0, -".test.ts".length));
+    t.same(files.sort(), [...listed, ...runners, "coverage", "portable", "wkproto-tcp"].sort());
+  },
+);

@@ -6,6 +6,7 @@ import { basename } from "node:path";
 import type { Test } from "tap";
 import type { Driver } from "../support/driver.ts";
 import { runFiles } from "../support/suite.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 export const SUITES = {
   people: [
@@ -83,15 +84,32 @@ export const PORTABLE = [
   "viewers",
 ] as const satisfies readonly Suite[];
 
+/** Suites about the listeners of one process. More nodes change nothing about them. */
+const OF_ONE_PROCESS: readonly Suite[] = [
+  "listeners",
+  "protected-mode",
+  "trusted-proxies",
+  "wkproto-listener",
+];
+
 type Suite = (typeof SUITES)[keyof typeof SUITES][number];
 
-/** Runs the suites one after the other in this process. */
+/**
+ * Runs the suites one after the other in this process. Those of `OF_ONE_PROCESS` run on three nodes
+ * only with JINDOU_TEST_VOLUME=full.
+ */
 export async function runSuites(
   t: Test,
   driver: Driver,
   about: keyof typeof SUITES,
 ): Promise<void> {
-  await runFilesOf(t, driver, SUITES[about]);
+  const isLeftOut = (name: Suite) =>
+    driver === "three" && OF_ONE_PROCESS.includes(name) && !IS_FULL;
+  await runFilesOf(
+    t,
+    driver,
+    SUITES[about].filter((name) => !isLeftOut(name)),
+  );
 }
 
 export async function runFilesOf(t: Test, driver: Driver, names: readonly Suite[]): Promise<void> {

@@ -3,11 +3,10 @@
 // of formats.test.ts run over TCP in both cases anyway.
 
 import t from "tap";
-import { volume } from "../support/volume.ts";
+import { IS_FULL } from "../support/volume.ts";
 import { runFilesOf } from "./suites.ts";
 
 process.env.JINDOU_TEST_WKPROTO = "tcp"; // read when the test files are loaded
 
-const isFull = volume(1, undefined, 0) === 1;
 const names = ["wkproto", "wukongim-copies", "bans"] as const;
-await runFilesOf(t, isFull ? "three" : "embedded", names);
+await runFilesOf(t, IS_FULL ? "three" : "embedded", names);

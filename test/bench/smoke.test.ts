@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
-import { volume } from "../support/volume.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 interface Result {
   readonly rows: readonly {
@@ -16,8 +16,6 @@ interface Result {
     readonly baseline: { readonly value: number };
   }[];
 }
-
-const isFull = volume(1, undefined, 0) === 1;
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** Number of rows of the benchmarks that run by default. */
@@ -61,7 +59,7 @@ function bench(...args: readonly string[]) {
 }
 
 t.test("benchmarks measure Jindou and its baseline", { skip }, async (t) => {
-  const rowCounts: Readonly<Record<string, number>> = isFull ? { ...ROWS, ...OTHER_ROWS } : ROWS;
+  const rowCounts: Readonly<Record<string, number>> = IS_FULL ? { ...ROWS, ...OTHER_ROWS } : ROWS;
   const names = Object.keys(rowCounts);
   for (const name of names) rmSync(resultOf(name), { force: true });
   const run = bench(...names, "--quick");

@@ -16,12 +16,10 @@ import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
 import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 import { freePort } from "../support/redis.ts";
+import { IS_FULL } from "../support/volume.ts";
 import { ANGULAR, NEXT, REACT, type Sources, SVELTE, VUE } from "./apps.ts";
 
-const skip =
-  process.env.JINDOU_TEST_VOLUME === "full"
-    ? false
-    : "only npm run test:full installs the frameworks";
+const skip = IS_FULL ? false : "only npm run test:full installs the frameworks";
 const LONG = { skip, timeout: 600_000 };
 
 /** Returns the folder of the packages that a script in .ci has installed. */

@@ -14,7 +14,7 @@ import { blocks, ROOT, readPage } from "../docs/pages.ts";
 import { tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 import { openNative } from "../support/native-client.ts";
-import { volume } from "../support/volume.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 const TOKEN = "a-static-token-of-the-test";
 const TOOLS = execFileSync(join(ROOT, ".ci/tools"), ["--print"], { encoding: "utf8" }).trim();
@@ -298,8 +298,7 @@ const QUIET_MS = 180_000;
 t.test(
   "a session that is quiet for three minutes stays open behind every documented proxy",
   {
-    skip:
-      volume(1, undefined, 0) === 1 ? false : "it takes three minutes (JINDOU_TEST_VOLUME=full)",
+    skip: IS_FULL ? false : "it takes three minutes (JINDOU_TEST_VOLUME=full)",
   },
   async (t) => {
     const world = await startWorld(t, SETTINGS);

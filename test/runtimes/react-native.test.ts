@@ -13,12 +13,10 @@ import { WebSocket } from "ws";
 import { CLIENT_PACKAGE, registerTalkers } from "../client/talk.ts";
 import { spawnBroker, tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/runtimes", import.meta.url));
-const skip =
-  process.env.JINDOU_TEST_VOLUME === "full"
-    ? false
-    : "only npm run test:full installs the runtimes";
+const skip = IS_FULL ? false : "only npm run test:full installs the runtimes";
 
 const packages = execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
 

@@ -10,12 +10,10 @@ import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
 import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { run } from "../support/run.ts";
 import { signedPath } from "../support/signed-path.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/runtimes", import.meta.url));
-const skip =
-  process.env.JINDOU_TEST_VOLUME === "full"
-    ? false
-    : "only npm run test:full installs the runtimes";
+const skip = IS_FULL ? false : "only npm run test:full installs the runtimes";
 const LONG = { skip, timeout: 300_000 };
 
 const packages = execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();

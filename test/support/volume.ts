@@ -1,7 +1,8 @@
 // Reduces the number of repetitions in tests: one eighth by default, all of them with
 // JINDOU_TEST_VOLUME=full (`npm run test:full`).
 
-const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
+/** True in the run of `npm run test:full`. */
+export const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 
 /**
  * Returns the number of repetitions: the environment variable `name` if it is set, otherwise `full`
