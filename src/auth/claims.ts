@@ -76,10 +76,17 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
     deviceId: deviceIdOf(payload, names.deviceId),
   };
   const expiresAtMs = judgeTimes(payload, rules, nowS) * 1000;
-  // A token without `iat` may have been issued at any time at which a token that is valid now can
-  // have been issued.
-  const issuedS = Math.floor(timeOf(payload, "iat") ?? nowS - rules.maxAgeS);
+  const issuedS = Math.floor(timeOf(payload, "iat") ?? earliestIssueS(rules, nowS));
   return { ...claims, issuedS, expiresAtMs };
+}
+
+/**
+ * Returns the earliest time (Unix seconds) at which a token without `iat` that is valid now was
+ * issued, if its lifetime is at most `maxAgeS`. The clock of its issuer may be ahead, and it stays
+ * valid for the tolerance after `exp`.
+ */
+function earliestIssueS({ maxAgeS, clockToleranceS }: ClaimRules, nowS: number): number {
+  return nowS - maxAgeS - 2 * clockToleranceS;
 }
 
 /** Returns the Unix time in seconds at which the token expires. */

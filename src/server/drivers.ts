@@ -62,5 +62,5 @@ export function judgesBans({ api }: Config): boolean {
 
 /** Returns the time after which no JWT that was issued before a logout can be valid any more. */
 export function logoutMs({ auth: { jwt } }: Config): number {
-  return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + jwt.clockToleranceS) * 1000);
+  return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + 2 * jwt.clockToleranceS) * 1000);
 }
