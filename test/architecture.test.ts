@@ -98,13 +98,19 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Verifies tokens that other programs sign. The only importer of `jose`.
   "auth/": {
-    local: [...COMMON, ...PORTS, "broker/credentials.ts"],
+    local: [...COMMON, ...PORTS, "broker/credentials.ts", "broker/rights.ts"],
     packages: ["jose", "typebox"],
     node: [...PURE_NODE, "node:fs/promises"],
   },
   // All outgoing HTTP, except for the keys of `auth/`. The only importer of `undici`.
   "events/": {
-    local: [...COMMON, ...PORTS, "broker/channel-patterns.ts", "broker/hooks.ts"],
+    local: [
+      ...COMMON,
+      ...PORTS,
+      "broker/channel-patterns.ts",
+      "broker/hooks.ts",
+      "broker/rights.ts",
+    ],
     packages: ["typebox", "undici"],
     node: PURE_NODE,
   },

@@ -6,6 +6,7 @@ import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
+import { type Rights, requireRead } from "../broker/rights.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { hashesEqual } from "../broker/tokens.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
@@ -18,7 +19,8 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`, `unavailable`, or
+   * Throws `unauthorized`, `token_expired`, `banned`, `forbidden` if the token does not allow to read
+   * the channel, `not_in_channel`, `unavailable`, or
    * `rate_limited` if no budget is left or after too many wrong tokens from `address`. Later checks
    * of an open feed pass no `page`. A hook is asked only at the first check, and may refuse with
    * `refused_by_hook`. Returns the Unix milliseconds at which the hook ends the feed, `undefined`
@@ -59,20 +61,28 @@ export function createViewers(ports: ViewerPorts): Viewers {
   const { store, credentials, allowsOrigin, tokens, budget, connectHook } = ports;
 
   /** Returns when the feed of a viewer ends at the latest, as `admit` does. */
-  async function askHook(viewer: Viewer, page: ViewerPage): Promise<number | undefined> {
+  async function askHook(
+    viewer: Viewer,
+    channel: ChannelRef,
+    page: ViewerPage,
+  ): Promise<number | undefined> {
     const device = { ...viewer, deviceId: "", headers: {}, format: "http" };
     const restrictions = await connectHook?.ask({ ...device, ...page, isRefresh: false });
+    requireRead(restrictions?.rights, channel);
     return restrictions?.expiresAtMs;
   }
 
-  async function authenticate(viewer: Viewer): Promise<void> {
+  async function authenticate(viewer: Viewer): Promise<Rights | undefined> {
     const { uid, flag } = viewer;
     if (uid !== SYSTEM_UID) {
       const proof = await credentials.prove(viewer);
-      if (proof.kind === "none") return;
+      if (proof.kind === "none") return undefined;
       const device = await store.device(uid, flag);
-      if (proof.kind === "jwt") return credentials.assertNotRevoked(proof.claims, device);
-      if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return;
+      if (proof.kind === "jwt") {
+        credentials.assertNotRevoked(proof.claims, device);
+        return proof.claims.rights;
+      }
+      if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return undefined;
     }
     throw new BrokerError("unauthorized", {
       message: "uid, device_flag and token do not match",
@@ -84,17 +94,18 @@ export function createViewers(ports: ViewerPorts): Viewers {
 
     async admit(viewer, channel, page) {
       const { uid } = viewer;
-      if (page === undefined) await authenticate(viewer);
-      else {
-        budget.requirePaid(uid);
-        await tokens.attempt({ address: page.address, uid }, () => authenticate(viewer));
-      }
+      if (page !== undefined) budget.requirePaid(uid);
+      const rights =
+        page === undefined
+          ? await authenticate(viewer)
+          : await tokens.attempt({ address: page.address, uid }, () => authenticate(viewer));
       if (await store.isBanned(uid)) throw new BrokerError("banned");
+      requireRead(rights, channel);
       if (channel.type === GROUP_CHANNEL) {
         const facts = await store.groupFacts(channel.id, uid);
         if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
       } // otherwise it is the viewer's own conversation
-      return page === undefined ? undefined : askHook(viewer, page);
+      return page === undefined ? undefined : askHook(viewer, channel, page);
     },
 
     beginRead: (uid) => budget.begin(uid),

@@ -3,6 +3,7 @@
 
 import type { Claims } from "../broker/credentials.ts";
 import { DEVICE_FLAGS, type DeviceFlag, type DeviceLevel, isId } from "../broker/model.ts";
+import { parseRights, type Rights } from "../broker/rights.ts";
 
 export interface ClaimRules {
   /** Value that `iss` must have. "" means that it is not checked. */
@@ -74,6 +75,7 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
     level: (integerAmong(payload, names.deviceLevel, [0, 1]) ??
       rules.deviceLevelDefault) as DeviceLevel, // the schema of the setting allows 0 and 1
     deviceId: deviceIdOf(payload, names.deviceId),
+    rights: rightsOf(payload),
   };
   const expiresAtMs = judgeTimes(payload, rules, nowS) * 1000;
   const issuedS = Math.floor(timeOf(payload, "iat") ?? earliestIssueS(rules, nowS));
@@ -143,6 +145,14 @@ function deviceIdOf(payload: Payload, name: string): string {
   if (value === undefined || value === null) return "";
   if (typeof value === "string" && isId(value)) return value;
   throw new TokenRefusal("claims", `${name} is ${shown(value)}, which is not a device id`);
+}
+
+function rightsOf({ jd }: Payload): Rights | undefined {
+  try {
+    return parseRights(jd);
+  } catch (error) {
+    throw new TokenRefusal("claims", error instanceof Error ? error.message : String(error));
+  }
 }
 
 /** Returns the value of a claim as JSON, truncated if it is long. */

@@ -1,9 +1,10 @@
-// Patterns of channels in the settings, such as `hooks.send.channels`. Pure functions.
+// Patterns of channels, such as those of the setting `hooks.send.channels` and of the claim `jd`. Pure
+// functions.
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
 /** Channels of one type whose id is `id`, or begins with it if `isPrefix`. */
-interface ChannelPattern {
+export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;
   readonly isPrefix: boolean;

@@ -4,6 +4,7 @@
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";
 import { type Device, type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./model.ts";
+import type { Rights } from "./rights.ts";
 import { hashToken } from "./tokens.ts";
 
 /** How clients authenticate [config: auth.clients]. */
@@ -24,6 +25,8 @@ export interface Claims {
   readonly issuedS: number;
   /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
   readonly expiresAtMs: number;
+  /** Rights of a session with the token. `undefined` if the token restricts nothing. */
+  readonly rights: Rights | undefined;
 }
 
 export interface JwtVerifier {

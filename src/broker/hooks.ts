@@ -2,6 +2,7 @@
 
 import type { BrokerError } from "./errors.ts";
 import type { ChannelRef, DeviceFlag } from "./model.ts";
+import type { Rights } from "./rights.ts";
 
 /** A login or a refresh whose token is valid. */
 export interface ConnectAttempt {
@@ -25,6 +26,7 @@ export interface Restrictions {
   readonly isSecondary: boolean;
   /** Unix milliseconds at which the session expires at the latest. `undefined` for no limit. */
   readonly expiresAtMs: number | undefined;
+  readonly rights: Rights | undefined;
 }
 
 export interface ConnectHook {

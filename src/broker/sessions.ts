@@ -15,6 +15,7 @@ import {
   type SessionRecord,
 } from "./model.ts";
 import type { UserStore } from "./ports.ts";
+import { bothRights, type Rights } from "./rights.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { claimIn } from "./session-names.ts";
 import { hashesEqual, tokenTag } from "./tokens.ts";
@@ -44,6 +45,8 @@ export type OpenResult =
       readonly newestId: number;
       /** Unix milliseconds at which the session expires. `undefined` if it does not expire. */
       readonly expiresAtMs?: number | undefined;
+      /** Rights of the session. `undefined` if they are those of the user. */
+      readonly rights?: Rights | undefined;
     }
   | {
       /** The session cannot be continued, and the client must not reconnect automatically. */
@@ -62,15 +65,24 @@ export interface Sessions {
   /** Verifies the credential of a login, before a hook is asked. Throws the errors of `open`. */
   verify(login: Login): Promise<void>;
   /**
-   * Replaces the JWT of an open session by a later one of the same uid, device flag and level, and
-   * returns the Unix milliseconds at which it expires. If a hook made the session expire, the token
-   * with which it was opened is verified again, and the result is `undefined` unless it is a JWT. A
-   * refresh is not a login: it ends no session and keeps the order of logins. Throws `bad_request`
-   * if the session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. The
-   * session then keeps its token.
+   * Replaces the JWT of an open session by a later one of the same uid, device flag and level. If a
+   * hook made the session expire, the token with which it was opened is verified again. A refresh is
+   * not a login: it ends no session and keeps the order of logins. Throws `bad_request` if the
+   * session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. The session
+   * then keeps its token.
    */
-  refresh(session: OpenSession, token: string): Promise<number | undefined>;
+  refresh(session: OpenSession, token: string): Promise<RefreshedToken>;
 }
+
+/** Terms of a token that has replaced another. */
+export interface RefreshedToken {
+  /** Unix milliseconds at which the token expires. `undefined` unless it is a JWT. */
+  readonly expiresAtMs: number | undefined;
+  /** The same as in `OpenResult`. */
+  readonly rights: Rights | undefined;
+}
+
+const UNLIMITED: RefreshedToken = { expiresAtMs: undefined, rights: undefined };
 
 interface OpenSession {
   readonly record: SessionRecord;
@@ -158,7 +170,8 @@ export function createSessions({
         case "entered": {
           const { session, order, groups, newestId } = result;
           const expiresAtMs = earlierOf(claims?.expiresAtMs, restrictions?.expiresAtMs);
-          return { kind: "open", record: session, order, groups, newestId, expiresAtMs };
+          const rights = bothRights(claims?.rights, restrictions?.rights);
+          return { kind: "open", record: session, order, groups, newestId, expiresAtMs, rights };
         }
       }
     },
@@ -188,11 +201,11 @@ export function createSessions({
         throw new BrokerError("unauthorized", {
           message: "The token is not for the uid, device flag and device level of the session",
         });
-      if (proof.kind === "none") return undefined;
+      if (proof.kind === "none") return UNLIMITED;
       const device = await store.device(uid, flag);
       if (proof.kind === "token") {
         if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash))
-          return undefined;
+          return UNLIMITED;
         throw new BrokerError("unauthorized", { message: MISMATCH });
       }
       credentials.assertNotRevoked(proof.claims, device);
@@ -200,7 +213,7 @@ export function createSessions({
         throw new BrokerError("unauthorized", {
           message: "The token expires earlier than the token that it would replace",
         });
-      return proof.claims.expiresAtMs;
+      return proof.claims;
     },
   };
 }

@@ -3,9 +3,14 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectAttempt, ConnectHook, Restrictions } from "../broker/hooks.ts";
 import { LATEST_TIME_MS } from "../broker/model.ts";
+import { parseRights } from "../broker/rights.ts";
 import type { HookCaller } from "./hook-caller.ts";
 
-const UNRESTRICTED: Restrictions = { isSecondary: false, expiresAtMs: undefined };
+const UNRESTRICTED: Restrictions = {
+  isSecondary: false,
+  expiresAtMs: undefined,
+  rights: undefined,
+};
 
 export const MAX_CONNECT_ANSWER_BYTES = 65_536;
 
@@ -36,7 +41,12 @@ function dataOf(attempt: ConnectAttempt): object {
 
 /** Throws if the answer does not have the documented form, and `refused_by_hook` for another uid. */
 function read(answer: Readonly<Record<string, unknown>>, uid: string): Restrictions {
-  const { device_level: level = null, expires_at: expiresAtS = null, uid: named = null } = answer;
+  const {
+    device_level: level = null,
+    expires_at: expiresAtS = null,
+    uid: named = null,
+    jd,
+  } = answer;
   if (named !== null && named !== uid)
     throw new BrokerError("refused_by_hook", {
       message: "The backend knows the client under another uid",
@@ -48,6 +58,7 @@ function read(answer: Readonly<Record<string, unknown>>, uid: string): Restricti
   return {
     isSecondary: level === 0,
     expiresAtMs: expiresAtS === null ? undefined : expiresAtS * 1000,
+    rights: parseRights(jd),
   };
 }
 

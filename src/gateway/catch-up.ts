@@ -14,6 +14,7 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore, StreamStore } from "../broker/ports.ts";
+import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { piecesOf } from "../lib/pieces.ts";
@@ -23,7 +24,7 @@ import type { GatewayMetrics } from "../observe/metrics.ts";
 import { Backlog, PERSONAL_CHANNELS, type Scope } from "./backlog.ts";
 import type { Groups } from "./groups.ts";
 import { concernOf, concernOfAll, readJudged } from "./read-judged.ts";
-import { type Session, type StreamName, streamName } from "./session.ts";
+import { type GroupPosition, type Session, type StreamName, streamName } from "./session.ts";
 
 export interface CatchUpPorts {
   readonly store: Pick<ChannelStore, "joinSeqs"> &
@@ -180,6 +181,7 @@ export class CatchUps {
   /** Joins a group. Holds everything from the start, because some events are not stored. */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
+    if (!session.mayReadGroup(channelId)) return;
     const { groups } = this.#ports;
     const backlog = groups.addJoining(session, channelId);
     backlog.hold();
@@ -199,7 +201,9 @@ export class CatchUps {
     const key = channelKey({ id: channelId, type: GROUP_CHANNEL }, session.uid);
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(channelId, [session.uid]));
     if (joinSeq === undefined || backlog.isOver) return false;
-    const leftAt = session.takeGroupPosition(channelId);
+    const leftAt =
+      session.takeGroupPosition(channelId) ?? (await this.#startOfWidened(session, channelId, key));
+    if (backlog.isOver) return false;
     backlog.advance(key, leftAt?.seq ?? joinSeq);
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
@@ -214,6 +218,21 @@ export class CatchUps {
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;
+  }
+
+  /**
+   * Returns the end of a group that the former rights of the session did not allow, otherwise
+   * `undefined`. Its membership may have begun a million messages ago.
+   */
+  async #startOfWidened(
+    session: Session,
+    channelId: string,
+    key: ChannelKey,
+  ): Promise<GroupPosition | undefined> {
+    const { formerRights } = session;
+    if (mayRead(formerRights, { id: channelId, type: GROUP_CHANNEL })) return undefined;
+    const seq = await this.#reads.run(() => this.#ports.store.headSeq(key));
+    return { seq, isResumed: true };
   }
 
   async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {

@@ -391,6 +391,7 @@ export class Client implements ConnectionHandler {
       this.#context.loginDeadlines.delete(this);
       if (opened.kind === "ended") return this.end(opened.reason);
       const { record, order, groups, newestId, expiresAtMs } = opened;
+      session.rights = opened.rights;
       this.#record = record;
       this.#greeting = undefined;
       this.#rate.join(rates.enter(record.uid, now()));

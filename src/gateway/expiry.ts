@@ -5,8 +5,9 @@ import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
 import { MAIN_DEVICE, type SessionRecord } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
+import { areSameRights, bothRights, type Rights } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
-import type { Sessions } from "../broker/sessions.ts";
+import type { RefreshedToken, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { TimerWheel } from "../lib/timer-wheel.ts";
 import type { Session } from "./session.ts";
@@ -22,6 +23,8 @@ interface ExpiryPorts {
   readonly legacyGraceS: number;
   /** Asked before each refresh. `undefined` if none is configured. */
   readonly connectHook?: ConnectHook | undefined;
+  /** Called after a refresh has changed the rights of a session. */
+  rightsChanged(session: Session, former: Rights | undefined): void;
 }
 
 export class CredentialExpiry {
@@ -58,15 +61,28 @@ export class CredentialExpiry {
     const record = directory.local(session.sessionId)?.session;
     if (record === undefined) throw new BrokerError("unavailable"); // the session has ended
     const { connection, uid } = session;
-    const expiresAtMs = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
+    const refreshed = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
       sessions.refresh({ record, expiresAtMs: session.expiresAtMs }, token),
     );
     const { connectHook } = this.#ports;
-    if (connectHook === undefined)
-      // A concurrent refresh may have set a later time.
-      this.start(session, Math.max(expiresAtMs ?? 0, session.expiresAtMs ?? 0));
-    else await this.#restrict(session, { record, token, expiresAtMs }, connectHook);
+    if (connectHook !== undefined)
+      await this.#restrict(session, { record, token, refreshed }, connectHook);
+    else {
+      const { expiresAtMs = 0, rights } = refreshed;
+      // A concurrent refresh may have set a later time. The rights are those of its token.
+      if (expiresAtMs >= (session.expiresAtMs ?? 0)) {
+        this.start(session, expiresAtMs);
+        this.#setRights(session, rights);
+      }
+    }
     return this.expiresInS(session);
+  }
+
+  #setRights(session: Session, rights: Rights | undefined): void {
+    const former = session.rights;
+    if (areSameRights(former, rights)) return;
+    session.rights = rights;
+    this.#ports.rightsChanged(session, former);
   }
 
   async #restrict(
@@ -74,11 +90,12 @@ export class CredentialExpiry {
     refresh: {
       readonly record: SessionRecord;
       readonly token: string;
-      readonly expiresAtMs: number | undefined;
+      readonly refreshed: RefreshedToken;
     },
     connectHook: ConnectHook,
   ): Promise<void> {
-    const { token, expiresAtMs = Number.POSITIVE_INFINITY } = refresh;
+    const { token, refreshed } = refresh;
+    const { expiresAtMs = Number.POSITIVE_INFINITY, rights } = refreshed;
     const { uid, flag, deviceId, level } = refresh.record;
     const attempt = { uid, token, flag, deviceId, isRefresh: true };
     const restrictions = await connectHook.ask({ ...attempt, ...session.connectionFacts });
@@ -86,6 +103,7 @@ export class CredentialExpiry {
       throw new BrokerError("refused_by_hook", {
         message: "The backend no longer allows the session of a main device. Connect again",
       });
+    this.#setRights(session, bothRights(rights, restrictions.rights));
     const endsAtMs = Math.min(expiresAtMs, restrictions.expiresAtMs ?? Number.POSITIVE_INFINITY);
     if (Number.isFinite(endsAtMs)) return this.start(session, endsAtMs);
     session.expiresAtMs = undefined;

@@ -14,6 +14,7 @@ import type {
   StreamEnd,
   StreamStore,
 } from "../broker/ports.ts";
+import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Login, OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
@@ -187,10 +188,15 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
 /** Subscribes to the topics of the session, then reads what it joins with, to miss no change. */
 export async function planJoin(
   session: Session,
-  { candidates, points, endsSinceMs }: JoinRequest,
+  request: JoinRequest,
   { store, hub, groups, directory, limits }: PlanPorts,
 ): Promise<JoinPlan> {
-  const { uid } = session;
+  const { uid, rights } = session;
+  const { points, endsSinceMs } = request;
+  const candidates =
+    rights === undefined
+      ? request.candidates
+      : request.candidates.filter((id) => session.mayReadGroup(id));
   if (endsSinceMs !== undefined) {
     // From now on the backlogs note ends that arrive. Earlier ends are read.
     session.mayMissEnds = true;
@@ -202,7 +208,9 @@ export async function planJoin(
     groups.subscribe(session, candidates),
   ]);
   const candidateIds = new Set(candidates);
-  const readable = points.filter((point) => mayResume(point, candidateIds));
+  const readable = points.filter(
+    (point) => mayResume(point, candidateIds) && mayRead(rights, point.channel),
+  );
   const [, state, ends] = await together([
     isListening ? undefined : groups.listenAll(session),
     store.joinState({

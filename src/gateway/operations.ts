@@ -8,6 +8,13 @@ import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
 import { type ChannelRef, GROUP_CHANNEL, messageTimeMs, PERSON_CHANNEL } from "../broker/model.ts";
 import type { ChannelStore, Clock, Cluster, InboxStore } from "../broker/ports.ts";
+import {
+  mayRead,
+  requireEmit,
+  requirePresence,
+  requireRead,
+  requireSend,
+} from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -88,6 +95,7 @@ const OPERATIONS: OperationTable = {
       hub.deliveryWork(uid, channel, payload.length),
     stores: ({ header }, frameBytes) => (header.noPersist ? 0 : frameBytes),
     async run(session, operation, { messages, metrics }) {
+      requireSend(session.rights, operation.channel);
       const startedMs = performance.now();
       const sent = await messages.send({
         fromUid: session.uid,
@@ -120,6 +128,7 @@ const OPERATIONS: OperationTable = {
   emit: {
     delivers: ({ channel, data }, { uid }, { hub }) => hub.deliveryWork(uid, channel, data.length),
     async run(session, { ref, channel, type, data }, { clientEvents, metrics }) {
+      requireEmit(session.rights, channel);
       session.rate?.admitEvent();
       const { uid: fromUid, sessionId: origin } = session;
       await clientEvents.emit({ fromUid, channel, type, data, origin });
@@ -161,6 +170,7 @@ const OPERATIONS: OperationTable = {
   presence: {
     cost: ({ uids }) => lookups(uids.length),
     async run(session, { ref, uids }, { directory }) {
+      requirePresence(session.rights, uids);
       const presence = await directory.presence(uids);
       session.reply({ kind: "presence", ref, presence });
     },
@@ -169,6 +179,7 @@ const OPERATIONS: OperationTable = {
   watch: {
     cost: ({ uids }, session, { watch }) => watching(watch.plan(session, uids)),
     async run(session, { ref, uids }, { watch }) {
+      requirePresence(session.rights, uids);
       await watch.watch(session, uids, (presence) =>
         session.reply({ kind: "watch", ref, presence }),
       );
@@ -193,6 +204,7 @@ const OPERATIONS: OperationTable = {
   cancel: {
     delivers: ({ channel }, { uid }, { hub }) => hub.deliveryWork(uid, channel),
     async run(session, { ref, channel, clientMsgNo }, { streams }) {
+      requireSend(session.rights, channel);
       const state = await streams.cancel(session.uid, channel, clientMsgNo);
       session.reply({ kind: "cancel", ref, state });
     },
@@ -209,7 +221,12 @@ const OPERATIONS: OperationTable = {
           concernsUser(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
         () => ports.conversations.list(uid, range),
       );
-      const { conversations, readCount } = page;
+      const { readCount } = page;
+      const { rights } = session;
+      const conversations =
+        rights === undefined
+          ? page.conversations
+          : page.conversations.filter(({ channel }) => mayRead(rights, channel));
       const reply = {
         kind: "conversations",
         ref,
@@ -226,8 +243,9 @@ const OPERATIONS: OperationTable = {
     delivers: ({ change }, { uid }, { hub }) =>
       change === undefined ? 0 : hub.deliveryWork(uid, ownChannel(uid)),
     async run(session, { ref, channel, change }, ports) {
-      const { uid, sessionId } = session;
+      const { uid, sessionId, rights } = session;
       const { conversations } = ports;
+      requireRead(rights, channel);
       const conversation =
         change === undefined
           ? await readAsMember(session, channel, ports, () => conversations.read(uid, channel))
@@ -335,8 +353,8 @@ function ownChannel(uid: string): ChannelRef {
 }
 
 /**
- * Runs a read that only members may do. Checks the membership before and after it, because a
- * removal may arrive late.
+ * Runs a read that only members may do. Checks the membership and the session's rights before and
+ * after it, because a removal may arrive late.
  */
 async function readAsMember<T>(
   session: Session,
@@ -344,18 +362,19 @@ async function readAsMember<T>(
   ports: Pick<OperationPorts, "store" | "cluster">,
   read: () => Promise<T>,
 ): Promise<T> {
-  await requireMembership(session, channel, ports);
+  await requireReader(session, channel, ports);
   const concerns = concernOf(session.uid, channel);
   const result = await readJudged(ports.cluster, concerns, read);
-  await requireMembership(session, channel, ports);
+  await requireReader(session, channel, ports);
   return result;
 }
 
-async function requireMembership(
+async function requireReader(
   session: Session,
   channel: ChannelRef,
   { store }: Pick<OperationPorts, "store">,
 ): Promise<void> {
+  requireRead(session.rights, channel);
   if (channel.type !== GROUP_CHANNEL) return; // a personal channel belongs to its user
   const facts = await store.groupFacts(channel.id, session.uid);
   if (!facts.isSubscriber) throw new BrokerError("not_in_channel");

@@ -5,6 +5,7 @@
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
 import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
+import type { Rights } from "../broker/rights.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
@@ -61,6 +62,18 @@ export class SessionResync {
     void this.#untilDone(session, () => pullInbox(session, this.#inbox));
   }
 
+  /**
+   * Applies the rights of a session after they have changed from `former`: it leaves the groups that
+   * it may not read any more at once, and then joins those that it may read now.
+   */
+  applyRights(session: Session, former: Rights | undefined): void {
+    const { groups } = this.#ports;
+    session.formerRights ??= former;
+    for (const id of [...(session.joining ?? []), ...session.groups.keys()])
+      if (!session.mayReadGroup(id)) groups.removeSession(session, id);
+    void this.updateMemberships(session);
+  }
+
   /** Updates the groups of a session, after the join if it has not joined yet. Never rejects. */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -68,6 +81,7 @@ export class SessionResync {
     this.#syncing.add(session);
     await this.#untilDone(session, () => this.#syncMemberships(session));
     this.#syncing.delete(session);
+    session.formerRights = undefined;
   }
 
   #readMissed(): void {
@@ -97,7 +111,7 @@ export class SessionResync {
 
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.updateInbox(session);
-    if (state === undefined || !hasGroups(session, state.groups))
+    if (state === undefined || !hasGroups(session, readable(session, state.groups)))
       void this.updateMemberships(session);
   }
 
@@ -105,7 +119,7 @@ export class SessionResync {
     session.membershipsStale = true;
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
-      const groups = await this.#groupsOf(session.uid);
+      const groups = readable(session, await this.#groupsOf(session.uid));
       // If a membership changed in the meantime, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
@@ -153,6 +167,13 @@ export class SessionResync {
         await new Promise((resolve) => setTimeout(resolve, retryMs).unref());
       }
   }
+}
+
+/** Returns the groups of the user that the session may read. */
+function readable(session: Session, channelIds: readonly string[]): readonly string[] {
+  return session.rights === undefined
+    ? channelIds
+    : channelIds.filter((id) => session.mayReadGroup(id));
 }
 
 function hasGroups(session: Session, channelIds: readonly string[]): boolean {

@@ -13,6 +13,7 @@ import {
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
+import { mayRead, type Rights } from "../broker/rights.ts";
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Codec, Frame, Frames, Push, Reply } from "../protocol/protocol.ts";
@@ -93,6 +94,18 @@ function isFrame(frames: Frames): frames is Frame {
   return typeof frames === "string" || frames instanceof Uint8Array;
 }
 
+function mayReceive(rights: Rights, push: Push): boolean {
+  switch (push.kind) {
+    case "disconnect":
+    case "presence": // `PresenceWatch` checks each user
+      return true;
+    case "conversation":
+      return mayRead(rights, push.conversation.channel);
+    default:
+      return mayRead(rights, push.channel);
+  }
+}
+
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /**
  * Maximum number of personal streams whose read position is kept. Beyond it the oldest position is
@@ -127,6 +140,10 @@ export class Session {
   /** Kept for the hook, which is asked again at a refresh. `undefined` without a hook. */
   handshake: Handshake | undefined;
   restrictions: Restrictions | undefined;
+  /** Set after the login and by a refresh. `undefined` if the user's rights are not restricted. */
+  rights: Rights | undefined;
+  /** Rights before a refresh, until the session has joined the groups that they did not allow. */
+  formerRights: Rights | undefined;
   /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
@@ -195,7 +212,9 @@ export class Session {
     return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
 
+  /** Drops a push about a channel that the session may not read, as `pushShared` does. */
   push(push: Push): void {
+    if (this.rights !== undefined && !mayReceive(this.rights, push)) return;
     this.pushFrames(this.codec.encodePush(push));
     this.#awaitAcks(push);
   }
@@ -203,6 +222,7 @@ export class Session {
   /** Pushes frames encoded once for several sessions. `key` must include the wire format. */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
+    if (this.rights !== undefined && !mayReceive(this.rights, push)) return;
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
     encoded.set(key, frames);
     this.pushFrames(frames);
@@ -242,6 +262,7 @@ export class Session {
     if (this.connection.bufferedBytes() > MAX_UNREAD_BYTES_TO_RESEND) return;
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
       if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
+    if (!mayRead(this.rights, channel)) return void this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= Date.now()) return;
     this.pushFrames(this.codec.encodePush(push));
   }
@@ -401,5 +422,9 @@ export class Session {
 
   follows(channelId: string): boolean {
     return this.#groups?.has(channelId) ?? false;
+  }
+
+  mayReadGroup(channelId: string): boolean {
+    return mayRead(this.rights, { id: channelId, type: GROUP_CHANNEL });
   }
 }

@@ -3,6 +3,7 @@
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
+import { mayRead } from "../broker/rights.ts";
 import type { Frames } from "../protocol/protocol.ts";
 import type { FanOut } from "./fan-out-turns.ts";
 import type { DeferredPush, Session } from "./session.ts";
@@ -99,6 +100,8 @@ export function messagePush(message: Message): DeferredPush {
 
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;
+  if (session.rights !== undefined && !mayRead(session.rights, channelSeenBy(session.uid, message)))
+    return;
   const shared = acknowledges ? undefined : frames.get(format);
   if (shared !== undefined) return session.pushFrames(shared);
   const channel = channelSeenBy(session.uid, message);

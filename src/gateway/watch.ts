@@ -4,8 +4,9 @@
 // reconnect.
 
 import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.ts";
-import { type Presence, presenceTopic } from "../broker/model.ts";
+import { PERSON_CHANNEL, type Presence, presenceTopic } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
+import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { delivering, type WatchChange } from "./rates.ts";
 import type { Session } from "./session.ts";
@@ -226,6 +227,7 @@ export class PresenceWatch {
         const lastSent = this.#lastSent.get(session);
         const previous = lastSent?.get(uid);
         if (previous === undefined || isSame(previous, current)) continue;
+        if (!mayRead(session.rights, { id: uid, type: PERSON_CHANNEL })) continue;
         lastSent?.set(uid, current);
         const presence = changes.get(session) ?? [];
         presence.push(current);

@@ -184,6 +184,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
     toleranceS: auth.jwt.clockToleranceS,
     legacyGraceS: auth.jwt.legacyGraceS,
     connectHook: node.hooks?.connect,
+    rightsChanged: (session, former) => resync.applyRights(session, former),
   });
   const clientLimits = {
     maxFrameBytes: client.maxFrameBytes,

@@ -9,7 +9,7 @@ import { TCP_LISTENER } from "../support/wkproto-client.ts";
 import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
-import { endingOf, person, range, startWorld, wire } from "./world.ts";
+import { codeOf, endingOf, person, range, startWorld, wire } from "./world.ts";
 
 const NOT_ALLOWED = 11;
 const AUTH_FAILED = 4201;
@@ -95,6 +95,8 @@ t.test("a refused client receives the text of the hook and whether it may reconn
     [{ allow: true, device_level: 2 }, "try again", UNAVAILABLE],
     [{ allow: true, expires_at: "tomorrow" }, "try again", UNAVAILABLE],
     [{ allow: true, expires_at: 1.5 }, "try again", UNAVAILABLE],
+    [{ allow: true, jd: { read: "all" } }, "try again", UNAVAILABLE],
+    [{ allow: true, jd: { admin: true } }, "try again", UNAVAILABLE],
     [{ allow: 1 }, "try again", UNAVAILABLE],
   ] as const) {
     hook.decide = () => answer;
@@ -186,6 +188,31 @@ t.test(
   },
 );
 
+t.test(
+  "a hook can restrict the channels of a session, and cannot extend those of its token [issue: Hooks]",
+  async (t) => {
+    reset();
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const [first, second] = [await world.newGroup([ann]), await world.newGroup([ann])];
+    hook.decide = () => ({ allow: true, jd: { send: [`2:${first.id}`, `1:${ben}`] } });
+    const jd = { send: ["2:*"] };
+    const byJwt = await world.connect(t, ann, { token: await tokenOf(ann, { jd }) });
+    const registered = await world.join(t, ann);
+    for (const [channel, jwt, token] of [
+      [first, "ok", "ok"],
+      [second, "forbidden", "forbidden"],
+      [person(ben), "forbidden", "ok"],
+    ] as const) {
+      t.equal(await codeOf(byJwt.send(channel, "hello")), jwt);
+      t.equal(await codeOf(registered.send(channel, "hello")), token);
+    }
+    hook.decide = () => ({ allow: true, jd: { send: [], events: false }, expires_at: nowS() + 60 });
+    await byJwt.refresh(await tokenOf(ann, { jd }, { expiresInS: 1200 }));
+    t.equal(await codeOf(byJwt.send(first, "hello")), "forbidden", "after a refresh");
+    t.equal(await codeOf(registered.send(first, "hello")), "ok", "another session is not affected");
+  },
+);
+
 t.test("a JWT is judged before the hook is asked [issue: Hooks]", async (t) => {
   reset();
   const uid = world.name("ann");
@@ -251,6 +278,8 @@ t.test("a reader of /stream passes the hook, which can end the feed [issue: Hook
   t.equal(hook.questions.length, 1);
   hook.decide = () => ({ allow: false, message: "Your account is closed" });
   t.equal(await read(`token-${uid}`), "403 refused_by_hook Your account is closed");
+  hook.decide = () => ({ allow: true, jd: { read: ["2:other"] } });
+  t.match(await read(`token-${uid}`), /^403 forbidden/);
   hook.decide = () => ({ allow: true, expires_at: nowS() - 1 });
   t.match(await read(`token-${uid}`), /^401 token_expired/);
 });

@@ -7,9 +7,10 @@ import { openFeed } from "./feed.ts";
 import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
-import { codeOf, endingOf, person, startWorld, wire } from "./world.ts";
+import { codeOf, endingOf, person, receivedTexts, startWorld, textsOf, wire } from "./world.ts";
 
 const AUTH_FAILED = 2;
+const NOT_ALLOWED = 11;
 const MAX_TOKEN_LENGTH = 4096;
 const EXPIRED = 4103;
 const ISSUER = { iss: "https://id.example/", aud: "chat" };
@@ -70,6 +71,27 @@ for (const format of FORMATS) {
   );
 
   t.test(
+    `the claim jd limits the channels in which a session of ${format.name} sends and receives [issue: JWT]`,
+    async (t) => {
+      const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+      const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+      const jd = { read: [`2:${open.id}`, `1:${ben}`], send: [`2:${open.id}`] };
+      const client = await joinFormat(t, world, format, ann, { token: await tokenOf(ann, { jd }) });
+      t.ok((await client.send(open, "allowed")) > 0);
+      for (const channel of [hidden, person(ben)])
+        t.equal((await refusalOf(client.send(channel, "refused"))).reason, NOT_ALLOWED);
+      await world.send(ben, hidden, "hidden");
+      await world.send(eve, person(ann), "hidden");
+      for (let round = 0; round < 2; round++) {
+        await world.send(ben, open, "in the group");
+        await world.send(ben, person(ann), "in person");
+        const messages = [await client.nextMessage(), await client.nextMessage()];
+        t.same(messages.map(({ text }) => text).sort(), ["in person", "in the group"]);
+      }
+    },
+  );
+
+  t.test(
     `${format.name} accepts a JWT of ${MAX_TOKEN_LENGTH} characters [issue: JWT]`,
     async (t) => {
       const uid = world.name("alice");
@@ -90,6 +112,105 @@ async function longToken(uid: string, length: number): Promise<string> {
     if (token.length >= length) return token.slice(0, length);
   }
 }
+
+t.test(
+  "a session reads, watches and resumes only channels of the claim jd [issue: JWT]",
+  async (t) => {
+    const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+    const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+    for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
+    await world.send(eve, person(ann), "hidden");
+    const command = { type: 99, cmd: "unreadClear", param: {} };
+    const payload = Buffer.from(JSON.stringify(command)).toString("base64");
+    const channels = { read: [`2:${open.id}*`, `1:${ben}`] };
+    const token = await tokenOf(ann, { jd: { ...channels, events: false } });
+    const resume = [open, hidden].map((channel) => ({ channel, lastSeq: 0 }));
+    const client = await world.connect(t, ann, { token, resume });
+    t.match(client.connack.resume, [{ status: "ok" }, { status: "denied" }]);
+    await client.waitFor(({ messages }) => messages.length > 0, "the messages of the group");
+
+    const start = { type: "___TextMessageStart" };
+    for (const channel of [open, hidden])
+      await world.ok("/event", {
+        ...{ client_msg_no: "s1", ...wire(channel), from_uid: ben, event: start },
+      });
+    const read = { kind: "read", seq: 1 } as const;
+    for (const [channel, code] of [
+      [open, "ok"],
+      [hidden, "forbidden"],
+    ] as const) {
+      const requests = [
+        client.history(channel),
+        client.members(channel),
+        client.stream(channel, "s1"),
+        client.changeConversation(channel),
+        client.changeConversation(channel, read),
+      ];
+      for (const request of requests) t.equal(await codeOf(request), code);
+    }
+    t.equal(await codeOf(client.history(person(ben))), "ok");
+    t.equal(await codeOf(client.history(person(eve))), "forbidden");
+    for (const ask of ["presence", "watch"] as const) {
+      t.equal(await codeOf(client[ask]([ben])), "ok");
+      t.equal(await codeOf(client[ask]([ben, eve])), "forbidden");
+    }
+    t.equal(await codeOf(client.emit(open, "typing")), "forbidden", "events is false");
+    const { conversations } = await client.conversations();
+    t.same(
+      conversations.map(({ channel }) => channel.id).sort(),
+      [open.id, ben].sort(),
+      "the list has no other conversation",
+    );
+
+    await world.ok("/message/send", { from_uid: eve, ...wire(person(ann)), payload });
+    await world.ok("/message/send", { from_uid: ben, ...wire(person(ann)), payload });
+    await client.waitFor(({ commands }) => commands.length > 0, "the command");
+    t.same(
+      client.commands.map(({ channel }) => channel.id),
+      [ben],
+    );
+    const later = await world.newGroup([ann, ben]);
+    await world.untilSubscribed();
+    for (const channel of [later, hidden, open]) await world.send(ben, channel, "new");
+    await client.waitFor(({ messages }) => textsOf(messages).includes("new"), "the message");
+    t.notOk((await receivedTexts(client)).includes("hidden"));
+    t.same(
+      client.messages.filter(({ channel }) => channel.type === 2 && channel.id !== open.id),
+      [],
+      "no message of another group",
+    );
+    t.notOk(
+      client.pushes.some((push) => push.kind === "event" && push.channel.id === hidden.id),
+      "no event of another group",
+    );
+
+    const silent = await world.connect(t, ann, { token: await tokenOf(ann, { jd: { send: [] } }) });
+    t.equal(await codeOf(silent.history(hidden)), "ok", "send does not restrict reading");
+    for (const request of [
+      silent.send(open, "no"),
+      silent.emit(open, "typing"),
+      silent.cancel(open, "s1"),
+    ])
+      t.equal(await codeOf(request), "forbidden");
+    t.equal(await codeOf(world.connect(t, ann, { token: await tokenOf(ann, { jd: {} }) })), "ok");
+  },
+);
+
+t.test("a token whose claim jd cannot be read is refused [issue: JWT]", async (t) => {
+  const uid = world.name("alice");
+  const claims = [
+    ...[5, "2:*", [], { read: "2:*" }, { reed: [] }, { events: 0 }, { read: [5] }],
+    ...[{ send: ["3:x"] }, { send: ["2:a*b"] }, { send: Array(101).fill("*") }],
+  ];
+  for (const jd of claims) {
+    const token = await tokenOf(uid, { jd });
+    t.equal(await codeOf(world.connect(t, uid, { token })), "unauthorized", JSON.stringify(jd));
+  }
+  const token = await tokenOf(uid, {
+    jd: { read: null, send: Array(100).fill("*"), events: true },
+  });
+  t.equal(await codeOf(world.connect(t, uid, { token })), "ok");
+});
 
 t.test(
   "a registered token is accepted as well as a JWT, and does not end sessions opened with JWTs",
@@ -172,6 +293,9 @@ t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
   t.equal(await read(await tokenOf(uid, { device_flag: 2 }), "&device_flag=2"), "200 ok");
   const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
   t.equal(await read(expired), "401 token_expired");
+  const elsewhere = await tokenOf(uid, { jd: { read: ["2:elsewhere"] } });
+  t.equal(await read(elsewhere), "403 forbidden");
+  t.equal(await read(await tokenOf(uid, { jd: { read: ["2:*"], send: [] } })), "200 ok");
   const inHeader = await fetch(url, { headers: { "x-token": await tokenOf(uid) } });
   t.equal(inHeader.status, 200);
   t.equal(await read(await longToken(uid, 3000)), "200 ok", "a long token in the query");

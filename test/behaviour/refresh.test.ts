@@ -1,10 +1,20 @@
 // REFRESH: a client replaces the JWT of its session on the open connection.
 
+import type { ChannelRef } from "../../src/broker/model.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 import { nativeWire } from "../support/wire.ts";
-import { codeOf, endingOf, person, range, startWorld } from "./world.ts";
+import {
+  codeOf,
+  endingOf,
+  eventually,
+  person,
+  range,
+  receivedTexts,
+  startWorld,
+  textsOf,
+} from "./world.ts";
 
 const CHAIN = 1000;
 
@@ -48,6 +58,47 @@ for (const [format, wireOf] of [
       );
       t.equal(await endingOf(other), "token_expired 4103", "the other session has expired");
       t.equal(await codeOf(client.send(person(ann), "still here")), "ok");
+    },
+  );
+
+  t.test(
+    `a REFRESH over ${format} replaces the rights of the session [issue: REFRESH]`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+      const refresh = async (expiresInS: number, read?: readonly string[]) =>
+        client.refresh(await tokenOf(ann, expiresInS, read && { jd: { read } }));
+      const token = await tokenOf(ann, 100, { jd: { read: [`2:${first.id}`] } });
+      const client = await world.connect(t, ann, { token, wire: wireOf(ann) });
+      const sendAll = async (text: string) => {
+        for (const channel of [first, second, person(ann)])
+          await world.send(ben, channel, `${text} ${channel.id}`);
+      };
+      const joined = (channel: ChannelRef) =>
+        eventually(async () => {
+          await world.send(ben, channel, "probe");
+          await client.ping();
+          return client.messages.some((message) => message.channel.id === channel.id);
+        });
+      const received = async (...texts: readonly string[]) => {
+        const last = texts.at(-1) ?? "";
+        await client.waitFor(({ messages }) => textsOf(messages).includes(last), last);
+        const all = await receivedTexts(client);
+        t.same([...new Set(all)].filter((text) => text !== "probe").toSorted(), texts.toSorted());
+      };
+      await sendAll("old");
+      await received(`old ${first.id}`);
+      await refresh(200, [`2:${second.id}`]);
+      t.equal(await codeOf(client.history(first)), "forbidden");
+      await joined(second);
+      await sendAll("narrow");
+      await received(`old ${first.id}`, `narrow ${second.id}`);
+      await refresh(300);
+      await world.send(ben, person(ann), "in person");
+      await client.waitFor(({ messages }) => textsOf(messages).includes(`narrow ${first.id}`));
+      await received(
+        ...[`old ${first.id}`, `narrow ${second.id}`, `narrow ${first.id}`, "in person"],
+      );
     },
   );
 

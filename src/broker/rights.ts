@@ -1,0 +1,105 @@
+// Rights of a session that are narrower than the rights of its user. They come from the claim `jd` of
+// its token and from the answer of the connect hook. Pure functions.
+
+import {
+  type ChannelPattern,
+  matchesAny,
+  PATTERN_FORM,
+  parseChannelPattern,
+} from "./channel-patterns.ts";
+import { BrokerError } from "./errors.ts";
+import { type ChannelRef, PERSON_CHANNEL } from "./model.ts";
+
+/** Maximum number of patterns in a list. Each message is compared with all of them. */
+const MAX_PATTERNS = 100;
+
+/** Rights from one source. A list that is `undefined` restricts nothing. */
+interface Grant {
+  readonly read: readonly ChannelPattern[] | undefined;
+  readonly send: readonly ChannelPattern[] | undefined;
+  /** False if the session may not send events, such as typing. */
+  readonly events: boolean;
+}
+
+/** Grants that must all allow what the session does. */
+export type Rights = readonly Grant[];
+
+const NAMES = ["read", "send", "events"];
+
+/**
+ * Returns the rights that a claim or an answer describes, `undefined` if it restricts nothing.
+ * Throws an `Error` if it is not valid: an unknown restriction must not be ignored.
+ */
+export function parseRights(value: unknown): Rights | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== "object" || Array.isArray(value)) throw new Error("jd must be an object");
+  const { read, send, events } = value as Readonly<Record<string, unknown>>; // an object of JSON
+  const unknownName = Object.keys(value).find((name) => !NAMES.includes(name));
+  if (unknownName !== undefined) throw new Error(`jd may only have ${NAMES.join(", ")}`);
+  if (events !== undefined && events !== null && typeof events !== "boolean")
+    throw new Error("jd.events must be true or false");
+  return [
+    {
+      read: patternsOf(read, "read"),
+      send: patternsOf(send, "send"),
+      events: events !== false,
+    },
+  ];
+}
+
+function patternsOf(list: unknown, name: string): readonly ChannelPattern[] | undefined {
+  if (list === undefined || list === null) return undefined;
+  if (!Array.isArray(list) || list.length > MAX_PATTERNS)
+    throw new Error(`jd.${name} must be a list of at most ${MAX_PATTERNS} channels`);
+  return list.map((text: unknown) => {
+    const pattern = typeof text === "string" ? parseChannelPattern(text) : undefined;
+    if (pattern === undefined) throw new Error(`an entry of jd.${name} is not ${PATTERN_FORM}`);
+    return pattern;
+  });
+}
+
+/** Returns the rights that both sources allow. */
+export function bothRights(a: Rights | undefined, b: Rights | undefined): Rights | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : [...a, ...b];
+}
+
+export function areSameRights(a: Rights | undefined, b: Rights | undefined): boolean {
+  return a === b || JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** Returns true if the session may read the channel, which is named as its user sees it. */
+export function mayRead(rights: Rights | undefined, channel: ChannelRef): boolean {
+  if (rights === undefined) return true;
+  return rights.every(({ read }) => read === undefined || matchesAny(read, channel));
+}
+
+/** Throws `forbidden` if the session may not read the channel. */
+export function requireRead(rights: Rights | undefined, channel: ChannelRef): void {
+  if (!mayRead(rights, channel)) throw forbidden("read this channel");
+}
+
+/** Throws `forbidden` if the session may not see whether these users are online. */
+export function requirePresence(rights: Rights | undefined, uids: readonly string[]): void {
+  if (rights === undefined) return;
+  for (const id of uids)
+    if (!mayRead(rights, { type: PERSON_CHANNEL, id }))
+      throw forbidden("see whether these users are online");
+}
+
+/** Throws `forbidden` if the session may not send to the channel. */
+export function requireSend(rights: Rights | undefined, channel: ChannelRef): void {
+  if (rights === undefined) return;
+  if (!rights.every(({ send }) => send === undefined || matchesAny(send, channel)))
+    throw forbidden("send to this channel");
+}
+
+/** Throws `forbidden` if the session may not send events to the channel. */
+export function requireEmit(rights: Rights | undefined, channel: ChannelRef): void {
+  if (rights === undefined) return;
+  if (!rights.every(({ events }) => events)) throw forbidden("send events");
+  requireSend(rights, channel);
+}
+
+function forbidden(action: string): BrokerError {
+  return new BrokerError("forbidden", { message: `The token does not allow to ${action}` });
+}
