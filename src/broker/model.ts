@@ -152,6 +152,8 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallResult",
 ]);
 export const RESERVED_EVENT_PREFIX = "___";
+/** Type of the system's event to a session whose token expires soon. */
+export const EXPIRING_EVENT = "auth.expiring";
 
 export function isCustomType(type: string): boolean {
   return type !== "" && !type.startsWith(RESERVED_EVENT_PREFIX);

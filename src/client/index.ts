@@ -1,7 +1,14 @@
 // The client SDK for browsers and Node (`jindou-client`). The exports of this file are its public
 // interface; docs/sdk.md is its guide.
 
-import { type ChannelRef, GROUP_CHANNEL, historyRange, PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  type ChannelRef,
+  EXPIRING_EVENT,
+  GROUP_CHANNEL,
+  historyRange,
+  PERSON_CHANNEL,
+  SYSTEM_UID,
+} from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type {
   Client,
@@ -265,6 +272,8 @@ function route(push: Push, components: Components): void {
     case "messages":
       return channels.range(push);
     case "event":
+      if (push.event.type === EXPIRING_EVENT && push.event.fromUid === SYSTEM_UID)
+        return components.refresh.expiring();
       return streams.event(push.channel, push.event);
     case "stream":
       return void streams.snapshot(push.channel, push.snapshot);

@@ -33,6 +33,11 @@ export class TokenRefresh {
     this.#schedule(connack);
   }
 
+  /** Refreshes the token now: the server has announced that it expires soon. */
+  expiring(): void {
+    if (this.#timer.isRunning) this.#timer.start(0); // otherwise the token is already being replaced
+  }
+
   lost(): void {
     this.#connection = undefined;
     this.#timer.stop();

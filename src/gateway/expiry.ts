@@ -1,9 +1,17 @@
-// Ends sessions whose JWT has expired, and replaces the JWT of a session on its open connection.
-// State: the time at which each session with a JWT ends.
+// Notifies sessions that their JWT expires soon, ends those whose JWT has expired, and replaces the
+// JWT of a session on its open connection. State: the time of the next of these steps for each
+// session with a JWT.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
-import { MAIN_DEVICE, type SessionRecord } from "../broker/model.ts";
+import {
+  channelKey,
+  EXPIRING_EVENT,
+  MAIN_DEVICE,
+  PERSON_CHANNEL,
+  type SessionRecord,
+  SYSTEM_UID,
+} from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import { areSameRights, bothRights, type Rights } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
@@ -27,9 +35,16 @@ interface ExpiryPorts {
   rightsChanged(session: Session, former: Rights | undefined): void;
 }
 
+/**
+ * Fractions of the token's remaining life between which the event is pushed. It is pushed at a random
+ * time, so that clients whose tokens expire together do not refresh together.
+ */
+const EARLIEST = 0.8;
+const LATEST = 0.9;
+
 export class CredentialExpiry {
   readonly #ports: ExpiryPorts;
-  readonly #wheel = new TimerWheel<Session>((session) => session.end("token_expired"));
+  readonly #wheel = new TimerWheel<Session>((session) => this.#due(session));
 
   constructor(ports: ExpiryPorts) {
     this.#ports = ports;
@@ -39,10 +54,38 @@ export class CredentialExpiry {
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;
     session.expiresAtMs = expiresAtMs;
-    const { clock, toleranceS, legacyGraceS } = this.#ports;
+    const lifeMs = expiresAtMs - this.#ports.clock();
     // Only clients of WuKongIM acknowledge messages. They cannot refresh their token.
+    session.isExpiring = session.codec.acknowledges || lifeMs <= 0;
+    if (session.isExpiring) this.#endAfter(session, expiresAtMs);
+    else this.#wheel.set(session, lifeMs * (EARLIEST + (LATEST - EARLIEST) * Math.random()));
+  }
+
+  #endAfter(session: Session, expiresAtMs: number): void {
+    const { clock, toleranceS, legacyGraceS } = this.#ports;
     const graceS = session.codec.acknowledges ? toleranceS + legacyGraceS : toleranceS;
     this.#wheel.set(session, expiresAtMs - clock() + graceS * 1000);
+  }
+
+  #due(session: Session): void {
+    const { expiresAtMs } = session;
+    if (session.isExpiring || expiresAtMs === undefined) return session.end("token_expired");
+    session.isExpiring = true;
+    this.#endAfter(session, expiresAtMs);
+    if (session.hasConnack) this.#pushExpiring(session); // otherwise the CONNACK has the time
+  }
+
+  #pushExpiring(session: Session): void {
+    const timestampMs = this.#ports.clock();
+    const channel = { id: SYSTEM_UID, type: PERSON_CHANNEL } as const;
+    const event = {
+      ...{ key: channelKey(channel, session.uid), channel, fromUid: SYSTEM_UID, clientMsgNo: "" },
+      ...{ eventId: `e${timestampMs.toString(36)}-${session.sessionId}`, type: EXPIRING_EVENT },
+      data: JSON.stringify({ expiresInS: this.expiresInS(session) }),
+      ...{ timestampMs, stream: undefined },
+    };
+    // `push` would drop the event of a session that may not read its personal channels.
+    session.pushFrames(session.codec.encodePush({ kind: "event", channel, event }));
   }
 
   /** Must be called when the connection of a session has closed. */

@@ -144,6 +144,8 @@ export class Session {
   rights: Rights | undefined;
   /** Rights before a refresh, until the session has joined the groups that they did not allow. */
   formerRights: Rights | undefined;
+  /** True after the client was notified that its token expires soon. Set by `CredentialExpiry`. */
+  isExpiring = false;
   /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */

@@ -1,6 +1,7 @@
 // REFRESH: a client replaces the JWT of its session on the open connection.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
+import type { Push } from "../../src/protocol/protocol.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
@@ -30,6 +31,8 @@ const world = await startWorld(t, {
 const tokenOf = (uid: string, expiresInS: number, claims: object = {}) =>
   mint(HMAC_KEY, { sub: uid, ...claims }, { expiresInS });
 
+const isExpiring = (push: Push) => push.kind === "event" && push.event.type === "auth.expiring";
+
 for (const [format, wireOf] of [
   ["the native protocol", nativeWire],
   ["JSON-RPC", jsonRpcWire],
@@ -44,6 +47,10 @@ for (const [format, wireOf] of [
         ...{ token: await tokenOf(ben, 3), wire: wireOf(ben) },
       });
       const { connack } = client;
+      await Promise.all([client, other].map((each) => each.nextPush(isExpiring)));
+      t.match(client.events, [
+        { fromUid: "____system", type: "auth.expiring", data: /^\{"expiresInS":\d\}$/ },
+      ]);
       t.ok((connack.expiresInS ?? -1) >= 0 && (connack.expiresInS ?? 9) <= 3);
       const refreshed = await client.refresh(await tokenOf(ann, 600));
       const { expiresInS = 0, sessionId, nodeId, newestId, limits, resume } = refreshed;

@@ -3,7 +3,8 @@
 
 import { mock } from "node:test";
 import type { Test } from "tap";
-import type { ConnectOptions } from "../../src/client/index.ts";
+import type { ChannelEvent } from "../../src/broker/model.ts";
+import { type ConnectOptions, person } from "../../src/client/index.ts";
 import { t } from "../support/suite.ts";
 import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
@@ -45,6 +46,11 @@ async function start(
   };
 }
 
+const expiring = (fromUid: string): ChannelEvent => ({
+  ...{ key: "1:ann@x", channel: person(fromUid), fromUid, clientMsgNo: "", eventId: "e1" },
+  ...{ type: "auth.expiring", data: '{"expiresInS":15}', timestampMs: 1, stream: undefined },
+});
+
 t.test("the token function is called after 80 to 90 % of the lifetime of each token", async (t) => {
   let tokens = 0;
   const { refreshed, pass, errors } = await start(t, () => `t${++tokens}`, { replies: [200] });
@@ -57,6 +63,24 @@ t.test("the token function is called after 80 to 90 % of the lifetime of each to
   await pass(2100);
   t.same(refreshed(), ["t2", "t3"]);
   t.same(errors, []);
+});
+
+t.test("the event that the token expires soon makes the client replace the token", async (t) => {
+  let tokens = 0;
+  const { client, server, refreshed, pass } = await start(t, () => `t${++tokens}`);
+  const events: string[] = [];
+  client.on("event", ({ type }) => events.push(type));
+  const announce = (fromUid: string) =>
+    server.sockets[0]?.push({ kind: "event", channel: person(fromUid), event: expiring(fromUid) });
+  announce("mallory");
+  await pass(0);
+  await pass(10);
+  t.same([refreshed(), events], [[], ["auth.expiring"]], "an event of a user is only an event");
+  announce("____system");
+  announce("____system");
+  await pass(0);
+  await pass(10);
+  t.same([refreshed(), events.length], [["t2"], 1]);
 });
 
 t.test("a token function that fails or whose token is refused is called again", async (t) => {
