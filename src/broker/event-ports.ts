@@ -1,16 +1,44 @@
 // The port of the event feed: a durable list of what happened, in 64 partitions. A step writes its
-// event together with its change, so that no event is lost. Rows refer to messages and do not
-// contain them. The comment of a method is its contract. Every driver must fulfil it, and
-// `test/contract/` checks that.
+// events together with its change, so that no event is lost. A row contains only a few small fields.
+// It refers to messages and does not contain them. The comment of a method is its contract. Every
+// driver must fulfil it, and `test/contract/` checks that.
 
-import type { ChannelKey } from "./model.ts";
-
-/** Number of partitions. The events of a channel are in the partition `bucketOf(channelKey)`. */
+/** Number of partitions. An event is in the partition `bucketOf(key)` of its key. */
 export const EVENT_PARTITIONS = 64;
 
 /** Types of events. The stores write the place of a type in this list, so the order must not change. */
-export const EVENT_TYPES = ["message.stored"] as const;
-type EventType = (typeof EVENT_TYPES)[number];
+export const EVENT_TYPES = [
+  "message.stored",
+  "channel.created",
+  "channel.updated",
+  "channel.deleted",
+  "channel.members_added",
+  "channel.members_removed",
+  "stream.ended",
+  "user.token_changed",
+  "session.kicked",
+  "command.expired",
+] as const;
+export type EventType = (typeof EVENT_TYPES)[number];
+
+/** Types of all events that readers get. The feed makes `feed.gap` itself and does not store it. */
+export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
+export type EventName = (typeof EVENT_NAMES)[number];
+
+/** Maximum number of uids in one event. A step that concerns more users writes several events. */
+export const MAX_EVENT_UIDS = 500;
+
+/** Fields that a row of the feed contains, as readers get them. */
+export type EventFields = Readonly<Record<string, unknown>>;
+
+/** An event that a step of the store writes together with its change. */
+export interface EventDraft {
+  readonly type: EventType;
+  /** See `EventRow`. */
+  readonly key: string;
+  readonly messageSeq: number;
+  readonly fields: EventFields;
+}
 
 /**
  * A place in a partition: number and id of the last event before it. Numbers count from 1 without
@@ -29,10 +57,12 @@ export interface EventRow extends EventPosition {
   readonly type: EventType;
   /** Time in the id. It never decreases in a partition. */
   readonly timestampMs: number;
-  /** Channel to which the event belongs. */
-  readonly key: ChannelKey;
-  /** Seq of the message to which the event refers. */
+  /** Key of the channel to which the event belongs, or `userTopic(uid)` of the user. */
+  readonly key: string;
+  /** Seq of the message to which the event refers. 0 if it refers to no message. */
   readonly messageSeq: number;
+  /** `undefined` if everything is read from the message. */
+  readonly fields: EventFields | undefined;
 }
 
 export interface EventPage {

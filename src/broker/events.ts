@@ -5,14 +5,16 @@ import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
 import {
+  EVENT_NAMES,
   EVENT_PARTITIONS,
+  type EventFields,
   type EventPage,
   type EventPosition,
   type EventRow,
   type EventStore,
 } from "./event-ports.ts";
 import { bucketOf } from "./log-frame.ts";
-import { type ChannelKey, type Message, streamPayload } from "./model.ts";
+import { type ChannelKey, isUserTopic, type Message, streamPayload } from "./model.ts";
 import type { MessageStore } from "./ports.ts";
 
 /** Fields of an event, as readers of the feed get them. */
@@ -78,6 +80,8 @@ const ROWS_PER_READ = 100;
 /** Size of the messages of a page after which it ends. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
+/** Maximum number of bytes of a stream's text in an event. */
+const MAX_STREAM_TEXT = 64 * 1024;
 /** Time after which a waiting reader reads again, because a listener may be late. */
 const MAX_WAIT_MS = 1000;
 
@@ -235,24 +239,51 @@ export class Events {
     const events: PlacedEvent[] = [];
     let bytes = 0;
     for (const row of rows) {
-      const { key, messageSeq } = row;
-      const message = messages.get(`${key}\n${messageSeq}`);
-      const isGone = message === undefined || message.messageId !== row.id;
-      bytes += message?.payload.length ?? 0;
+      const message = messages.get(`${row.key}\n${row.messageSeq}`);
+      bytes += (message?.payload.length ?? 0) + textBytes(row.fields);
       if (events.length > 0 && bytes > MAX_PAGE_BYTES) break;
-      const content = isGone
-        ? { message_id: row.id, message_idstr: String(row.id), message_seq: messageSeq, gone: 1 }
-        : this.#ports.toJson(asStored(message));
-      const data = { ...content, channel_key: key };
-      events.push({ event: eventOf(partition, row, data), position: row });
+      events.push({ event: eventOf(partition, row, this.#dataOf(row, message)), position: row });
     }
     return events;
+  }
+
+  #dataOf(row: EventRow, message: Message | undefined): EventData {
+    const { id, type, key, messageSeq, fields } = row;
+    if (isUserTopic(key)) return { uid: key.slice(2), ...fields };
+    if (type === "stream.ended") return { ...this.#endOf(row, message), channel_key: key };
+    if (type !== "message.stored")
+      return {
+        ...{ channel_id: key.slice(2), channel_type: Number(key[0]) },
+        ...fields,
+        channel_key: key,
+      };
+    const content =
+      message === undefined || message.messageId !== id
+        ? { message_id: id, message_idstr: String(id), message_seq: messageSeq, gone: 1 }
+        : this.#ports.toJson(asStored(message));
+    return { ...content, channel_key: key };
+  }
+
+  /** Returns the fields of the end of a stream. They have no text if the message was removed. */
+  #endOf({ messageSeq, fields = {} }: EventRow, message: Message | undefined): EventData {
+    const ids = { client_msg_no: fields.client_msg_no, message_seq: messageSeq };
+    const { stream, clientMsgNo } = message ?? {};
+    if (message === undefined || stream === undefined || clientMsgNo !== fields.client_msg_no)
+      return { ...ids, state: fields.state, gone: 1 };
+    const { channel_id, channel_type } = this.#ports.toJson(message);
+    const text = firstBytes(stream.text, MAX_STREAM_TEXT);
+    const isCut = text.length < stream.text.length;
+    return {
+      ...{ channel_id, channel_type, ...ids, state: fields.state },
+      ...{ text, truncated: isCut ? 1 : 0 },
+    };
   }
 
   async #messagesOf(rows: readonly EventRow[]): Promise<ReadonlyMap<string, Message>> {
     const ranges: { readonly key: ChannelKey; readonly fromSeq: number; toSeq: number }[] = [];
     const open = new Map<ChannelKey, (typeof ranges)[number]>();
     for (const { key, messageSeq } of rows) {
+      if (messageSeq === 0) continue;
       const range = open.get(key);
       // Seqs without events, which are stored while the feed is off, are not read.
       if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
@@ -296,6 +327,16 @@ export function typeSelector(names: readonly string[]): (type: string) => boolea
   return (type) => exact.has(type) || beginnings.some((beginning) => type.startsWith(beginning));
 }
 
+/**
+ * Returns an error message if one of the names (see `EventFilter`) selects no type, else
+ * `undefined`.
+ */
+export function typesError(names: readonly string[]): string | undefined {
+  const unknown = names.find((name) => !EVENT_NAMES.some(typeSelector([name])));
+  if (unknown === undefined) return undefined;
+  return `No type of events is named ${unknown}. The types are ${EVENT_NAMES.join(", ")}.`;
+}
+
 function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
   const { number, id, type, timestampMs } = row;
   return { id: eventId(partition, { number, id }), type, timestampMs, data };
@@ -330,6 +371,23 @@ function asStored(message: Message): Message {
   if (stream === undefined) return message;
   const isText = Buffer.compare(payload, streamPayload(stream.text)) === 0;
   return { ...message, payload: isText ? streamPayload("") : payload };
+}
+
+/** Returns the beginning of a text: at most `bytes` bytes in UTF-8, and whole characters. */
+function firstBytes(text: string, bytes: number): string {
+  if (Buffer.byteLength(text) <= bytes) return text;
+  const encoded = Buffer.from(text.slice(0, bytes));
+  let end = Math.min(bytes, encoded.length);
+  while (end > 0 && ((encoded[end] ?? 0) & 0xc0) === 0x80) end--;
+  return encoded.toString("utf8", 0, end);
+}
+
+/** Returns the approximate size of the fields of a row. Only lists of texts can be large. */
+function textBytes(fields: EventFields = {}): number {
+  let bytes = 0;
+  for (const value of Object.values(fields))
+    if (Array.isArray(value)) bytes = value.reduce((sum, text) => sum + String(text).length, bytes);
+  return bytes;
 }
 
 function isSame(a: EventPosition | undefined, b: EventPosition | undefined): boolean {

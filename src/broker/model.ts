@@ -381,6 +381,7 @@ export type ManagerRole = "admin" | "operator" | "viewer";
 
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
+export const isUserTopic = (topic: Topic): boolean => topic.startsWith("u:");
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
 export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 

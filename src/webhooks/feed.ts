@@ -3,6 +3,7 @@
 
 import type { EventPosition, EventRow } from "../broker/event-ports.ts";
 import { type Events, typeSelector } from "../broker/events.ts";
+import { isUserTopic } from "../broker/model.ts";
 import type { ChannelFilter } from "../broker/webhook-ports.ts";
 import type { FeedPage, PlacedEvent } from "./lane.ts";
 
@@ -54,7 +55,7 @@ export async function readFeed(
  * Event types that `*` does not select, because such events are frequent. They must be selected by
  * name.
  */
-const ON_DEMAND = /^(session|command)\./;
+const ON_DEMAND = /^(session\.(opened|closed)|command\.sent)$/;
 
 function deliverySelector(names: readonly string[]): (type: string) => boolean {
   const matches = typeSelector(names);
@@ -64,7 +65,7 @@ function deliverySelector(names: readonly string[]): (type: string) => boolean {
 }
 
 function isInChannels(key: string, { type, prefix = "" }: ChannelFilter): boolean {
-  if (key === "") return true;
+  if (isUserTopic(key)) return true;
   if (type !== undefined && !key.startsWith(`${type}:`)) return false;
   const ids = key.slice(2).split("@");
   return ids.some((id) => id.startsWith(prefix));

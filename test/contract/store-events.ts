@@ -10,7 +10,15 @@ import {
   type EventStore,
 } from "../../src/broker/event-ports.ts";
 import { bucketOf } from "../../src/broker/log-frame.ts";
-import { draftOf, type FixtureFactory } from "./store-fixture.ts";
+import {
+  draftOf,
+  type FixtureFactory,
+  group,
+  PERMANENT,
+  person,
+  TEMPORARY,
+} from "./store-fixture.ts";
+import { producer } from "./store-stream-fixture.ts";
 
 const KEY = "2:g";
 const PARTITION = bucketOf(KEY);
@@ -177,5 +185,103 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     });
     await store.append(draftOf());
     await heard;
+  });
+
+  t.test(
+    "changes of a channel and its members have events, in order with its messages",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.createChannel(group("g"), ["early"]);
+      await store.switchFeed(true);
+      t.equal(await store.createChannel(group("g"), ["a"]), false);
+      await store.addSubscribers(group("g"), ["a", "a", "b"], PERMANENT);
+      await store.append(draftOf());
+      await store.addSubscribers(group("g"), ["a", "b"], PERMANENT);
+      await store.addSubscribers(group("g"), ["b", "c"], TEMPORARY);
+      await store.removeSubscribers(group("g"), ["b"], "permanent");
+      t.equal((await store.removeSubscribers(group("g"), ["b"], "permanent")).kind, "not_members");
+      await store.addSubscribers(group("g"), ["a", "d"], { ...PERMANENT, reset: true });
+      await store.updateChannel(group("g"), { ban: true, large: false });
+      await store.updateChannel(group("g"), { ban: true });
+      await store.updateChannel(group("g"), { disband: true, clientEvents: false });
+      t.equal(await store.addSubscribers(group("g"), ["e"], PERMANENT), false);
+      const rows = await eventsOf(store, 3);
+      const members = (uids: string[], isTemporary = 0) => ({ uids, temp_subscriber: isTemporary });
+      t.strictSame(
+        rows.map(({ type, messageSeq, fields }) => [type, messageSeq, fields]),
+        [
+          ["channel.members_added", 0, members(["a", "b"])],
+          ["message.stored", 1, undefined],
+          ["channel.members_added", 0, members(["b", "c"], 1)],
+          ["channel.members_removed", 0, members(["b"])],
+          ["channel.members_removed", 0, members(["early"])],
+          ["channel.members_added", 0, members(["d"])],
+          ["channel.updated", 0, { ban: 1 }],
+          ["channel.deleted", 0, { disband: 1, client_events: 0 }],
+        ],
+      );
+      t.ok(rows.every(({ key }) => key === KEY));
+      await fixture.store.sweep();
+      await fixture.reopen();
+      t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
+    },
+  );
+
+  t.test("a call with many subscribers has an event for each 500 of them", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    const uids = Array.from({ length: 1001 }, (_, at) => `u${at}`);
+    const info = { ...group("g"), sendBan: true };
+    await store.createChannel(info, uids);
+    await store.createChannel(person("p"), []);
+    const [created, ...added] = await eventsOf(store);
+    t.match(created, {
+      type: "channel.created",
+      fields: {
+        ...{ ban: 0, disband: 0, send_ban: 1, allow_stranger: 0, large: 0, client_events: 1 },
+      },
+    });
+    const pages = added.map(({ fields }) => fields?.uids as string[]);
+    t.same(pages.map(({ length }) => length).sort(), [1, 500, 500]);
+    t.same(new Set(pages.flat()), new Set(uids));
+    const [personal] = (await store.readEvents(bucketOf("1:p"), EVENTS_START, 9)).rows;
+    t.match(personal, { type: "channel.created", key: "1:p" });
+    await store.addSubscribers(group("g"), [], { ...PERMANENT, reset: true });
+    const removed = (await eventsOf(store)).slice(4);
+    t.equal(removed.length, 3);
+    t.ok(removed.every(({ type }) => type === "channel.members_removed"));
+  });
+
+  t.test("the end of a stream has an event, in order with the channel's messages", async (t) => {
+    const fixture = await createFixture(t);
+    await fixture.store.switchFeed(true);
+    const { start, content, end } = producer(fixture);
+    await start();
+    await content("hello");
+    await end();
+    await end();
+    const second = { clientMsgNo: 's"2' };
+    await start("", second);
+    await start("", { clientMsgNo: "s3", force: true });
+    await fixture.store.cancelStream(KEY, "s3");
+    await fixture.store.append(draftOf());
+    const rows = await eventsOf(fixture.store);
+    const ended = (clientMsgNo: string, state: string) => ({ client_msg_no: clientMsgNo, state });
+    t.strictSame(
+      rows.map(({ type, messageSeq, fields }) => [type, messageSeq, fields]),
+      [
+        ["message.stored", 1, undefined],
+        ["stream.ended", 1, ended("s", "closed")],
+        ["message.stored", 2, undefined],
+        ["stream.ended", 2, ended(second.clientMsgNo, "cancelled")],
+        ["message.stored", 3, undefined],
+        ["stream.ended", 3, ended("s3", "cancelled")],
+        ["message.stored", 4, undefined],
+      ],
+    );
+    await fixture.store.sweep();
+    await fixture.reopen();
+    t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
   });
 }

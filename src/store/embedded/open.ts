@@ -40,6 +40,7 @@ import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
+import { EventOutbox } from "./steps/event-outbox.ts";
 import { createEvents } from "./steps/events.ts";
 import { History } from "./steps/history.ts";
 import { Imports } from "./steps/imports.ts";
@@ -266,9 +267,9 @@ async function openOwned(
   const storedLogs = new StoredLogs(tables);
   const logLimits = options.logs ?? NO_LOG_LIMITS;
   const logs = new OpenLogs(storedLogs, memtable, logLimits);
-  const events = new EventLog(tables, readCheckpointState(tables)?.events ?? []);
+  const events = new EventLog(tables, memtable, readCheckpointState(tables)?.events ?? []);
   memtable.onEvent(events.addMessage);
-  const ports = { tables, owner, memtable, logs, storeId };
+  const ports = { tables, owner, memtable, logs, events, storeId };
   const { wal, lastMessageId, logNumbers } = openWal(options, ports);
   events.replayed();
   const streamRows = new StreamRows({ tables, rows, memtable, logs, storedLogs });
@@ -299,6 +300,7 @@ async function openOwned(
     publisher,
     onError,
   });
+  const outbox = new EventOutbox({ tables, events, appends, assigner, onError });
   const shared = {
     tables,
     rows,
@@ -317,6 +319,7 @@ async function openOwned(
     assigner,
     appends,
     events,
+    outbox,
     trimQueue: new TrimQueue(options.maxChannelMessages),
     lock,
     clock,
@@ -380,6 +383,7 @@ async function openOwned(
     intervalMs: options.sweepIntervalMs,
   });
   try {
+    await outbox.recover();
     await checkpoint.runFirst();
   } catch (error) {
     wal.close();
@@ -427,6 +431,7 @@ async function openOwned(
       dedupe.close();
       await filling;
       await inbox.drain();
+      outbox.close();
       await appends.turn.drain();
       await checkpoint.close();
       await runLastCheckpoint();
@@ -467,6 +472,7 @@ function openWal(
     readonly owner: FolderLock;
     readonly memtable: Memtable;
     readonly logs: OpenLogs;
+    readonly events: EventLog;
     readonly storeId: string;
   },
 ): {

@@ -7,6 +7,7 @@ import { asBrokerError } from "../../redis/errors.ts";
 import { type Library, loadLibrary } from "../../redis/library.ts";
 import { type Arg, SHARED } from "../../redis/script.ts";
 import { lua, type RedisStorePorts } from "./ports.ts";
+import { EVENT_CONSTANTS } from "./steps/events.ts";
 import { permissionTables } from "./steps/permission-tables.ts";
 import { type Operation, TurnQueue } from "./turn.ts";
 
@@ -30,7 +31,11 @@ export const LIBRARY: Library = loadLibrary(
   library("call"),
   SHARED,
   ...scope(PERMISSION, lua("channel_record"), permissionTables(), lua("permission")),
-  ...scope(STREAMS, ...["dedupe", "place", "entry", "snapshot"].map(lua), library("streams")),
+  ...scope(
+    STREAMS,
+    ...["dedupe", "place", "entry", "snapshot", "append_event"].map(lua),
+    ...[EVENT_CONSTANTS, library("streams")],
+  ),
   ...scope(LOGS, library("logs")),
   `local OPERATIONS = { ${OPERATIONS.join(", ")} }`,
   library("turn"),

@@ -79,9 +79,11 @@
 //   events          STREAM   events with consecutive numbers, with if it is not empty
 //                            the ID <number>-<id> of the last one
 //     t             integer  place of the type in `EVENT_TYPES`    always
-//     k             text     channel key                           always
-//     s             integer  seq of the first message              always
+//     k             text     channel key, or `u:<uid>`             always
+//     s             integer  seq of the first message, 0 for none  always
 //     i             text     ids of the events, with spaces        if there are several
+//     d             JSON     fields that readers get               if they are not read from the
+//                                                                  message
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //

@@ -4,12 +4,15 @@
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
+import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { ALL, codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { ALL, codeOf, draftOf, group } from "../../contract/store-fixture.ts";
 import { eventOf, KEY } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
+import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder, walFiles, withoutCheckpoint } from "./folder.ts";
 
 const OTHER_CHANNEL = { channel: { id: "other", type: 2 } } as const;
@@ -126,5 +129,35 @@ t.test(
     await reopened.checkpoint();
     const later = await openStore(t, await crashedCopy(t, copy));
     t.match(await later.stream(KEY, "s"), { text: "ab", nextIndex: 3 });
+  },
+);
+
+t.test(
+  "an event of a channel is in the feed once, also after a crash at any of its steps",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const path = testFolder(t);
+    const store = await openStore(t, path, { files, onError() {} });
+    const eventsOf = async (from: EmbeddedStore) =>
+      (await from.readEvents(bucketOf("2:g"), EVENTS_START, 9)).rows;
+    await store.switchFeed(true);
+    fail.write = 1;
+    t.equal(await codeOf(store.createChannel(group("g"), [])), "disk_full");
+    t.same(await eventsOf(store), []);
+    const recovered = await openStore(t, await crashedCopy(t, path));
+    t.match(await recovered.channel(group("g")), { id: "g" }, "the channel was stored");
+    t.match(
+      await eventsOf(recovered),
+      [{ type: "channel.created" }],
+      "the next start adds the event",
+    );
+    await store.updateChannel(group("g"), { ban: true });
+    const rows = await eventsOf(store);
+    t.match(rows, [{ type: "channel.created" }, { type: "channel.updated", fields: { ban: 1 } }]);
+    const replayed = await openStore(t, await crashedCopy(t, path));
+    t.strictSame(await eventsOf(replayed), rows, "the replay gives the same ids");
+    await store.checkpoint();
+    const stored = await openStore(t, await crashedCopy(t, path));
+    t.strictSame(await eventsOf(stored), rows, "the checkpoint has removed them from the outbox");
   },
 );

@@ -12,19 +12,23 @@ import {
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf } from "./database.ts";
+import { decodeEventRecord, type EventRecord, maxEventBytes } from "./event-record.ts";
 import { EventRows, MAX_ROW_EVENTS, positionOf } from "./event-rows.ts";
-import type { MemtableRecord } from "./memtable.ts";
+import type { Memtable, MemtableRecord } from "./memtable.ts";
 import { peekId } from "./record.ts";
 import type { Tables } from "./tables.ts";
 
 const SWITCH = "feed";
 const SWITCH_VERSION = 1;
 
+/** A committed event: the record of its message, or a record of its own. */
+type PendingEvent = MemtableRecord | EventRecord;
+
 interface Partition {
   /** Position after the newest committed event. */
   newest: EventPosition;
   /** Committed events that no checkpoint has written. The last one is the newest event. */
-  pending: readonly MemtableRecord[];
+  pending: readonly PendingEvent[];
 }
 
 /** Events that were committed when a checkpoint began. */
@@ -33,11 +37,12 @@ interface PartitionFlush {
   readonly first: number;
   readonly count: number;
   /** Grows during the flush. */
-  readonly pending: readonly MemtableRecord[];
+  readonly pending: readonly PendingEvent[];
 }
 
 export class EventLog {
   readonly #tables: Tables;
+  readonly #memtable: Pick<Memtable, "retain" | "release">;
   readonly #rows: EventRows;
   readonly #partitions: readonly Partition[];
   readonly #listeners = new Set<(partitions: readonly number[]) => void>();
@@ -45,8 +50,13 @@ export class EventLog {
   #switch: boolean | undefined;
 
   /** `state` is the state at the position from which the WAL is replayed. */
-  constructor(tables: Tables, state: readonly number[]) {
+  constructor(
+    tables: Tables,
+    memtable: Pick<Memtable, "retain" | "release">,
+    state: readonly number[],
+  ) {
     this.#tables = tables;
+    this.#memtable = memtable;
     this.#rows = new EventRows(tables);
     const [isOn] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);
     this.#switch = isOn as boolean | undefined; // as `putSwitch` wrote it
@@ -78,14 +88,37 @@ export class EventLog {
   readonly addMessage = (record: MemtableRecord): void => {
     const { channel, bytes, start } = record;
     if (channel.partition < 0) channel.partition = bucketOf(channel.key);
-    const partition = this.#partitions[channel.partition];
+    this.#add(channel.partition, record, peekId(bytes, start));
+  };
+
+  /** Adds a committed event that has a record of its own. */
+  add(event: EventRecord): void {
+    this.#memtable.retain(maxEventBytes(event));
+    this.#add(bucketOf(event.key), event, event.id);
+  }
+
+  /** Adds the event of a record of the WAL. */
+  replay(record: Buffer): EventRecord {
+    const event = decodeEventRecord(record);
+    this.add(event);
+    return event;
+  }
+
+  #add(at: number, event: PendingEvent, id: number): void {
+    const partition = this.#partitions[at];
     if (partition === undefined) return;
     const { newest, pending } = partition;
-    partition.newest = { number: newest.number + 1, id: peekId(bytes, start) };
+    partition.newest = { number: newest.number + 1, id };
     // A flush uses only the events that the list had when the flush began.
-    (pending as MemtableRecord[]).push(record);
-    if (this.#listeners.size > 0) this.#notifyLater(channel.partition);
-  };
+    (pending as PendingEvent[]).push(event);
+    if (this.#listeners.size > 0) this.#notifyLater(at);
+  }
+
+  /** Returns the keys in the outbox of the events that no checkpoint has written. */
+  numberedKeys(): ReadonlySet<number> {
+    const events = this.#partitions.flatMap(({ pending }) => pending.filter(isOwnRecord));
+    return new Set(events.map(({ outboxKey }) => outboxKey));
+  }
 
   /**
    * Must be called after the replay. After a power loss the database may have events that the WAL
@@ -156,6 +189,8 @@ export class EventLog {
       rows: () => this.#putRows(flushed),
       finish: () => {
         for (const { partition, count } of flushed) {
+          for (const event of this.#partitionAt(partition).pending.slice(0, count))
+            if (isOwnRecord(event)) this.#memtable.release(maxEventBytes(event));
           const flushedPartition = this.#partitionAt(partition);
           flushedPartition.pending = flushedPartition.pending.slice(count);
         }
@@ -171,6 +206,10 @@ export class EventLog {
           partition,
           records.map((record, index) => rowOf(record, first + at + index)),
         );
+        // The same transaction removes the events from the outbox, so that no event is numbered twice.
+        for (const record of records)
+          if (isOwnRecord(record) && record.outboxKey > 0)
+            void this.#tables.outbox.remove(record.outboxKey);
         yield;
       }
   }
@@ -240,10 +279,20 @@ export class EventLog {
   }
 }
 
-function rowOf({ channel, messageSeq, bytes, start }: MemtableRecord, number: number): EventRow {
+function isOwnRecord(event: PendingEvent): event is EventRecord {
+  return "outboxKey" in event;
+}
+
+function rowOf(event: PendingEvent, number: number): EventRow {
+  if (isOwnRecord(event)) {
+    const { id, type, key, messageSeq } = event;
+    const fields = JSON.parse(event.fields);
+    return { number, id, type, timestampMs: messageTimeMs(id), key, messageSeq, fields };
+  }
+  const { channel, messageSeq, bytes, start } = event;
   const id = peekId(bytes, start);
   return {
     ...{ number, id, type: "message.stored", timestampMs: messageTimeMs(id) },
-    ...{ key: channel.key, messageSeq },
+    ...{ key: channel.key, messageSeq, fields: undefined },
   };
 }

@@ -1,16 +1,20 @@
 // Reads and writes the table `events`, which holds the event feed. No state.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
-// followed by four fields for each of up to 64 events with consecutive numbers: id, place of the
-// type in `EVENT_TYPES`, channel key, and the message's seq.
+// followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
+// place of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, the JSON of the
+// fields that readers get follows, "" for an event without any.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf, type Stored } from "./database.ts";
 import type { Tables } from "./tables.ts";
 
-const VERSION = 1;
-const FIELDS = 4;
+const NEWEST_VERSION = 2;
+/** Version of rows whose events have no JSON: most rows contain only events of messages. */
+const PLAIN_VERSION = 1;
+const PLAIN_FIELDS = 4;
+const FIELDS = 5;
 export const MAX_ROW_EVENTS = 64;
 const KEY_BYTES = 7;
 const NUMBER_AT = 1;
@@ -21,6 +25,8 @@ const MAX_NUMBER = 2 ** 48 - 1;
 interface EventChunk {
   readonly first: number;
   readonly last: number;
+  /** Number of fields of each event. */
+  readonly width: number;
   readonly fields: readonly unknown[];
 }
 
@@ -42,10 +48,14 @@ export class EventRows {
 
   /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
   put(partition: number, rows: readonly EventRow[]): void {
-    const fields = rows.flatMap(({ id, type, key, messageSeq }) => [
-      ...[id, EVENT_TYPES.indexOf(type), key, messageSeq],
-    ]);
-    void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [VERSION, ...fields]);
+    const isPlain = rows.every(({ fields }) => fields === undefined);
+    const values = rows.flatMap(({ id, type, key, messageSeq, fields }) => {
+      const plain = [id, EVENT_TYPES.indexOf(type), key, messageSeq];
+      if (isPlain) return plain;
+      return [...plain, fields === undefined ? "" : JSON.stringify(fields)];
+    });
+    const version = isPlain ? PLAIN_VERSION : NEWEST_VERSION;
+    void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [version, ...values]);
   }
 
   /** Returns the number of the oldest event, `undefined` if the partition has none. */
@@ -120,13 +130,14 @@ export function eventsIn(key: Buffer, value: Stored): readonly EventRow[] {
 
 function chunkOf(key: Buffer, value: Stored): EventChunk {
   const first = numberIn(key);
-  const fields = fieldsOf(value, VERSION);
-  return { first, last: first + fields.length / FIELDS - 1, fields };
+  const fields = fieldsOf(value, NEWEST_VERSION);
+  const width = value[0] === PLAIN_VERSION ? PLAIN_FIELDS : FIELDS;
+  return { first, last: first + fields.length / width - 1, width, fields };
 }
 
-function rowIn({ first, fields }: EventChunk, number: number): EventRow {
-  const at = (number - first) * FIELDS;
-  const [id, type, key, messageSeq] = fields.slice(at, at + FIELDS);
+function rowIn({ first, width, fields }: EventChunk, number: number): EventRow {
+  const at = (number - first) * width;
+  const [id, type, key, messageSeq, json = ""] = fields.slice(at, at + width);
   return {
     number,
     id: Number(id),
@@ -134,6 +145,7 @@ function rowIn({ first, fields }: EventChunk, number: number): EventRow {
     type: EVENT_TYPES[Number(type)] ?? "message.stored",
     key: String(key),
     messageSeq: Number(messageSeq),
+    fields: json === "" ? undefined : JSON.parse(String(json)),
   };
 }
 

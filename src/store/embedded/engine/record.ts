@@ -1,7 +1,8 @@
 // Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 5, little-endian. A change of a log (kind LOG_RECORD) has another layout
-// after the first two bytes (see log-state.ts).
+// Layout of versions 1 to 5, little-endian. A change of a log (kind LOG_RECORD) and an event of the
+// feed (kind EVENT_RECORD) have other layouts after the first two bytes (see log-state.ts and
+// event-record.ts).
 //
 //   offset   field         type     present
 //        0   version       u8       always
@@ -42,7 +43,9 @@ import {
 import { HASH_BYTES } from "../../../lib/byte-hash.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-const RECORD_VERSION = 5;
+const RECORD_VERSION = 6;
+/** Version of events. Builds that do not know it must not read them as messages. */
+export const EVENT_VERSION = 6;
 const SENT_HASH_VERSION = 5;
 const IMPORTED_VERSION = 4;
 const PASSTHROUGH_VERSION = 3;
@@ -55,11 +58,13 @@ export const DEDUPE_RECORD = 2;
 /** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
 export const LOG_RECORD = 5;
+export const EVENT_RECORD = 6;
 type RecordKind =
   | typeof MESSAGE_RECORD
   | typeof DEDUPE_RECORD
   | typeof ID_RESERVATION_RECORD
-  | typeof LOG_RECORD;
+  | typeof LOG_RECORD
+  | typeof EVENT_RECORD;
 
 const FIXED_BYTES = 40;
 const OLD_FIXED_BYTES = 32;
@@ -174,7 +179,7 @@ function versionOf({ passthrough, sourceId }: Message): number {
   return passthrough === undefined ? PLAIN_VERSION : PASSTHROUGH_VERSION;
 }
 
-/** Decodes a record of any kind except LOG_RECORD. Keeps no reference to `data`. */
+/** Decodes a record of any kind except LOG_RECORD and EVENT_RECORD. Keeps no reference to `data`. */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);

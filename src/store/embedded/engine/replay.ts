@@ -1,5 +1,5 @@
-// Loads the records of the WAL into memory after a restart: messages into the memtable, and changes
-// of logs into `logs`.
+// Loads the records of the WAL into memory after a restart: messages into the memtable, changes of
+// logs into `logs`, and events without a message into `events`.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -7,6 +7,7 @@ import type { FolderLock } from "./folder-lock.ts";
 import type { Memtable, MemtableChannel } from "./memtable.ts";
 import {
   decodeRecord,
+  EVENT_RECORD,
   ID_RESERVATION_RECORD,
   LOG_RECORD,
   MESSAGE_RECORD,
@@ -18,6 +19,7 @@ import type { StoredPosition } from "./segment.ts";
 interface ReplayPorts {
   readonly memtable: Memtable;
   readonly logs: { replay(record: Buffer): number };
+  readonly events: { replay(record: Buffer): { readonly id: number } };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
   readonly boot: string;
 }
@@ -31,14 +33,17 @@ interface ReplayResult extends Recovery {
 export function replay(
   folder: string,
   position: StoredPosition,
-  { memtable, logs, owner, boot }: ReplayPorts,
+  { memtable, logs, events, owner, boot }: ReplayPorts,
 ): ReplayResult {
   let lastMessageId = 0;
   const logNumbers = new Set<number>();
   const recovery = recover(folder, position, {
     boot,
     record(bytes) {
-      if (recordKind(bytes) === LOG_RECORD) logNumbers.add(logs.replay(bytes));
+      const kind = recordKind(bytes);
+      if (kind === LOG_RECORD) logNumbers.add(logs.replay(bytes));
+      else if (kind === EVENT_RECORD)
+        lastMessageId = Math.max(lastMessageId, events.replay(bytes).id);
       else replayMessage(bytes);
     },
     assertOwned: () => owner.assertHeldNow(),

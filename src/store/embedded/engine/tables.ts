@@ -73,6 +73,8 @@ export interface Tables extends Database {
   readonly logExpiry: BinaryTable;
   /** partition, number of the first event → up to 64 events (see event-rows.ts). */
   readonly events: Table<Stored, Buffer>;
+  /** key of an event → an event that may have no number yet (see steps/event-outbox.ts). */
+  readonly outbox: Table<Stored, number>;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
   /** channel number, sender, clientMsgNo → the first message. One table per generation. */
@@ -134,6 +136,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       logProducers: keyed("logProducers"),
       logExpiry: binary("logExpiry"),
       events: keyed("events"),
+      outbox: env.openDB({ name: "outbox" }),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],
       positions: env.openDB({ name: "positions" }),

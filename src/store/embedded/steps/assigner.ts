@@ -12,6 +12,7 @@ import {
 } from "../../../broker/model.ts";
 import type { MessageDraft, StreamDraft } from "../../../broker/ports.ts";
 import { payloadHash } from "../../payload-hash.ts";
+import { type EventRecord, encodeEventRecord, maxEventBytes } from "../engine/event-record.ts";
 import type { Frame } from "../engine/frame.ts";
 import type { DedupeKey, Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
@@ -195,6 +196,15 @@ export class Assigner {
       hasEvent: this.#ports.events.isOn,
     });
     return { message, record };
+  }
+
+  /** Assigns an event that does not come with the record of a message. */
+  assignEvent(event: Omit<EventRecord, "id">, nowMs: number): EventRecord {
+    const { frame, ids } = this.#ports;
+    const assigned = { ...event, id: ids.next(nowMs) };
+    const start = frame.reserve(maxEventBytes(assigned));
+    frame.add(encodeEventRecord(frame.bytes, start, assigned));
+    return assigned;
   }
 
   #addRecord(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {

@@ -11,16 +11,10 @@ import {
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { KeptLists } from "../../../lib/kept-lists.ts";
-import {
-  endOfPrefix,
-  fieldsOf,
-  rowsOf,
-  type Snapshot,
-  type Stored,
-  transact,
-} from "../engine/database.ts";
+import { endOfPrefix, fieldsOf, rowsOf, type Snapshot, type Stored } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import { positionKey } from "./conversation-rows.ts";
+import type { Emit, EventOutbox } from "./event-outbox.ts";
 
 const VERSION = 1;
 /** Version 1 had no joinSeq. */
@@ -105,18 +99,22 @@ export class ChannelTables {
     this.#onMembershipChange = callback;
   }
 
-  async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
+  async change<Answer>(
+    { type, id }: ChannelRef,
+    outbox: Pick<EventOutbox, "transact">,
+    step: (emit: Emit | undefined) => Answer,
+  ): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#cache[type].delete(id);
     if (type === GROUP_CHANNEL) this.#openGroups.delete(id);
     const changes = newStep();
-    const runStep = () => {
+    const runStep = (emit: Emit | undefined) => {
       this.#step = changes;
-      return step();
+      return step(emit);
     };
     try {
-      return await transact(this.#tables, runStep);
+      return await outbox.transact(runStep);
     } finally {
       this.#forgetLists(changes);
       const remaining = (changing.get(id) ?? 1) - 1;

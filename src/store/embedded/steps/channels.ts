@@ -12,6 +12,7 @@ import {
 import type { ChannelStore, ListChange, Membership, Publisher } from "../../../broker/ports.ts";
 import type { MaybePromise } from "../../../lib/maybe-promise.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
+import { emitChannel, emitMembers } from "./channel-events.ts";
 import {
   ALLOWLIST,
   type BitChange,
@@ -22,6 +23,7 @@ import {
   PERMANENT,
   TEMPORARY,
 } from "./channel-tables.ts";
+import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
@@ -32,6 +34,7 @@ const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
   readonly channelTables: ChannelTables;
+  readonly outbox: Pick<EventOutbox, "transact">;
   readonly headSeq: (key: ChannelKey) => number;
   readonly publisher: Publisher;
 }
@@ -43,6 +46,7 @@ export interface EmbeddedChannels extends ChannelStore {
 
 export function createChannels({
   channelTables: channels,
+  outbox,
   headSeq,
   publisher,
 }: ChannelPorts): EmbeddedChannels {
@@ -52,6 +56,7 @@ export function createChannels({
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,
+    { emit, bit }: { readonly emit: Emit | undefined; readonly bit: number },
   ): readonly string[] {
     const { type, id } = info;
     let added = 0;
@@ -63,6 +68,15 @@ export function createChannels({
     channels.put({ info, members: members + added - removed.length });
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
     channels.putMembers(info, changes, headNow);
+    if (emit !== undefined) {
+      const isTemporary = bit === TEMPORARY;
+      const uidsThat = (has: (bits: BitChange) => boolean) =>
+        [...changes].filter(([, bits]) => has(bits)).map(([uid]) => uid);
+      const left = uidsThat(({ before, after }) => (before & ~after & bit) !== 0);
+      const joined = uidsThat(({ before, after }) => (after & ~before & bit) !== 0);
+      emitMembers(emit, "channel.members_removed", info, { uids: left, isTemporary });
+      emitMembers(emit, "channel.members_added", info, { uids: joined, isTemporary });
+    }
     return removed;
   }
 
@@ -136,35 +150,38 @@ export function createChannels({
 
     async createChannel(info, subscribers) {
       assertIds([info.id, ...subscribers]);
-      return channels.change(info, () => {
+      return channels.change(info, outbox, (emit) => {
         if (channels.row(info) !== undefined) return false;
-        const change = { before: 0, after: PERMANENT };
-        const changes = new Map(subscribers.map((uid) => [uid, change]));
-        putMembers({ info, members: 0 }, changes);
+        const bits = { before: 0, after: PERMANENT };
+        const changes = new Map(subscribers.map((uid) => [uid, bits]));
+        if (emit !== undefined) emitChannel(emit, undefined, info);
+        putMembers({ info, members: 0 }, changes, { emit, bit: PERMANENT });
         return true;
       });
     },
 
     async updateChannel(channel, flags) {
-      return channels.change(channel, () => {
+      return channels.change(channel, outbox, (emit) => {
         const row = channels.row(channel);
         if (row === undefined) return undefined;
         const { info, members } = row;
         const disband = info.disband || flags.disband === true;
         const changed = { ...info, ...flags, disband };
         channels.put({ info: changed, members });
+        if (emit !== undefined) emitChannel(emit, info, changed);
         return changed;
       });
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
       assertIds(uids);
-      const removed = await channels.change(channel, () => {
+      const removed = await channels.change(channel, outbox, (emit) => {
         const row = channels.row(channel);
         if (row === undefined || row.info.disband) return undefined;
         const kind = reset ? "replace" : "add";
         const bit = bitOf(membership);
-        return putMembers(row, changesOf("members", channel, bit, { kind, uids }));
+        const changes = changesOf("members", channel, bit, { kind, uids });
+        return putMembers(row, changes, { emit, bit });
       });
       publishRemoval(channel, removed);
       return removed !== undefined;
@@ -172,30 +189,29 @@ export function createChannels({
 
     async removeSubscribers(channel, uids, membership) {
       let removed: readonly string[] | undefined;
-      const answer = await channels.change<SubscriberRemoval>(channel, () => {
+      const answer = await channels.change<SubscriberRemoval>(channel, outbox, (emit) => {
         const row = channels.row(channel);
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
         const bit = bitOf(membership);
-        const change = { kind: "remove", uids } as const;
-        const changes = changesOf("members", channel, bit, change);
+        const changes = changesOf("members", channel, bit, { kind: "remove", uids });
         const strangers = [...changes].filter(([, bits]) => !(bits.before & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
-        removed = putMembers(row, changes);
+        removed = putMembers(row, changes, { emit, bit });
         return { kind: "removed" };
       });
       publishRemoval(channel, removed);
       return answer;
     },
 
-    async changeList(channel, list, change) {
-      assertIds([channel.id, ...change.uids]);
-      return channels.change(channel, () => {
+    async changeList(channel, list, listChange) {
+      assertIds([channel.id, ...listChange.uids]);
+      return channels.change(channel, outbox, () => {
         const isGroup = channel.type === GROUP_CHANNEL;
         if (isGroup && channels.row(channel)?.info.disband !== false) return false;
         const bit = LIST_BITS[list];
-        channels.putLists(channel, changesOf("lists", channel, bit, change));
+        channels.putLists(channel, changesOf("lists", channel, bit, listChange));
         return true;
       });
     },

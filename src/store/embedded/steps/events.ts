@@ -1,7 +1,7 @@
 // The event feed (the port's `EventStore`): its switch, reads, and the removal of old events.
 
 import type { EventLimits, EventStore } from "../../../broker/event-ports.ts";
-import { commit, persist } from "../engine/database.ts";
+import { commit, persist, transact } from "../engine/database.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import { EventRows, type StoredEvents } from "../engine/event-rows.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -76,6 +76,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     async switchFeed(isOn) {
       await persist(tables, () => events.putSwitch(isOn));
       events.setOn(isOn);
+      await transact(tables, () => {}); // steps that run in transactions settle before this one
       await settleQueue();
     },
 

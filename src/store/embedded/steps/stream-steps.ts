@@ -6,9 +6,11 @@ import { openEventFrame } from "../../../broker/log-frame.ts";
 import { messageTimeMs, STREAM_END, STREAM_START } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
+import type { EventLog } from "../engine/event-log.ts";
+import type { EventRecord } from "../engine/event-record.ts";
 import type { Memtable } from "../engine/memtable.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
-import { type LiveStream, type PlacedEvent, withStream } from "./live-stream.ts";
+import { type LiveStream, type PlacedEvent, stateAfter, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { type LogCallPorts, LogChanges } from "./log-changes.ts";
 import { emptyState, newIncarnation } from "./log-state.ts";
@@ -19,6 +21,7 @@ export interface StreamCallPorts extends LogCallPorts {
   readonly live: LiveStreams;
   readonly assigner: Assigner;
   readonly streamEnds: StreamEnds;
+  readonly events: EventLog;
 }
 
 type NewEvent = Pick<StreamEvent, "type" | "data" | "eventId"> &
@@ -31,6 +34,8 @@ interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: PlacedEvent;
   readonly previousEventMs: number;
+  /** Event of the feed, if the stream ends and the feed is on. */
+  readonly end: EventRecord | undefined;
 }
 
 /** The stream's own events are published, and not the changes of its log. */
@@ -78,17 +83,28 @@ export class StreamChanges {
     const previousEventMs = stream.lastEventMs;
     live.change(stream, () => stream.assign(event));
     stream.lastEventMs = live.now();
-    this.#events.push({ stream, event, previousEventMs });
+    const end = ending === undefined ? undefined : this.#assignEnd(stream, stateAfter(ending));
+    this.#events.push({ stream, event, previousEventMs, end });
+  }
+
+  #assignEnd({ head }: LiveStream, state: string): EventRecord | undefined {
+    const { assigner, events } = this.#ports;
+    if (!events.isOn) return undefined;
+    const { key, messageSeq, clientMsgNo } = head;
+    const fields = JSON.stringify({ client_msg_no: clientMsgNo, state });
+    const draft = { type: "stream.ended", key, messageSeq, fields, outboxKey: 0 } as const;
+    return assigner.assignEvent(draft, this.nowMs);
   }
 
   commit(publish: (event: ClusterEvent) => void): void {
     const { live } = this.#ports;
     this.#logs.commit(publishNothing);
-    for (const { stream, event } of this.#events) {
+    for (const { stream, event, end } of this.#events) {
       if (event.index === 0) this.#commitMessage(publish);
       stream.showEvent();
       live.markDirty(stream);
       if (event.ending !== undefined) this.#ports.streamEnds.add(stream);
+      if (end !== undefined) this.#ports.events.add(end);
       publish({ kind: "event", event: stream.toPublished(event) });
     }
   }

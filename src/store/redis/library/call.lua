@@ -6,10 +6,10 @@
 local register_function = redis.register_function
 
 local function globals()
-  return redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
+  return redis, struct, cmsgpack, cjson, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
 end
 
-local redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
+local redis, struct, cmsgpack, cjson, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
 local call, byte, struct_pack, struct_unpack, struct_size -- functions that most operations use
 
 local args -- arguments of the call
@@ -29,7 +29,7 @@ local max_bytes, max_records, max_producers -- limits of logs, see `LogLimits`
 local FAILED = 255 -- first byte of the reply of an operation that failed, before the error
 
 local function take_globals()
-  redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack = globals()
+  redis, struct, cmsgpack, cjson, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack = globals()
   call, byte, struct_pack, struct_unpack, struct_size = redis.call, string.byte, struct.pack, struct.unpack, struct.size
 end
 

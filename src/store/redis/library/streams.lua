@@ -109,7 +109,8 @@ local function open_stream(channel, client_msg_no)
   local fields = call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w', 'a')
   if not fields[1] then return nil end
   if is_cluster and tonumber(fields[6]) == STREAM_ACTIVE then
-    call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams, keys.ends)
+    local base = channel.base
+    call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams, keys.ends, base .. 'feed', base .. 'events', base .. 'messageIds')
   end
   stream = {
     keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
@@ -185,6 +186,17 @@ local function remember_end(ends, stream, name, ended_ms)
   call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
 end
 
+-- Adds the end of a stream to the event feed.
+local function emit_end(channel, stream)
+  local base = channel.base
+  if call('HEXISTS', base .. 'feed', 'number') == 0 then return end
+  local counter, bucket = string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
+  if is_cluster then counter, bucket = base .. 'messageIds', tonumber(string.match(base, '{c(%d+)}:$')) end
+  local state = stream.state == STREAM_CLOSED and 'closed' or stream.state == STREAM_CANCELLED and 'cancelled' or 'interrupted'
+  local fields = '{"client_msg_no":' .. cjson.encode(stream.no) .. ',"state":"' .. state .. '"}'
+  append_event(base .. 'feed', base .. 'events', counter, bucket, channel.key, STREAM_ENDED, int(stream.seq), fields)
+end
+
 -- Marks a stream as ended. Its event ids are kept for another `window`, because retries may arrive.
 local function close_stream(channel, stream)
   call('DEL', stream.keys.active)
@@ -196,6 +208,7 @@ local function close_stream(channel, stream)
     remember_end(user.base .. 'endedStreams', stream, stream.keys.name, ended_ms)
   end
   call('PEXPIRE', stream.keys.event_ids, int(window))
+  emit_end(channel, stream)
   -- If the users are in other slots, the caller removes the stream from `activeStreams` after it has
   -- notified them.
   if channel.is_apart then channel.ended, channel.ended_seq = stream.keys.name, stream.seq end

@@ -2,11 +2,13 @@
 -- group are only moved to `replaced`, so that this script does not take long. Later calls of
 -- `members_forget.lua` remove what is stored for them.
 --
--- KEYS   see `members.lua`
+-- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic  of a group, else ''
 --        2  id     of a group, else ''
 --        3  uids   JSON list without duplicates
 --        4  1 to replace the members, else 0
+--        5  1 for temporary members, else 0
+--        then see `events.lua`
 -- Reply  number of uids in `replaced`, 0 for a personal channel, nil if the channel does not exist
 --        or is disbanded
 
@@ -31,7 +33,29 @@ local function clear()
   if is_group then redis.call('PEXPIRE', REPLACED, REPLACED_TTL_MS) end
 end
 
-add_members(cjson.decode(ARGV[3]), clear)
+-- Returns the uids that are members of this kind now and will not be, and those that will be and are
+-- not. Reads all members of this kind if they are replaced.
+local function changes(uids)
+  local joining = {}
+  for _, at in ipairs(positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)) do
+    joining[#joining + 1] = uids[at]
+  end
+  local leaving, stays = {}, {}
+  if not had_members then return leaving, joining end
+  for _, uid in ipairs(uids) do stays[uid] = true end
+  for _, uid in ipairs(redis.call('SMEMBERS', KIND)) do
+    if not stays[uid] then leaving[#leaving + 1] = uid end
+  end
+  return leaving, joining
+end
+
+local uids, leaving, joining = cjson.decode(ARGV[3]), nil, nil
+if is_feed_on() then leaving, joining = changes(uids) end
+add_members(uids, clear)
+if leaving then
+  emit_members(CHANNEL_MEMBERS_REMOVED, leaving, ARGV[5])
+  emit_members(CHANNEL_MEMBERS_ADDED, joining, ARGV[5])
+end
 if not is_group then return 0 end
 if had_members then publish_removal(false) end
 return redis.call('SCARD', REPLACED)

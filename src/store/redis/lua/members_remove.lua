@@ -1,10 +1,12 @@
 -- Removes one kind of membership from all listed uids, or from none. For a group, publishes the
 -- uids that are no longer members to the group's nodes.
 --
--- KEYS   see `members.lua`
+-- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic  of a group, else ''
 --        2  id     of a group, else ''
 --        3  uids   JSON list without duplicates
+--        4  1 for temporary members, else 0
+--        then see `events.lua`
 -- Reply  1  0: the channel does not exist
 --           1: it is disbanded
 --           2: some uids are not members of this kind
@@ -17,10 +19,12 @@ if bit.band(bits, DISBAND) ~= 0 then return { 1, {} } end
 local uids = cjson.decode(ARGV[3])
 local missing = positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)
 if #missing > 0 then return { 2, missing } end
+local has_feed = is_feed_on()
 in_pieces(uids, function(piece) redis.call('SREM', KIND, unpack(piece)) end)
 local removed = TOPIC ~= '' and non_members(uids) or {}
 if #removed > 0 then
   forget_members(removed)
   publish_removal(removed)
 end
+if has_feed then emit_members(CHANNEL_MEMBERS_REMOVED, uids, ARGV[4]) end
 return { 3, {} }

@@ -22,16 +22,18 @@ import {
   listFactsOf,
   recordKey,
 } from "./channel-record.ts";
+import { EVENT_LUA, eventParts } from "./events.ts";
 import { type GroupIndex, UserGroups } from "./user-groups.ts";
 
 const RECORD = lua("channel_record");
 const MEMBERS = [RECORD, lua("members")];
-const CREATE = loadScript(lua("channel_create"), ...MEMBERS);
-const UPDATE = loadScript(lua("channel_update"), RECORD);
+const EVENTS = [...EVENT_LUA, lua("channel_events")];
+const CREATE = loadScript(lua("channel_create"), ...MEMBERS, ...EVENTS);
+const UPDATE = loadScript(lua("channel_update"), RECORD, ...EVENTS);
 const FACTS = loadScript(lua("channel_facts"), RECORD);
-const ADD = loadScript(lua("members_add"), ...MEMBERS);
+const ADD = loadScript(lua("members_add"), ...MEMBERS, ...EVENTS);
 const FORGET = loadScript(lua("members_forget"), ...MEMBERS);
-const REMOVE = loadScript(lua("members_remove"), ...MEMBERS);
+const REMOVE = loadScript(lua("members_remove"), ...MEMBERS, ...EVENTS);
 const AMONG = loadScript(lua("members_among"), ...MEMBERS);
 const FEW = loadScript(lua("members_few"), ...MEMBERS);
 const SIZES = loadScript(lua("channel_sizes"));
@@ -76,6 +78,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
 
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
+
+  const eventsOf = (channel: ChannelRef) => eventParts(link, recordKey(channel));
 
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
@@ -138,14 +142,18 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
         return false;
       }
       const [bits] = changeOf(info);
-      const args = [...groupArgs(info), JSON.stringify(uids), bits];
-      const create = () => link.run(CREATE, memberKeys(info), args);
+      const events = eventsOf(info);
+      const keys = [...memberKeys(info), ...events.keys];
+      const args = [...groupArgs(info), JSON.stringify(uids), bits, ...events.args];
+      const create = () => link.run(CREATE, keys, args);
       return (await addMembers(info, uids, create)) === 1;
     },
 
     async updateChannel(channel, flags) {
       const [head = ""] = keysOf(channel, "head");
-      const bits = await link.run(UPDATE, [head], changeOf(flags));
+      const events = eventsOf(channel);
+      const args = [...changeOf(flags), ...events.args];
+      const bits = await link.run(UPDATE, [head, ...events.keys], args);
       await waitForChannel(channel);
       return infoOf(channel, Number(bits));
     },
@@ -156,9 +164,12 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
-      const args = [...groupArgs(channel), list, reset ? 1 : 0];
+      const events = eventsOf(channel);
+      const keys = [...memberKeys(channel, membership), ...events.keys];
+      const isTemporary = membership === TEMPORARY ? 1 : 0;
+      const args = [...groupArgs(channel), list, reset ? 1 : 0, isTemporary, ...events.args];
       const reply = await addMembers(channel, unique, async () => {
-        const remaining = await link.run(ADD, memberKeys(channel, membership), args);
+        const remaining = await link.run(ADD, keys, args);
         // `remaining` is null if the channel does not exist or is disbanded.
         if (Number(remaining) > 0) await forgetReplaced(channel);
         return remaining;
@@ -168,8 +179,11 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
 
     async removeSubscribers(channel, uids, membership) {
       const unique = [...new Set(uids)];
-      const keys = memberKeys(channel, membership);
-      const args = [...groupArgs(channel), JSON.stringify(unique)];
+      const events = eventsOf(channel);
+      const keys = [...memberKeys(channel, membership), ...events.keys];
+      const isTemporary = membership === TEMPORARY ? 1 : 0;
+      const list = JSON.stringify(unique);
+      const args = [...groupArgs(channel), list, isTemporary, ...events.args];
       const reply = await link.run(REMOVE, keys, args);
       await waitForChannel(channel);
       const [verdict, positions] = reply as readonly [number, unknown];

@@ -10,10 +10,14 @@ import {
   type EventPosition,
   type EventRow,
   type EventStore,
+  MAX_EVENT_UIDS,
 } from "../../../broker/event-ports.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { idCounterOf } from "./channel-names.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
 const TRIM = loadScript(lua("events_trim"));
@@ -26,6 +30,31 @@ const MAX_PAGE_ENTRIES = 200;
 const SAMPLE = 20;
 const ENTRY_OVERHEAD_BYTES = 48;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
+
+/** Lua text with the place of each type in `EVENT_TYPES`. */
+export const EVENT_CONSTANTS = [
+  ...EVENT_TYPES.map((type, at) => `local ${type.replace(".", "_").toUpperCase()} = ${at}\n`),
+  `local MAX_EVENT_UIDS = ${MAX_EVENT_UIDS}\n`,
+].join("");
+/** Placed in front of scripts that write events. */
+export const EVENT_LUA = [EVENT_CONSTANTS, lua("append_event"), lua("events")] as const;
+
+/** Returns the last keys and arguments of a script that writes events (see `lua/events.lua`). */
+export function eventParts(
+  link: Pick<RedisLink, "keys" | "isCluster">,
+  key: string,
+): {
+  readonly keys: readonly string[];
+  readonly args: readonly (string | number)[];
+} {
+  const bucket = bucketOf(key);
+  const ids = idCounterOf(link, bucket);
+  const { keys } = link;
+  return {
+    keys: [keys.bucket("feed", bucket), keys.bucket("events", bucket), ids.key],
+    args: [ids.bucket, key],
+  };
+}
 
 type Entry = readonly [id: Buffer, fields: readonly Buffer[]];
 
@@ -234,13 +263,14 @@ function pageOf(
 }
 
 /** Returns the events of an entry (see `events` in `ports.ts`). */
-function rowsOf([entryId, fields]: Entry): readonly EventRow[] {
+function rowsOf([entryId, items]: Entry): readonly EventRow[] {
   const [last = 0, lastId = 0] = String(entryId).split("-").map(Number);
   const values = new Map<string, string>();
-  for (let at = 0; at < fields.length; at += 2)
-    values.set(String(fields[at]), String(fields[at + 1]));
+  for (let at = 0; at < items.length; at += 2) values.set(String(items[at]), String(items[at + 1]));
   const ids = values.get("i")?.split(" ").map(Number) ?? [lastId];
   const seq = Number(values.get("s") ?? 0);
+  const json = values.get("d");
+  const fields = json === undefined ? undefined : JSON.parse(json);
   return ids.map((id, at) => ({
     number: last - ids.length + 1 + at,
     id,
@@ -248,14 +278,16 @@ function rowsOf([entryId, fields]: Entry): readonly EventRow[] {
     timestampMs: messageTimeMs(id),
     key: values.get("k") ?? "",
     messageSeq: seq + at,
+    fields,
   }));
 }
 
 /** Returns the ID of an entry with this event, and the entry's fields. */
 export function encodeEvent(row: EventRow): readonly [id: string, fields: readonly string[]] {
-  const { number, id, type, key, messageSeq } = row;
-  const fields = ["t", `${EVENT_TYPES.indexOf(type)}`, "k", key, "s", `${messageSeq}`];
-  return [`${number}-${id}`, fields];
+  const { number, id, type, key, messageSeq, fields } = row;
+  const items = ["t", `${EVENT_TYPES.indexOf(type)}`, "k", key, "s", `${messageSeq}`];
+  if (fields !== undefined) items.push("d", JSON.stringify(fields));
+  return [`${number}-${id}`, items];
 }
 
 export function encodeSwitch(isOn: boolean): string {

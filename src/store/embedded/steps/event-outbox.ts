@@ -1,0 +1,141 @@
+// Writes the events of steps that change the database in a transaction. The transaction also puts the
+// events into the table `outbox`, so an event exists exactly if its change does. Afterwards a call in
+// the queue of messages assigns ids and writes the events to the WAL. The checkpoint that adds them to
+// the feed removes them from the outbox. State: events that wait for their ids.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";
+import { fieldsOf, transact } from "../engine/database.ts";
+import type { Purpose } from "../engine/disk-space.ts";
+import type { EventLog } from "../engine/event-log.ts";
+import { type EventRecord, maxEventBytes } from "../engine/event-record.ts";
+import type { Tables } from "../engine/tables.ts";
+import type { Assigner } from "./assigner.ts";
+
+const VERSION = 1;
+/** Number of events without an id above which steps are rejected. Only a failing WAL has so many. */
+const MAX_WAITING = 10_000;
+const RETRY_MS = 1000;
+
+/** Adds an event to the step. */
+export type Emit = (event: EventDraft) => void;
+
+/** An event in the outbox that has no id yet. */
+type WaitingEvent = Omit<EventRecord, "id">;
+
+/** See `QueuedStep` in `append.ts`, which this file must not import. */
+interface IdStep {
+  assign(nowMs: number): void;
+  commit(): void;
+  rollBack(): void;
+  reject(error: BrokerError): void;
+}
+
+interface OutboxPorts {
+  readonly tables: Tables;
+  readonly events: EventLog;
+  readonly appends: {
+    /** See `Appends.enqueue`. */
+    enqueue(step: IdStep, bytes: number): void;
+  };
+  readonly assigner: Pick<Assigner, "assignEvent">;
+  readonly onError: (error: Error, what: string) => void;
+}
+
+export class EventOutbox {
+  readonly #ports: OutboxPorts;
+  #lastKey = 0;
+  /** In the order of their keys, which is the order of the steps. */
+  #waiting: WaitingEvent[] = [];
+  #retry: NodeJS.Timeout | undefined;
+
+  constructor(ports: OutboxPorts) {
+    this.#ports = ports;
+  }
+
+  /** Assigns ids to the events that had none when the process ended. Must be called at the start. */
+  async recover(): Promise<void> {
+    const numbered = this.#ports.events.numberedKeys();
+    for (const key of numbered) this.#lastKey = Math.max(this.#lastKey, key);
+    for (const { key, value } of this.#ports.tables.outbox.getRange()) {
+      this.#lastKey = Math.max(this.#lastKey, key);
+      if (numbered.has(key)) continue;
+      const [type, subject, messageSeq, fields] = fieldsOf(value, VERSION);
+      this.#waiting.push({
+        outboxKey: key,
+        type: EVENT_TYPES[Number(type)] ?? "message.stored",
+        key: String(subject),
+        messageSeq: Number(messageSeq),
+        fields: String(fields),
+      });
+    }
+    if (this.#waiting.length > 0) await this.#assignIds();
+  }
+
+  /**
+   * Runs a step as `transact` of `database.ts` does. `emit` adds an event to the step. It is
+   * `undefined` while the feed is off. Resolves after the events have their ids, so that later
+   * messages follow them in the feed.
+   */
+  async transact<Result>(
+    step: (emit: Emit | undefined) => Result,
+    purpose?: Purpose,
+  ): Promise<Result> {
+    const { tables, events } = this.#ports;
+    if (this.#waiting.length > MAX_WAITING) throw new BrokerError("overloaded");
+    const emitted: WaitingEvent[] = [];
+    const emit: Emit = ({ type, key, messageSeq, fields: content }) => {
+      const fields = JSON.stringify(content);
+      const outboxKey = ++this.#lastKey;
+      const value = [VERSION, EVENT_TYPES.indexOf(type), key, messageSeq, fields];
+      void tables.outbox.put(outboxKey, value);
+      emitted.push({ outboxKey, type, key, messageSeq, fields });
+    };
+    const result = await transact(tables, () => step(events.isOn ? emit : undefined), purpose);
+    if (emitted.length === 0) return result;
+    this.#waiting.push(...emitted);
+    await this.#assignIds();
+    return result;
+  }
+
+  close(): void {
+    clearTimeout(this.#retry);
+  }
+
+  /** Assigns ids to all waiting events. Rejects if they could not be written, and tries again. */
+  #assignIds(): Promise<void> {
+    const { appends, assigner, events } = this.#ports;
+    let batch: WaitingEvent[] = [];
+    let assigned: EventRecord[] = [];
+    const bytes = this.#waiting.reduce((sum, event) => sum + maxEventBytes(event), 0);
+    return new Promise((resolve, reject) => {
+      appends.enqueue(
+        {
+          assign: (nowMs) => {
+            batch = this.#waiting.sort((a, b) => a.outboxKey - b.outboxKey);
+            this.#waiting = [];
+            assigned = batch.map((event) => assigner.assignEvent(event, nowMs));
+          },
+          commit: () => {
+            for (const event of assigned) events.add(event);
+            resolve();
+          },
+          rollBack: () => {
+            this.#waiting = [...batch, ...this.#waiting];
+            batch = [];
+            this.#retry ??= setTimeout(() => this.#tryAgain(), RETRY_MS).unref();
+          },
+          reject,
+        },
+        bytes,
+      );
+    });
+  }
+
+  #tryAgain(): void {
+    this.#retry = undefined;
+    this.#assignIds().catch((error: Error) =>
+      this.#ports.onError(error, "Events could not be written and will be tried again"),
+    );
+  }
+}

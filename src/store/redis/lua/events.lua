@@ -1,0 +1,24 @@
+-- Writes events to the feed of a bucket, in the script of the change that they describe. Placed in
+-- front of scripts, after `append_event.lua`.
+--
+-- KEYS of these scripts end with
+--   feed and events of the bucket, counter of message ids
+-- ARGV of these scripts ends with
+--   bucket of the counter, -1 on a single server
+--   key of the events, see `EventRow`
+local FEED, EVENTS, EVENT_IDS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local EVENT_BUCKET, EVENT_KEY = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
+
+-- Must be called before the script changes anything. It fails if a key has the wrong type, so that
+-- `emit` cannot fail later.
+local function is_feed_on()
+  if redis.call('HEXISTS', FEED, 'number') == 0 then return false end
+  redis.call('XLEN', EVENTS)
+  redis.call('GET', EVENT_IDS)
+  return true
+end
+
+-- See `append_event.lua`. Must only be called if `is_feed_on()` is true.
+local function emit(event_type, seq, fields)
+  append_event(FEED, EVENTS, EVENT_IDS, EVENT_BUCKET, EVENT_KEY, event_type, seq, fields)
+end
