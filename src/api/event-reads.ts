@@ -4,12 +4,19 @@
 import { type Static, Type } from "typebox";
 import { encodeCursor } from "../broker/event-cursor.ts";
 import type { EventPosition } from "../broker/event-ports.ts";
-import type { EventFilter, Events, FeedEvent, FeedPage } from "../broker/events.ts";
+import {
+  type EventFilter,
+  type Events,
+  type FeedEvent,
+  type FeedPage,
+  typesError,
+} from "../broker/events.ts";
 import { channelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { queryReader } from "./body.ts";
 import { EDGE_ERRORS, edgeReply, errorReply } from "./errors.ts";
 import { EVENT_STREAM_HEADERS, EventFeed } from "./event-feed.ts";
+import { EVENT_EXAMPLE, eventBody } from "./event-schemas.ts";
 import { FeedWheel } from "./feed-wheel.ts";
 import { JSON_HEADERS, jsonReply } from "./reply.ts";
 import { type ApiRoute, postRoute, type RouteReply } from "./route.ts";
@@ -42,7 +49,7 @@ const eventsQuery = Type.Object({
   channel: Type.Optional(
     Type.String({
       description:
-        "Only events of this channel: `2:<group>`, or `1:<uid>@<uid>` with the users in any order",
+        "Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user",
     }),
   ),
   limit: Type.Optional(
@@ -61,21 +68,6 @@ const eventsQuery = Type.Object({
   ),
 });
 
-const eventBody = Type.Object({
-  id: Type.String({ description: "Id of the event, which never names two events" }),
-  type: Type.String({ description: "Type of the event" }),
-  timestamp: Type.String({ description: "Time of the event, RFC 3339 in UTC" }),
-  data: Type.Record(Type.String(), Type.Unknown(), {
-    description: "Fields of the event, which depend on its type",
-  }),
-});
-
-const EXAMPLE = {
-  id: "16-000000000001-374903424614400",
-  type: "message.stored",
-  timestamp: "2026-11-26T20:31:55.123Z",
-  data: { channel_key: "2:lobby", message_seq: 1, from_uid: "bob" },
-};
 const EXAMPLE_CURSOR = "eEAAAAAAAAQABVPl-AAAA";
 
 const eventsBody = Type.Object(
@@ -87,7 +79,7 @@ const eventsBody = Type.Object(
   {
     title: "Events",
     description: "Page of the event feed",
-    examples: [{ events: [EXAMPLE], cursor: EXAMPLE_CURSOR, more: 0 }],
+    examples: [{ events: [EVENT_EXAMPLE], cursor: EXAMPLE_CURSOR, more: 0 }],
   },
 );
 
@@ -283,15 +275,18 @@ function requestOf(
   { headers }: HttpRequest,
 ): EventRequest | { readonly refusal: HttpReply } {
   const { types = "", channel, limit = LIMIT, wait = 0 } = query;
+  const names = types.split(",").filter((name) => name !== "");
+  const unknown = typesError(names);
+  if (unknown !== undefined) return { refusal: errorReply("bad_request", { message: unknown }) };
   const key = channel === undefined || channel === "" ? undefined : keyOf(channel);
   if (key === "")
     return {
       refusal: errorReply("bad_id", {
-        message: "`channel` must be 2:<group> or 1:<uid>@<uid>.",
+        message: "`channel` must be 2:<group>, 1:<uid>@<uid>, or 1:<uid> for the record of a user.",
       }),
     };
   return {
-    filter: { types: types.split(",").filter((name) => name !== ""), key },
+    filter: { types: names, key },
     ...{ limit, waitMs: wait * 1000 },
     after: headers["last-event-id"] || query.after || "oldest",
   };
@@ -302,8 +297,9 @@ function keyOf(text: string): string {
   const id = text.slice(2);
   if (id === "") return "";
   if (text.startsWith("2:")) return channelKey({ id, type: GROUP_CHANNEL }, "");
-  const [first = "", second = "", ...rest] = id.split("@");
+  const [first = "", second, ...rest] = id.split("@");
   if (!text.startsWith("1:") || first === "" || second === "" || rest.length > 0) return "";
+  if (second === undefined) return text; // the channel's record is that of a user
   return channelKey({ id: first, type: PERSON_CHANNEL }, second);
 }
 

@@ -5,6 +5,7 @@ import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
 import type { Dialect } from "./dialect.ts";
 import { EDGE_ERRORS } from "./errors.ts";
+import { EVENT_SCHEMAS } from "./event-schemas.ts";
 import { jsonReply } from "./reply.ts";
 import { type ApiRoute, plainRoute, type Success } from "./route.ts";
 
@@ -67,6 +68,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
     },
     servers: [{ url: "/" }],
     paths: withReferences(paths, schemas),
+    webhooks: withReferences(webhooks(), schemas),
     components: {
       schemas,
       securitySchemes: {
@@ -96,6 +98,18 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
       },
     },
   };
+}
+
+/** Returns what webhooks send: an event of each type. A batch contains several. */
+function webhooks(): Json {
+  const items = [...EVENT_SCHEMAS].map(([name, schema]) => {
+    const requestBody = { required: true, content: { "application/json": { schema } } };
+    const responses = { "2XX": { description: "The receiver has accepted the event" } };
+    const operationId = `receive${schema.title}`;
+    const { description: summary } = schema;
+    return [name, { post: { operationId, tags: ["webhooks"], summary, requestBody, responses } }];
+  });
+  return Object.fromEntries(items);
 }
 
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);

@@ -2,6 +2,8 @@
 // failures.
 
 import { type Static, Type } from "typebox";
+import { BrokerError } from "../broker/errors.ts";
+import { typesError } from "../broker/events.ts";
 import {
   WEBHOOK_FORMATS,
   WEBHOOK_ORDERS,
@@ -416,8 +418,10 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...ofWebhook,
       errors: ["unavailable", "bad_cursor"],
       edgeErrors: ["webhook_not_found", "events_off", "webhook_limit"],
-      handle: async ({ after, before, types: named = [] }, request) =>
-        replyTo(await webhooks.replay(idOf(request), { after, before, types: named }), json),
+      handle: async ({ after, before, types: named = [] }, request) => {
+        assertTypes(named);
+        return replyTo(await webhooks.replay(idOf(request), { after, before, types: named }), json);
+      },
     }),
     postRoute({
       ...writing,
@@ -479,12 +483,19 @@ function changesOf({
   batch,
   ...others
 }: CreateBody | UpdateBody): WebhookChanges {
+  assertTypes(others.types);
   return {
     ...others,
     url: newUrl,
     batch,
     enabled: enabled === undefined ? undefined : enabled === 1,
   };
+}
+
+function assertTypes(names: readonly string[] = []): void {
+  const message = typesError(names);
+  if (message !== undefined)
+    throw new BrokerError("bad_request", { message, details: [{ path: "types", message }] });
 }
 
 function replyTo<Result extends object | string>(

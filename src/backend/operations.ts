@@ -489,20 +489,381 @@ export type CancelRequest = {
 /** Page of the event feed */
 export type Events = {
   /** Events in order */
-  readonly events: readonly {
-    /** Id of the event, which never names two events */
-    readonly id: string;
-    /** Type of the event */
-    readonly type: string;
-    /** Time of the event, RFC 3339 in UTC */
-    readonly timestamp: string;
-    /** Fields of the event, which depend on its type */
-    readonly data: Readonly<Record<string, unknown>>;
-  }[];
+  readonly events: readonly FeedEvent[];
   /** Place after the last event, for `after` */
   readonly cursor: string;
   /** 1 if the next page may have events now */
   readonly more: number;
+};
+
+/** Event of the feed */
+export type FeedEvent =
+  | MessageStoredEvent
+  | ChannelCreatedEvent
+  | ChannelUpdatedEvent
+  | ChannelDeletedEvent
+  | ChannelMembersAddedEvent
+  | ChannelMembersRemovedEvent
+  | StreamEndedEvent
+  | UserTokenChangedEvent
+  | SessionKickedEvent
+  | CommandExpiredEvent
+  | FeedGapEvent;
+
+/** Written when a message was stored */
+export type MessageStoredEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "message.stored";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data:
+    | {
+        /** Id of the message, unique in the cluster */
+        readonly message_id: number;
+        /** The same id as a string */
+        readonly message_idstr: string;
+        /** Id of an imported message on its old server */
+        readonly source_id?: string | undefined;
+        /** Sequence number of the message in the channel */
+        readonly message_seq: number;
+        /** client_msg_no of the message */
+        readonly client_msg_no: string;
+        /** Sender */
+        readonly from_uid: string;
+        /** Channel id */
+        readonly channel_id: string;
+        /** 1 personal channel, 2 group channel */
+        readonly channel_type: ChannelType;
+        /** Time in Unix seconds */
+        readonly timestamp: number;
+        /** Time in Unix milliseconds */
+        readonly timestamp_ms: number;
+        /** Flags of the message */
+        readonly header: {
+          /** 1: the message is not stored */
+          readonly no_persist: Flag;
+          /** 1: the message counts as unread */
+          readonly red_dot: Flag;
+          /** 1: the message is a command */
+          readonly sync_once: Flag;
+        };
+        /** Seconds after its timestamp at which the message expires; 0 means never */
+        readonly expire: number;
+        /** client_msg_no of the stream to which the message belongs, or empty */
+        readonly stream_no: string;
+        /** Label of the message, or empty */
+        readonly tag_key: string;
+        /** Setting bits that a WKProto client sent with the message */
+        readonly setting?: number | undefined;
+        /** Topic that a WKProto client sent with the message */
+        readonly topic?: string | undefined;
+        /** Content of the message in base64 */
+        readonly payload: string;
+        /** Stream of the message, if it has one */
+        readonly stream?:
+          | {
+              /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+              readonly state: StreamState;
+              /** Text of the stream so far */
+              readonly text: string;
+              /** Index of the next event of the stream */
+              readonly next_index: number;
+              /** Data of the start event */
+              readonly start_data: string;
+              /** Data of the end event; null while the stream is active */
+              readonly end_data: string | null;
+              /** Tool calls and custom events of the stream */
+              readonly events: readonly {
+                /** Index of the event in the stream */
+                readonly index: number;
+                /** Length of the text before the event, in UTF-16 code units */
+                readonly text_offset: number;
+                /** Id of the event */
+                readonly id: string;
+                /** Type of the event */
+                readonly type: string;
+                /** Data of the event */
+                readonly data: string;
+                /** Time in Unix milliseconds */
+                readonly timestamp: number;
+              }[];
+            }
+          | undefined;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      }
+    | {
+        /** Id of the message */
+        readonly message_id: number;
+        /** The same id as a string */
+        readonly message_idstr: string;
+        /** Sequence number of the message */
+        readonly message_seq: number;
+        /** The message has expired or was removed */
+        readonly gone: 1;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      };
+};
+
+/** Written when a channel was created */
+export type ChannelCreatedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "channel.created";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Channel id; for the record of a user, the uid */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** 1: nobody may send */
+    readonly ban: Flag;
+    /** 1: the channel is disbanded */
+    readonly disband: Flag;
+    /** 1: no member may send */
+    readonly send_ban: Flag;
+    /** 1: strangers may send to the user */
+    readonly allow_stranger: Flag;
+    /** 1: a super-large group */
+    readonly large: Flag;
+    /** 1: clients may send events to the channel */
+    readonly client_events: Flag;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
+/** Written when flags of a channel changed. `data` has the changed flags */
+export type ChannelUpdatedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "channel.updated";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Channel id; for the record of a user, the uid */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** 1: nobody may send */
+    readonly ban?: Flag | undefined;
+    /** 1: the channel is disbanded */
+    readonly disband?: Flag | undefined;
+    /** 1: no member may send */
+    readonly send_ban?: Flag | undefined;
+    /** 1: strangers may send to the user */
+    readonly allow_stranger?: Flag | undefined;
+    /** 1: a super-large group */
+    readonly large?: Flag | undefined;
+    /** 1: clients may send events to the channel */
+    readonly client_events?: Flag | undefined;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
+/** Written when a channel was disbanded. `data` has the changed flags */
+export type ChannelDeletedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "channel.deleted";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Channel id; for the record of a user, the uid */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** 1: nobody may send */
+    readonly ban?: Flag | undefined;
+    /** 1: the channel is disbanded */
+    readonly disband: Flag;
+    /** 1: no member may send */
+    readonly send_ban?: Flag | undefined;
+    /** 1: strangers may send to the user */
+    readonly allow_stranger?: Flag | undefined;
+    /** 1: a super-large group */
+    readonly large?: Flag | undefined;
+    /** 1: clients may send events to the channel */
+    readonly client_events?: Flag | undefined;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
+/** Written when users became members. A call with more than 500 has several events */
+export type ChannelMembersAddedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "channel.members_added";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Channel id; for the record of a user, the uid */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** Users */
+    readonly uids: readonly string[];
+    /** 1: temporary members */
+    readonly temp_subscriber: Flag;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
+/** Written when users lost a kind of membership. Several events, as above */
+export type ChannelMembersRemovedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "channel.members_removed";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Channel id; for the record of a user, the uid */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** Users */
+    readonly uids: readonly string[];
+    /** 1: temporary members */
+    readonly temp_subscriber: Flag;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
+/** Written when a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if there is more */
+export type StreamEndedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "stream.ended";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data:
+    | {
+        /** Channel id; for the record of a user, the uid */
+        readonly channel_id: string;
+        /** 1 personal channel, 2 group channel */
+        readonly channel_type: ChannelType;
+        /** client_msg_no of the stream */
+        readonly client_msg_no: string;
+        /** Sequence number of the stream's message */
+        readonly message_seq: number;
+        /** How the stream ended: by its producer, by a viewer or another stream, by silence */
+        readonly state: "closed" | "cancelled" | "interrupted";
+        /** Text of the stream */
+        readonly text: string;
+        /** 1: the text is longer */
+        readonly truncated: Flag;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      }
+    | {
+        /** client_msg_no of the stream */
+        readonly client_msg_no: string;
+        /** Sequence number of the stream's message */
+        readonly message_seq: number;
+        /** How the stream ended: by its producer, by a viewer or another stream, by silence */
+        readonly state: "closed" | "cancelled" | "interrupted";
+        /** The message has expired or was removed */
+        readonly gone: 1;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      };
+};
+
+/** Written when the token or the level of a device was set or changed, or the device was logged out */
+export type UserTokenChangedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "user.token_changed";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Level of the device */
+    readonly device_level: DeviceLevel;
+  };
+};
+
+/** Written when the server ended a session of a user */
+export type SessionKickedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "session.kicked";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Id of the device, chosen by the client */
+    readonly device_id: string;
+    /** Why the session was ended, such as `kicked`, `logged_out` or `banned` */
+    readonly reason: string;
+  };
+};
+
+/** Written when commands expired in the inbox of a user before a device acknowledged them */
+export type CommandExpiredEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "command.expired";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Message ids of the commands */
+    readonly command_ids: readonly number[];
+  };
+};
+
+/** Written when events before it are lost */
+export type FeedGapEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "feed.gap";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Number of the first lost event in its partition */
+    readonly from: number;
+    /** Number of the last lost event */
+    readonly to: number;
+    /** Number of lost events */
+    readonly count: number;
+  };
 };
 
 /** Wanted state of the feed */
@@ -1545,7 +1906,7 @@ export interface Operations {
     readonly after?: string | undefined;
     /** Types of events, separated by commas. A name may end with `*`, which stands for any rest. Absent means all types */
     readonly types?: string | undefined;
-    /** Only events of this channel: `2:<group>`, or `1:<uid>@<uid>` with the users in any order */
+    /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user */
     readonly channel?: string | undefined;
     /** Maximum number of events. Absent means 100 */
     readonly limit?: number | undefined;

@@ -1,5 +1,6 @@
 // Creates the webhooks of a node from its configuration. Keeps no state.
 
+import { typesError } from "../broker/events.ts";
 import { wukongimFormat } from "../compat/wukongim/webhook-format.ts";
 import type { Config } from "../config/schema.ts";
 import { roomLogger } from "../observe/logger.ts";
@@ -9,6 +10,7 @@ import { standardFormat } from "../webhooks/formats.ts";
 import { createWebhooks, type WebhookService } from "../webhooks/webhooks.ts";
 import { requiresCredential } from "./control-plane.ts";
 import { errorLog, type Node } from "./node.ts";
+import { StartError } from "./start-error.ts";
 
 export function createNodeWebhooks(node: Node): WebhookService {
   const { config, store, cluster, metrics, version } = node;
@@ -57,6 +59,9 @@ function fixedEndpoint(options: Config["webhooks"]["endpoints"][number]): FixedE
   const { id, url, format, order, maxAgeS, secret, previousSecret } = options;
   const formatTypes = format === "wukongim" ? wukongimFormat.types : standardFormat.types;
   const { channelType: type, channelPrefix: prefix } = options;
+  const error = typesError(options.types);
+  if (error !== undefined)
+    throw new StartError(`The webhook ${id} in webhooks.endpoints cannot be used: ${error}`);
   return {
     id,
     settings: {

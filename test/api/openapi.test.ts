@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import { Compile } from "typebox/compile";
 import { operationsFile } from "../../.ci/backend-client.ts";
+import { withEventList } from "../../src/api/event-schemas.ts";
 import { errorBody } from "../../src/api/reply-schemas.ts";
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
@@ -309,4 +310,13 @@ t.test("the OpenAPI document contains the configured limits", async (t) => {
 t.test("the package jindou-server has the same calls as the OpenAPI document", async (t) => {
   const file = new URL("../../src/backend/operations.ts", import.meta.url);
   t.equal(readFileSync(file, "utf8"), operationsFile(), "npm run config:docs");
+});
+
+t.test("the guide of the event feed lists the types of the OpenAPI document", async (t) => {
+  const page = readFileSync(new URL("../../docs/events.md", import.meta.url), "utf8");
+  t.equal(page, withEventList(page), "npm run config:docs");
+  const { json } = await inject(await startApi(), "GET /openapi.json");
+  const types = Object.keys(json.webhooks);
+  t.ok(types.length > 9);
+  for (const type of types) t.ok(page.includes(`| \`${type}\` |`), type);
 });

@@ -1,0 +1,229 @@
+// The types of events: when each is written, the schema of its `data`, and an example. The OpenAPI
+// document, the client for backends and the list in docs/events.md are generated from this table.
+
+import { type TObject, type TSchema, Type } from "typebox";
+import { EVENT_NAMES, type EventName, MAX_EVENT_UIDS } from "../broker/event-ports.ts";
+import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
+import { count, MESSAGE_EXAMPLE, message, text } from "./reply-schemas.ts";
+
+interface EventKind {
+  /** Clause that completes "written when …". */
+  readonly when: string;
+  readonly data: TSchema;
+  readonly example: Readonly<Record<string, unknown>>;
+}
+
+const channelKey = text("Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>`");
+const uid = text("User id");
+const gone = Type.Literal(1, { description: "The message has expired or was removed" });
+const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
+  type: "string",
+  description: "How the stream ended: by its producer, by a viewer or another stream, by silence",
+});
+const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Users" });
+
+const CHANNEL = {
+  channel_id: text("Channel id; for the record of a user, the uid"),
+  channel_type: channelType,
+};
+const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
+
+const FLAGS = {
+  ban: flag("1: nobody may send"),
+  disband: flag("1: the channel is disbanded"),
+  send_ban: flag("1: no member may send"),
+  allow_stranger: flag("1: strangers may send to the user"),
+  large: flag("1: a super-large group"),
+  client_events: flag("1: clients may send events to the channel"),
+};
+
+function channelData(fields: Record<string, TSchema>): TObject {
+  return Type.Object({ ...CHANNEL, ...fields, channel_key: channelKey });
+}
+
+const changedFlags = Object.fromEntries(
+  Object.entries(FLAGS).map(([name, schema]) => [name, Type.Optional(schema)]),
+);
+
+const memberData = channelData({
+  uids,
+  temp_subscriber: flag("1: temporary members"),
+});
+
+const EVENTS = {
+  "message.stored": {
+    when: "a message was stored",
+    data: Type.Union([
+      Type.Object({ ...message.properties, channel_key: channelKey }),
+      Type.Object({
+        message_id: count("Id of the message"),
+        message_idstr: text("The same id as a string"),
+        message_seq: count("Sequence number of the message"),
+        gone,
+        channel_key: channelKey,
+      }),
+    ]),
+    example: { ...MESSAGE_EXAMPLE, channel_key: "2:lobby" },
+  },
+  "channel.created": {
+    when: "a channel was created",
+    data: channelData(FLAGS),
+    example: {
+      ...CHANNEL_EXAMPLE,
+      ...{ ban: 0, disband: 0, send_ban: 0, allow_stranger: 0, large: 0, client_events: 1 },
+      channel_key: "2:lobby",
+    },
+  },
+  "channel.updated": {
+    when: "flags of a channel changed. `data` has the changed flags",
+    data: channelData(changedFlags),
+    example: { ...CHANNEL_EXAMPLE, ban: 1, channel_key: "2:lobby" },
+  },
+  "channel.deleted": {
+    when: "a channel was disbanded. `data` has the changed flags",
+    data: channelData({ ...changedFlags, disband: FLAGS.disband }),
+    example: { ...CHANNEL_EXAMPLE, disband: 1, channel_key: "2:lobby" },
+  },
+  "channel.members_added": {
+    when: `users became members. A call with more than ${MAX_EVENT_UIDS} has several events`,
+    data: memberData,
+    example: {
+      ...CHANNEL_EXAMPLE,
+      ...{ uids: ["alice", "bob"], temp_subscriber: 0, channel_key: "2:lobby" },
+    },
+  },
+  "channel.members_removed": {
+    when: "users lost a kind of membership. Several events, as above",
+    data: memberData,
+    example: {
+      ...CHANNEL_EXAMPLE,
+      ...{ uids: ["bob"], temp_subscriber: 0, channel_key: "2:lobby" },
+    },
+  },
+  "stream.ended": {
+    when: "a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if there is more",
+    data: Type.Union([
+      Type.Object({
+        ...CHANNEL,
+        client_msg_no: text("client_msg_no of the stream"),
+        message_seq: count("Sequence number of the stream's message"),
+        state: streamState,
+        text: text("Text of the stream"),
+        truncated: flag("1: the text is longer"),
+        channel_key: channelKey,
+      }),
+      Type.Object({
+        client_msg_no: text("client_msg_no of the stream"),
+        message_seq: count("Sequence number of the stream's message"),
+        state: streamState,
+        gone,
+        channel_key: channelKey,
+      }),
+    ]),
+    example: {
+      ...CHANNEL_EXAMPLE,
+      ...{ client_msg_no: "answer", message_seq: 2, state: "closed", text: "It is noon." },
+      ...{ truncated: 0, channel_key: "2:lobby" },
+    },
+  },
+  "user.token_changed": {
+    when: "the token or the level of a device was set or changed, or the device was logged out",
+    data: Type.Object({
+      uid,
+      device_flag: deviceFlag("Type of the device"),
+      device_level: deviceLevel("Level of the device"),
+    }),
+    example: { uid: "alice", device_flag: 0, device_level: 1 },
+  },
+  "session.kicked": {
+    when: "the server ended a session of a user",
+    data: Type.Object({
+      uid,
+      device_flag: deviceFlag("Type of the device"),
+      device_id: text("Id of the device, chosen by the client"),
+      reason: text("Why the session was ended, such as `kicked`, `logged_out` or `banned`"),
+    }),
+    example: { uid: "alice", device_flag: 0, device_id: "phone", reason: "kicked" },
+  },
+  "command.expired": {
+    when: "commands expired in the inbox of a user before a device acknowledged them",
+    data: Type.Object({
+      uid,
+      command_ids: Type.Array(count("Message id"), {
+        maxItems: MAX_EVENT_UIDS,
+        description: "Message ids of the commands",
+      }),
+    }),
+    example: { uid: "alice", command_ids: [4398046511107] },
+  },
+  "feed.gap": {
+    when: "events before it are lost",
+    data: Type.Object({
+      from: count("Number of the first lost event in its partition"),
+      to: count("Number of the last lost event"),
+      count: count("Number of lost events"),
+    }),
+    example: { from: 12, to: 20, count: 9 },
+  },
+} satisfies Record<EventName, EventKind>;
+
+interface EventSchema extends TSchema {
+  readonly title: string;
+  readonly description: string;
+}
+
+/** Schema of each type of event, as readers and webhooks get it. */
+export const EVENT_SCHEMAS: ReadonlyMap<EventName, EventSchema> = new Map(
+  EVENT_NAMES.map((name) => [name, schemaOf(name)]),
+);
+
+export const EVENT_EXAMPLE = exampleOf("message.stored");
+
+/** Schema of an event of any type. */
+export const eventBody = Type.Union([...EVENT_SCHEMAS.values()], {
+  title: "FeedEvent",
+  description: "Event of the feed",
+  examples: [EVENT_EXAMPLE],
+});
+
+function schemaOf(name: EventName): EventSchema {
+  const fields = {
+    id: text("Id of the event, which never names two events"),
+    type: Type.Literal(name, { description: "Type of the event" }),
+    timestamp: Type.String({
+      format: "date-time",
+      description: "Time of the event, RFC 3339 in UTC",
+    }),
+    data: { ...EVENTS[name].data, description: "Fields of the event" },
+  };
+  const title = titleOf(name);
+  const description = `Written when ${EVENTS[name].when}`;
+  return Object.assign(Type.Object(fields, { examples: [exampleOf(name)] }), {
+    title,
+    description,
+  });
+}
+
+function exampleOf(type: EventName) {
+  const [id, timestamp] = ["16-000000000001-374903424614400", "2026-11-26T20:31:55.123Z"];
+  return { id, type, timestamp, data: EVENTS[type].example };
+}
+
+/** Returns the name of the schema of a type, such as `MessageStoredEvent`. */
+function titleOf(name: EventName): string {
+  const words = name.split(/[._]/);
+  return `${words.map((word) => `${word[0]?.toUpperCase()}${word.slice(1)}`).join("")}Event`;
+}
+
+const LIST = /(?<=<!-- types of events -->\n)[\s\S]*(?=<!-- end -->)/;
+
+/** Returns docs/events.md with the current list of types. */
+export function withEventList(page: string): string {
+  const rows = EVENT_NAMES.map((name) => `| \`${name}\` | ${EVENTS[name].when} |`);
+  const table = ["| Type | Written when |", "|---|---|", ...rows].join("\n");
+  const examples = EVENT_NAMES.map((name) => {
+    const data = JSON.stringify(EVENTS[name].example, null, 2);
+    return `\`data\` of \`${name}\`:\n\n\`\`\`json\n${data}\n\`\`\``;
+  });
+  return page.replace(LIST, () => `\n${table}\n\n${examples.join("\n\n")}\n\n`);
+}
