@@ -1,5 +1,6 @@
 // The sessions that this node serves, and which of them must be confirmed at the store.
 
+import { withBackground } from "./model.ts";
 import type { LoggedInSession } from "./ports.ts";
 
 const NONE: readonly LoggedInSession[] = [];
@@ -66,6 +67,19 @@ export class LocalSessions {
     this.#sessions.set(sessionId, login);
     // concat allocates exactly the needed length, unlike a spread.
     this.#byUid.set(uid, this.of(uid).concat(login));
+  }
+
+  /** Sets `isBackground`, so that a later confirmation stores it if the store has lost the session. */
+  setBackground(sessionId: string, isBackground: boolean): void {
+    const login = this.#sessions.get(sessionId);
+    if (login === undefined) return;
+    const changed = { ...login, session: withBackground(login.session, isBackground) };
+    this.#sessions.set(sessionId, changed);
+    const { uid } = login.session;
+    this.#byUid.set(
+      uid,
+      this.of(uid).map((other) => (other === login ? changed : other)),
+    );
   }
 
   forget(sessionId: string): boolean {

@@ -364,6 +364,16 @@ export interface SessionRecord {
    * `JWT_TAG` with a JWT.
    */
   readonly tokenTag: string;
+  /**
+   * True while the client reports that the user is not looking at the app. Absent if the user is
+   * looking at it, and in nodes that do not share the state of their clients.
+   */
+  readonly isBackground?: true;
+}
+
+export function withBackground(session: SessionRecord, isBackground: boolean): SessionRecord {
+  const { isBackground: _, ...rest } = session;
+  return isBackground ? { ...rest, isBackground } : rest;
 }
 
 export interface Presence {

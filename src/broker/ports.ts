@@ -750,6 +750,11 @@ export interface SessionStore {
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
+  /**
+   * Sets `isBackground` of a session. Has no effect if the session is not in the store. Calls for
+   * one session take effect in the order of the calls.
+   */
+  setBackground(session: SessionName, isBackground: boolean): Promise<void>;
   /** Returns the sessions of each user, in order, including those of dead incarnations. */
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }

@@ -155,6 +155,15 @@ export class SessionDirectory {
     return this.#local.get(sessionId);
   }
 
+  /**
+   * Tells all nodes whether the client of a session of this node is in the background. Throws
+   * `unavailable`.
+   */
+  async setBackground(session: SessionName, isBackground: boolean): Promise<void> {
+    this.#local.setBackground(session.sessionId, isBackground);
+    await this.#ports.store.setBackground(session, isBackground);
+  }
+
   /** Returns one record per uid, in order, duplicates included. Throws `unavailable`. */
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
     const sessions = await this.liveSessions(uids);

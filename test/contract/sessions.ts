@@ -169,6 +169,27 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
       t.same(await directory.presence([uid]), [{ uid, online: true, flag }]);
     });
 
+  t.test("every node can read which clients are in the background", async (t) => {
+    const other = await driver.open(t);
+    const uid = uniqueUid();
+    const sessions = [{ flag: APP }, { flag: WEB }].map((kind) => sessionOf(cluster, uid, kind));
+    for (const session of sessions) await directory.login(session);
+    const background = async () => {
+      const [live = []] = await other.directory.liveSessions([uid]);
+      return live.flatMap(({ flag, isBackground }) => (isBackground ? [flag] : []));
+    };
+    t.same(await background(), [], "a new session is in the foreground");
+    const [app] = sessions as [SessionRecord, SessionRecord];
+    await directory.setBackground(app, true);
+    t.same(await background(), [APP]);
+    await directory.recheck(app);
+    t.same(await background(), [APP], "a confirmation does not change it");
+    await directory.setBackground(app, false);
+    t.same(await background(), []);
+    await directory.setBackground(sessionOf(cluster, uniqueUid(), {}), true);
+    t.same(await background(), [], "a session that is not in the store is not affected");
+  });
+
   t.test("presence is returned in the order of the uids, duplicates included", async (t) => {
     const online = await bringOnline([{ flag: WEB }]);
     const offline = uniqueUid();

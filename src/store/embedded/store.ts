@@ -75,6 +75,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "removeSession",
       "endSession",
       "confirmSessions",
+      "setBackground",
       "sessionsOf",
     ]),
     ...whileRunning(lifecycle, (store) => store.channels, [

@@ -84,11 +84,15 @@ t.test("sessions that Redis lost are restored when they are confirmed", async (t
     const { keys } = node.link;
     await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
   }
-  await node.store.confirmSessions(all, "n1:2");
+  const [first, ...others] = all as [LoggedInSession, ...LoggedInSession[]];
+  const hidden = { ...first, session: { ...first.session, isBackground: true as const } };
+  const confirmed = [hidden, ...others];
+  await node.store.confirmSessions(confirmed, "n1:2");
   const entries = await node.store.sessionsOf(usersOf(3));
   t.same(
     entries,
-    all.map(({ session, order, since }) => [{ session, order, since, incarnation: "n1:2" }]),
+    confirmed.map(({ session, order, since }) => [{ session, order, since, incarnation: "n1:2" }]),
+    "with the state of their clients",
   );
 });
 

@@ -10,6 +10,7 @@ import {
   MAIN_DEVICE,
   SECONDARY_DEVICE,
   type SessionRecord,
+  withBackground,
 } from "../../../broker/model.ts";
 import type {
   Clock,
@@ -214,6 +215,15 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
           lock.run(userLock(entry.session.uid), () => confirm(entry)).catch(failure),
         ),
       ),
+
+    async setBackground(session, isBackground) {
+      const entries = entriesOf(session.uid).map((entry) =>
+        entry.session.sessionId === session.sessionId
+          ? { ...entry, session: withBackground(entry.session, isBackground) }
+          : entry,
+      );
+      put(session.uid, entries);
+    },
 
     sessionsOf: async (uids) => uids.map(entriesOf),
   };

@@ -15,11 +15,12 @@
 --           tokenTag decoded to bytes, '' if the session needed no token
 --           since     as the login returned it
 --           order     as the login returned it
+--           1 if its client is in the background, else ''
 -- Reply  for each session one of
 --          {'confirmed'}
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
-local FIELDS = 9
+local FIELDS = 10
 
 -- Returns the reason for which the session's device ends the session, nil if it does not. A
 -- device that is not stored ends no session, because a fail-over may have lost it.
@@ -86,6 +87,7 @@ for position, key in ipairs(KEYS) do
   local session = {
     incarnation = ARGV[1], id = ARGV[at + 2], flag = tonumber(ARGV[at + 3]), level = tonumber(ARGV[at + 4]), device = ARGV[at + 5],
     tag = ARGV[at + 6], token = ARGV[at + 7], since = tonumber(ARGV[at + 8]), order = tonumber(ARGV[at + 9]),
+    background = tonumber(ARGV[at + 10]),
   }
   local is_ok, reply = pcall(confirm, user_of(key, ARGV[at + 1]), session)
   if not is_ok then reply = { 'failed', type(reply) == 'table' and reply.err or tostring(reply) } end

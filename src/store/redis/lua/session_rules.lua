@@ -15,6 +15,7 @@
 --                                  earlier logins of the user. A session that continues an
 --                                  earlier session keeps the order of that session's login.
 --                     expires      Unix ms, extended while its node serves it
+--                     background   1 while its client is in the background, else absent
 --   logins    HASH  flag: JSON list of the newest main login, which outlives its session's entry
 --                     format       1
 --                     order
@@ -64,6 +65,7 @@ end
 local function write_entry(user, entry)
   redis.call('HSET', user.sessions, entry.id, cjson.encode({
     1, entry.incarnation, int(entry.since), entry.flag, entry.level, entry.device, entry.tag, int(entry.order), int(NOW_MS + ENTRY_TTL),
+    entry.background,
   }))
   redis.call('PEXPIRE', user.sessions, ENTRY_TTL)
 end

@@ -42,6 +42,7 @@ const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const READ = loadScript(lua("sessions_read"));
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
+const STATE = loadScript(lua("session_state"));
 
 export function createRedisSessions({
   link,
@@ -125,6 +126,10 @@ export function createRedisSessions({
       return (await Promise.all(calls)).flat();
     },
 
+    async setBackground({ uid, sessionId }, isBackground) {
+      await link.run(STATE, [keyOf(uid)], [sessionId, isBackground ? 1 : 0]);
+    },
+
     async sessionsOf(uids) {
       const reads: Promise<readonly (readonly SessionEntry[])[]>[] = [];
       for (const users of piecesOf(uids, perCall)) reads.push(read(users));
@@ -138,10 +143,11 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 }
 
 function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
-  const { uid, sessionId, tokenTag } = session;
+  const { uid, sessionId, tokenTag, isBackground } = session;
   // The beginning of the hash of a registered token.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
-  return [uid, sessionId, ...recordArgs(session), token, since, order];
+  const background = isBackground ? 1 : "";
+  return [uid, sessionId, ...recordArgs(session), token, since, order, background];
 }
 
 function readConfirmation(
@@ -171,7 +177,9 @@ function entriesOf(uid: string, fields: readonly Buffer[]): readonly SessionEntr
 }
 
 function readEntry(uid: string, sessionId: string, text: string): SessionEntry {
-  const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(text) as [
+  const [, incarnation, since, flag, level, deviceId, tokenTag, order, , background] = JSON.parse(
+    text,
+  ) as [
     number,
     Incarnation,
     since: string,
@@ -180,10 +188,13 @@ function readEntry(uid: string, sessionId: string, text: string): SessionEntry {
     deviceId: string,
     tokenTag: string,
     order: string,
+    expires: string,
+    background?: 1,
   ];
   const nodeId = incarnation.slice(0, incarnation.lastIndexOf(":"));
+  const session = { sessionId, nodeId, uid, flag, level, deviceId, tokenTag };
   return {
-    session: { sessionId, nodeId, uid, flag, level, deviceId, tokenTag },
+    session: background === 1 ? { ...session, isBackground: true } : session,
     incarnation,
     since: Number(since),
     order: Number(order),
