@@ -189,6 +189,9 @@ const SECTIONS: readonly Section[] = [
       },
       counts("Endpoints disabled", "webhookDisabled", "webhook"),
       counts("Events lost", "webhookLost", "webhook"),
+      gauge("Lag of the push decisions", "pushLag", "s"),
+      counts("Messages decided", "pushDecided"),
+      counts("Users who need a push", "pushUsers"),
     ],
   },
   {

@@ -10,6 +10,7 @@ import { createApi, createNodeManagers, createViewerApi } from "./server/control
 import { EventFeedKeeper } from "./server/event-feed.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
+import { createNodePush, type NodePush } from "./server/push.ts";
 import { waitForStore, whileStoreOpens } from "./server/store-wait.ts";
 import { assertClock } from "./server/wall-clock.ts";
 import { createNodeWebhooks } from "./server/webhooks.ts";
@@ -44,7 +45,8 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const managers = createNodeManagers(node);
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);
-  const gateway = createNodeGateway(node, delivery);
+  const push = createNodePush(node);
+  const gateway = createNodeGateway(node, delivery, push?.signals);
   const bound = { clientPort: 0 };
   const webhooks = createNodeWebhooks(node);
   const eventFeed = new EventFeedKeeper(node, () => webhooks.neededEvents());
@@ -92,6 +94,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await managers.start();
     node.streams.start();
     webhooks.start();
+    await push?.start();
     node.status = "ready";
     return ports;
   }
@@ -153,7 +156,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     node.migration?.close();
     await starting?.catch(() => undefined); // start() reports the error
     await eventFeed.close();
-    await stop(node, { gateway, webhooks }, allListeners);
+    await stop(node, { gateway, webhooks, push }, allListeners);
   }
 
   return {
@@ -171,7 +174,15 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
 
 async function stop(
   node: Node,
-  { gateway, webhooks }: { readonly gateway: Gateway; readonly webhooks: WebhookService },
+  {
+    gateway,
+    webhooks,
+    push,
+  }: {
+    readonly gateway: Gateway;
+    readonly webhooks: WebhookService;
+    readonly push: NodePush | undefined;
+  },
   listeners: readonly Listener[],
 ): Promise<void> {
   const wasReady = node.status === "ready";
@@ -184,6 +195,7 @@ async function stop(
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
   node.logCursors.close();
+  await push?.close();
   await webhooks.close();
   await node.streams.close();
   await node.systemAccounts.close();

@@ -38,6 +38,7 @@ const PORTS = [
   "broker/log-frame.ts",
   "broker/log-ports.ts",
   "broker/ports.ts",
+  "broker/push-ports.ts",
   "broker/stream-event.ts",
   "broker/stream-fold.ts",
   "broker/webhook-ports.ts",

@@ -50,20 +50,39 @@ const memberData = channelData({
   temp_subscriber: flag("1: temporary members"),
 });
 
+const goneMessage = {
+  message_id: count("Id of the message"),
+  message_idstr: text("The same id as a string"),
+  message_seq: count("Sequence number of the message"),
+  gone,
+};
+
+/** Fields of an event with a page of users. */
+const page = {
+  uids,
+  page: count("Number of the event among those of the message, from 1"),
+  pages: count("Number of events of the message"),
+};
+
 const EVENTS = {
   "message.stored": {
     when: "a message was stored",
     data: Type.Union([
       Type.Object({ ...message.properties, channel_key: channelKey }),
-      Type.Object({
-        message_id: count("Id of the message"),
-        message_idstr: text("The same id as a string"),
-        message_seq: count("Sequence number of the message"),
-        gone,
-        channel_key: channelKey,
-      }),
+      Type.Object({ ...goneMessage, channel_key: channelKey }),
     ]),
     example: { ...MESSAGE_EXAMPLE, channel_key: "2:lobby" },
+  },
+  "message.unreached": {
+    when: `users needed a push for a message, while \`push.enabled\` is true (docs/push.md). A message with more than ${MAX_EVENT_UIDS} such users has several events`,
+    data: Type.Union([
+      Type.Object({ ...message.properties, ...page, channel_key: channelKey }),
+      Type.Object({ ...goneMessage, ...page, channel_key: channelKey }),
+    ]),
+    example: {
+      ...MESSAGE_EXAMPLE,
+      ...{ uids: ["alice"], page: 1, pages: 1, channel_key: "2:lobby" },
+    },
   },
   "channel.created": {
     when: "a channel was created",

@@ -508,6 +508,7 @@ export type FeedEvent =
   | UserTokenChangedEvent
   | SessionKickedEvent
   | CommandExpiredEvent
+  | MessageUnreachedEvent
   | FeedGapEvent;
 
 /** Written when a message was stored */
@@ -845,6 +846,117 @@ export type CommandExpiredEvent = {
     /** Message ids of the commands */
     readonly command_ids: readonly number[];
   };
+};
+
+/** Written when users needed a push for a message, while `push.enabled` is true (docs/push.md). A message with more than 500 such users has several events */
+export type MessageUnreachedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "message.unreached";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data:
+    | {
+        /** Id of the message, unique in the cluster */
+        readonly message_id: number;
+        /** The same id as a string */
+        readonly message_idstr: string;
+        /** Id of an imported message on its old server */
+        readonly source_id?: string | undefined;
+        /** Sequence number of the message in the channel */
+        readonly message_seq: number;
+        /** client_msg_no of the message */
+        readonly client_msg_no: string;
+        /** Sender */
+        readonly from_uid: string;
+        /** Channel id */
+        readonly channel_id: string;
+        /** 1 personal channel, 2 group channel */
+        readonly channel_type: ChannelType;
+        /** Time in Unix seconds */
+        readonly timestamp: number;
+        /** Time in Unix milliseconds */
+        readonly timestamp_ms: number;
+        /** Flags of the message */
+        readonly header: {
+          /** 1: the message is not stored */
+          readonly no_persist: Flag;
+          /** 1: the message counts as unread */
+          readonly red_dot: Flag;
+          /** 1: the message is a command */
+          readonly sync_once: Flag;
+        };
+        /** Seconds after its timestamp at which the message expires; 0 means never */
+        readonly expire: number;
+        /** client_msg_no of the stream to which the message belongs, or empty */
+        readonly stream_no: string;
+        /** Label of the message, or empty */
+        readonly tag_key: string;
+        /** Setting bits that a WKProto client sent with the message */
+        readonly setting?: number | undefined;
+        /** Topic that a WKProto client sent with the message */
+        readonly topic?: string | undefined;
+        /** Content of the message in base64 */
+        readonly payload: string;
+        /** Stream of the message, if it has one */
+        readonly stream?:
+          | {
+              /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+              readonly state: StreamState;
+              /** Text of the stream so far */
+              readonly text: string;
+              /** Index of the next event of the stream */
+              readonly next_index: number;
+              /** Data of the start event */
+              readonly start_data: string;
+              /** Data of the end event; null while the stream is active */
+              readonly end_data: string | null;
+              /** Tool calls and custom events of the stream */
+              readonly events: readonly {
+                /** Index of the event in the stream */
+                readonly index: number;
+                /** Length of the text before the event, in UTF-16 code units */
+                readonly text_offset: number;
+                /** Id of the event */
+                readonly id: string;
+                /** Type of the event */
+                readonly type: string;
+                /** Data of the event */
+                readonly data: string;
+                /** Time in Unix milliseconds */
+                readonly timestamp: number;
+              }[];
+            }
+          | undefined;
+        /** Users */
+        readonly uids: readonly string[];
+        /** Number of the event among those of the message, from 1 */
+        readonly page: number;
+        /** Number of events of the message */
+        readonly pages: number;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      }
+    | {
+        /** Id of the message */
+        readonly message_id: number;
+        /** The same id as a string */
+        readonly message_idstr: string;
+        /** Sequence number of the message */
+        readonly message_seq: number;
+        /** The message has expired or was removed */
+        readonly gone: 1;
+        /** Users */
+        readonly uids: readonly string[];
+        /** Number of the event among those of the message, from 1 */
+        readonly page: number;
+        /** Number of events of the message */
+        readonly pages: number;
+        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        readonly channel_key: string;
+      };
 };
 
 /** Written when events before it are lost */

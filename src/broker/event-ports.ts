@@ -18,6 +18,7 @@ export const EVENT_TYPES = [
   "user.token_changed",
   "session.kicked",
   "command.expired",
+  "message.unreached",
 ] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 

@@ -4,6 +4,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
+import { messagesOf } from "./event-messages.ts";
 import {
   EVENT_NAMES,
   EVENT_PARTITIONS,
@@ -235,7 +236,7 @@ export class Events {
 
   /** Adds the content of messages. Returns fewer events if they would be too large. */
   async #withContent(partition: number, rows: readonly EventRow[]) {
-    const messages = await this.#messagesOf(rows);
+    const messages = await messagesOf(this.#ports.store, rows);
     const events: PlacedEvent[] = [];
     let bytes = 0;
     for (const row of rows) {
@@ -250,6 +251,8 @@ export class Events {
   #dataOf(row: EventRow, message: Message | undefined): EventData {
     const { id, type, key, messageSeq, fields } = row;
     if (isUserTopic(key)) return { uid: key.slice(2), ...fields };
+    if (type === "message.unreached")
+      return { ...this.#unreachedOf(row, message), channel_key: key };
     if (type === "stream.ended") return { ...this.#endOf(row, message), channel_key: key };
     if (type !== "message.stored")
       return {
@@ -257,11 +260,24 @@ export class Events {
         ...fields,
         channel_key: key,
       };
-    const content =
-      message === undefined || message.messageId !== id
-        ? { message_id: id, message_idstr: String(id), message_seq: messageSeq, gone: 1 }
-        : this.#ports.toJson(asStored(message));
-    return { ...content, channel_key: key };
+    return { ...this.#contentOf({ id, messageSeq }, message), channel_key: key };
+  }
+
+  /** Returns the fields of a message, only its ids if it was removed. */
+  #contentOf(
+    { id, messageSeq }: { readonly id: number; readonly messageSeq: number },
+    message: Message | undefined,
+  ): EventData {
+    return message === undefined || message.messageId !== id
+      ? { message_id: id, message_idstr: String(id), message_seq: messageSeq, gone: 1 }
+      : this.#ports.toJson(asStored(message));
+  }
+
+  #unreachedOf(row: EventRow, message: Message | undefined): EventData {
+    const { uids, page, pages } = row.fields ?? {};
+    const { id } = messageEventOf(row);
+    const content = this.#contentOf({ id, messageSeq: row.messageSeq }, message);
+    return { ...content, uids, page, pages };
   }
 
   /** Returns the fields of the end of a stream. They have no text if the message was removed. */
@@ -277,31 +293,6 @@ export class Events {
       ...{ channel_id, channel_type, ...ids, state: fields.state },
       ...{ text, truncated: isCut ? 1 : 0 },
     };
-  }
-
-  async #messagesOf(rows: readonly EventRow[]): Promise<ReadonlyMap<string, Message>> {
-    const ranges: { readonly key: ChannelKey; readonly fromSeq: number; toSeq: number }[] = [];
-    const open = new Map<ChannelKey, (typeof ranges)[number]>();
-    for (const { key, messageSeq } of rows) {
-      if (messageSeq === 0) continue;
-      const range = open.get(key);
-      // Seqs without events, which are stored while the feed is off, are not read.
-      if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
-      else {
-        const next = { key, fromSeq: messageSeq, toSeq: messageSeq };
-        ranges.push(next);
-        open.set(key, next);
-      }
-    }
-    const messages = new Map<string, Message>();
-    for (const { key, fromSeq, toSeq } of ranges) {
-      const slice = await this.#ports.store.readMessages(key, {
-        ...{ fromSeq, toSeq, limit: toSeq - fromSeq + 1 },
-        ...{ reverse: false, maxBytes: Number.MAX_VALUE },
-      });
-      for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
-    }
-    return messages;
   }
 }
 
@@ -338,8 +329,18 @@ export function typesError(names: readonly string[]): string | undefined {
 }
 
 function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
-  const { number, id, type, timestampMs } = row;
-  return { id: eventId(partition, { number, id }), type, timestampMs, data };
+  const { type, timestampMs, fields } = row;
+  const id = eventId(partition, messageEventOf(row));
+  const isPage = type === "message.unreached";
+  return { id: isPage ? `${id}-u${fields?.page}` : id, type, timestampMs, data };
+}
+
+/** Returns the place of the event to which the event belongs: that of its message, or its own. */
+function messageEventOf({ type, number, id, fields }: EventRow): EventPosition {
+  if (type !== "message.unreached") return { number, id };
+  const place = fields?.event as readonly [number, number] | undefined; // as `unreached.ts` wrote it
+  const [messageNumber = number, messageId = id] = place ?? [];
+  return { number: messageNumber, id: messageId };
 }
 
 function eventId(partition: number, { number, id }: EventPosition): string {

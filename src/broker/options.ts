@@ -113,6 +113,33 @@ export const eventsOptions = Type.Object(
   { additionalProperties: false },
 );
 
+export const pushOptions = Type.Object(
+  {
+    enabled: Type.Boolean({
+      default: false,
+      description:
+        "Whether the cluster decides who needs a push. Each stored message whose users were not all reached then has events `message.unreached` in the event feed, which must be on (docs/push.md). All nodes should have the same value.",
+    }),
+    afterMs: Type.Integer({
+      default: 3000,
+      minimum: 0,
+      maximum: 3_600_000,
+      unit: "milliseconds",
+      description:
+        "Time from storing a message to the decision, in which clients can read or acknowledge it. With `api.dialect` = `wukongim`, an absent value means 0, as with WuKongIM.",
+    }),
+    maxMembers: Type.Integer({
+      default: 5000,
+      minimum: 1,
+      maximum: 50_000,
+      unit: "members",
+      description:
+        "Number of members of a group above which only the users in `mention.uids` of a message are looked at. The same holds for every group with `large` = 1.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
 export const logsOptions = Type.Object(
   {
     maxBytes: Type.Integer({

@@ -28,6 +28,7 @@ import type {
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
+import type { PushStore } from "./push-ports.ts";
 import type { WebhookStore } from "./webhook-ports.ts";
 
 /** Returns the current time in Unix milliseconds. */
@@ -932,6 +933,7 @@ export interface Store
     KeySetStore,
     EventStore,
     LeaseStore,
+    PushStore,
     WebhookStore,
     ManagerStore,
     ImportStore {

@@ -10,6 +10,7 @@ import {
   eventsOptions,
   logsOptions,
   messagesOptions,
+  pushOptions,
   streamsOptions,
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
@@ -97,6 +98,7 @@ const configSchema = Type.Object(
     streams: streamsOptions,
     logs: logsOptions,
     events: eventsOptions,
+    push: pushOptions,
     commands: commandsOptions,
     webhooks: webhooksOptions,
     store: storeOptions,

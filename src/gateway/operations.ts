@@ -6,7 +6,13 @@ import type { ClientEvents } from "../broker/client-events.ts";
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
-import { type ChannelRef, GROUP_CHANNEL, messageTimeMs, PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  type ChannelRef,
+  GROUP_CHANNEL,
+  type Message,
+  messageTimeMs,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
 import type { ChannelStore, Clock, Cluster, InboxStore } from "../broker/ports.ts";
 import {
   mayRead,
@@ -43,6 +49,16 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly catchUps: Pick<CatchUps, "recordSnapshot">;
   readonly watch: Pick<PresenceWatch, "plan" | "watch">;
   readonly hub: Pick<Hub, "deliveryWork">;
+  /**
+   * Receives what decides whether a user needs a push. `undefined` if that is not decided, which
+   * saves a write for each change.
+   */
+  readonly push:
+    | {
+        acknowledged(uid: string, message: Message): void;
+        setBackground(session: Session, isBackground: boolean): Promise<void>;
+      }
+    | undefined;
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
@@ -138,13 +154,14 @@ const OPERATIONS: OperationTable = {
   },
 
   recvack: {
-    run(session, { messageId }, { clock, metrics, store }) {
-      const push = session.acknowledged(messageId);
+    run(session, { messageId }, { clock, metrics, store, push }) {
+      const pushed = session.acknowledged(messageId);
       const delayMs = clock() - messageTimeMs(messageId);
       if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS) metrics.acknowledged(delayMs);
+      if (pushed?.kind === "message") push?.acknowledged(session.uid, pushed.message);
       // Some clients acknowledge a command like a message.
-      if (push?.kind !== "command" || push.inboxSeq === 0) return undefined;
-      return removeCommand(session.uid, push.inboxSeq, { metrics, store });
+      if (pushed?.kind !== "command" || pushed.inboxSeq === 0) return undefined;
+      return removeCommand(session.uid, pushed.inboxSeq, { metrics, store });
     },
   },
 
@@ -283,9 +300,12 @@ const OPERATIONS: OperationTable = {
   },
 
   state: {
-    run(session, { ref, foreground }) {
+    run(session, { ref, foreground }, { push }) {
+      const isChanged = session.isForeground !== foreground;
       session.isForeground = foreground;
+      if (push !== undefined && isChanged) return shareState(session, ref, push);
       session.reply({ kind: "state", ref });
+      return undefined;
     },
   },
 
@@ -346,6 +366,22 @@ async function removeCommand(
   { store, metrics }: Pick<OperationPorts, "store" | "metrics">,
 ): Promise<undefined> {
   metrics.commandsAcknowledged(await store.acknowledgeCommands(uid, [inboxSeq]));
+}
+
+/** Replies after the other nodes can read the state. */
+async function shareState(
+  session: Session,
+  ref: number,
+  push: NonNullable<OperationPorts["push"]>,
+): Promise<undefined> {
+  const { isForeground } = session;
+  try {
+    await push.setBackground(session, !isForeground);
+  } catch (error) {
+    session.isForeground = !isForeground; // a repeated call tries again
+    throw error;
+  }
+  session.reply({ kind: "state", ref });
 }
 
 function ownChannel(uid: string): ChannelRef {

@@ -23,6 +23,7 @@ import {
 import { importedHead, importStateIn } from "../store/embedded/steps/imports.ts";
 import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
+import { pushCursor } from "../store/embedded/steps/push.ts";
 import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN, DEVICE_VERSION } from "../store/embedded/steps/users.ts";
 import { type WebhookRowKind, webhookOf } from "../store/embedded/steps/webhooks.ts";
@@ -31,6 +32,7 @@ import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps
 import { encodeEvent, encodeSwitch, feedFields } from "../store/redis/steps/events.ts";
 import { importKey } from "../store/redis/steps/imports.ts";
 import * as managers from "../store/redis/steps/managers.ts";
+import { pushFields, pushKey } from "../store/redis/steps/push.ts";
 import { encodeSigningKey, signingKeysKey } from "../store/redis/steps/signing-keys.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { BAN_FIELD, encodeDevice } from "../store/redis/steps/users.ts";
@@ -290,8 +292,13 @@ function eventTables(
           .map((newest, partition) =>
             fact("HSET", keys.bucket("feed", partition), feedFields(isOn, newest)),
           );
+        const cursors = buckets.flatMap((_, partition) => {
+          const position = pushCursor(tables, partition);
+          if (position === undefined) return [];
+          return [fact("HSET", pushKey(keys, partition), pushFields(position))];
+        });
         const shared = fact("SET", keys.shared("feed"), [encodeSwitch(isOn)]);
-        yield { facts: [...buckets, shared], at: "done" };
+        yield { facts: [...buckets, ...cursors, shared], at: "done" };
       },
     },
   ];

@@ -241,6 +241,18 @@ export const METRICS = {
   eventsOn: gauge("events_on", "1 if the event feed is on, else 0"),
   eventsBytes: gauge("events_bytes", "Approximate size of the event feed"),
   eventsRemoved: counter("events_removed_total", "Rows that were removed from the event feed"),
+  pushDecided: counter(
+    "push_decided_total",
+    "Messages for which this node decided who needs a push",
+  ),
+  pushUsers: counter(
+    "push_users_total",
+    "Users who need a push, one for each message and user, as this node decided",
+  ),
+  pushLag: gauge(
+    "push_lag_seconds",
+    "Time for which the oldest message that is due has waited for the decision who needs a push, or 0. Only one node of the cluster decides, and the others report 0",
+  ),
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",

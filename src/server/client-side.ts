@@ -16,6 +16,7 @@ import { FanOutTurns } from "../gateway/fan-out-turns.ts";
 import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
+import type { OperationPorts } from "../gateway/operations.ts";
 import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
@@ -124,6 +125,7 @@ export function createDelivery(
 export function createNodeGateway(
   node: Node,
   delivery: Delivery,
+  push: OperationPorts["push"],
 ): Gateway & { readonly facts: LocalFacts } {
   const { client, messages, protocol } = node.config;
   const limits = {
@@ -139,7 +141,7 @@ export function createNodeGateway(
     createJsonRpcProtocol(limits, JSONRPC_FORMS),
     createNativeProtocol(limits), // last, because it accepts every first frame
   ];
-  const context = clientContext(node, delivery);
+  const context = clientContext(node, delivery, push);
   const gateway = createGateway(context, protocols, client);
   const isOpen = () => hasData(node) && !node.imports.isUnderway;
   const endpoint = gatedSockets(gateway.endpoint, isOpen);
@@ -164,7 +166,7 @@ interface NodeClients extends ClientContext {
   readonly closedSessions: ClosedSessions;
 }
 
-function clientContext(node: Node, delivery: Delivery): NodeClients {
+function clientContext(node: Node, delivery: Delivery, push: OperationPorts["push"]): NodeClients {
   const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
@@ -237,6 +239,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
       catchUps,
       watch,
       hub,
+      push,
       turns: createHistoryTurns(),
       clock: drivers.clock,
       metrics: metrics.gateway,

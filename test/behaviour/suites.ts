@@ -58,6 +58,7 @@ export const SUITES = {
     "message-sync",
     "messages",
     "payloads",
+    "push",
     "resume",
     "send-hook",
   ],

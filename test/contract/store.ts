@@ -24,6 +24,7 @@ import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
 import { permissions } from "./store-permissions.ts";
 import { positions } from "./store-positions.ts";
+import { push } from "./store-push.ts";
 import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
@@ -95,6 +96,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   );
   t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
   t.test(`${driver.name}: webhooks are stored`, (t) => webhooks(t, createFixture));
+  t.test(`${driver.name}: the cursors of push decisions are stored`, (t) => push(t, createFixture));
   t.test(`${driver.name}: signing keys are stored`, (t) => signingKeys(t, createFixture));
   t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
     managers(t, createFixture),

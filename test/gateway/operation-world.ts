@@ -40,6 +40,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     clientEvents: { emit: unused },
+    push: undefined,
     expiry: { refresh: unused },
     nodeId: "n1",
     clientLimits: {

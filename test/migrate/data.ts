@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
-import { LOG_START } from "../../src/broker/log-frame.ts";
+import { bucketOf, LOG_START } from "../../src/broker/log-frame.ts";
 import {
   type ChannelRef,
   channelKey,
@@ -74,9 +74,13 @@ export function commandDraft(changes: Partial<CommandDraft> = {}): CommandDraft 
 /** Maximum number of commands of one user in another user's inbox, in the migrated stores. */
 const MAX_SHARE = 100;
 
+/** A cursor that is before the events of the group g. */
+const PUSH_CURSOR = [bucketOf("2:g"), { name: "push", token: 1 }] as const;
+
 /** Fills an empty store. `pass` moves the clock forward. */
 export async function fill(store: Store, pass: (ms: number) => void): Promise<void> {
   await store.switchFeed(true);
+  await store.claimPushCursor(...PUSH_CURSOR);
   await people(store);
   await channels(store);
   await messages(store, pass);
@@ -296,6 +300,7 @@ export async function picture(store: Store): Promise<unknown> {
     systemUids: [...(await store.systemUids())].sort(),
     signingKeys: await store.signingKeys(),
     feed: await feedPicture(store),
+    pushCursor: await store.claimPushCursor(...PUSH_CURSOR),
     webhooks: await store.webhooks(),
     webhookState: [...(await store.webhookTexts("wh_1", "state"))].sort(),
     webhookParked: [...(await store.webhookTexts("wh_1", "parked"))],

@@ -1,6 +1,7 @@
-// Tests of webhooks while nodes are killed: every acknowledged message's event arrives, with the same
-// id and content each time, and in the order of its channel. JINDOU_TEST_WEBHOOK_KILLS sets the number
-// of kills. Events that a webhook has not accepted outlive their retention.
+// Tests of the event feed and webhooks while nodes are killed: every acknowledged message's event
+// arrives, with the same id and content each time, and in the order of its channel. Who needs a push
+// is decided once for each message. JINDOU_TEST_WEBHOOK_KILLS and JINDOU_TEST_PUSH_KILLS set the
+// numbers of kills. Events that a webhook has not accepted outlive their retention.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -18,9 +19,10 @@ import { volume } from "../support/volume.ts";
 import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
 
 const KILLS = volume(200, "JINDOU_TEST_WEBHOOK_KILLS", 5);
+const PUSH_KILLS = volume(200, "JINDOU_TEST_PUSH_KILLS", 4);
 const CHANNELS = ["ann", "ben", "cat"];
 
-t.setTimeout(60_000 + KILLS * 5000);
+t.setTimeout(60_000 + (KILLS + PUSH_KILLS) * 5000);
 
 /** Turns the feed on and creates a webhook for the receiver. */
 async function subscribe({ call }: Broker, receiver: Receiver): Promise<string> {
@@ -69,6 +71,89 @@ const hasAll = (receiver: Receiver, sent: ReadonlySet<number>) => {
   const received = new Set(receiver.events.map(({ data }) => data.message_id));
   return [...sent].every((id) => received.has(id));
 };
+
+const PUSH = {
+  JINDOU_EVENTS_FEED: "on",
+  JINDOU_PUSH_ENABLED: "true",
+  JINDOU_PUSH_AFTER_MS: "50",
+};
+
+/** Returns the ids of the messages that have an event \`message.unreached\`, once for each event. */
+async function unreachedIn({ call }: Broker): Promise<readonly number[]> {
+  const ids: number[] = [];
+  for (let after = "oldest", more = 1; more === 1; ) {
+    const path = `/events?limit=1000&types=message.unreached&after=${after}`;
+    const { body } = await call(path);
+    ids.push(...body.events.map((event: ReceivedEvent) => event.data.message_id));
+    ({ cursor: after, more } = body);
+  }
+  return ids;
+}
+
+/** Waits until all messages are decided. Returns the messages that were decided repeatedly. */
+async function repeatedOnceDecided(
+  broker: Broker,
+  sent: ReadonlySet<number>,
+): Promise<readonly number[]> {
+  for (;;) {
+    const ids = await unreachedIn(broker);
+    const decided = new Set(ids);
+    if ([...sent].every((id) => decided.has(id)))
+      return ids.filter((id, at) => ids.indexOf(id) !== at);
+    await pause(100);
+  }
+}
+
+t.test(`a message is decided once when a node is killed ${PUSH_KILLS} times`, async (t) => {
+  const random = new Random(PUSH_KILLS);
+  const sent = new Set<number>();
+  let broker: ChildBroker = await spawnBroker(t, PUSH);
+  for (let kill = 0; kill < PUSH_KILLS; kill++) {
+    const sending = sendUntilKilled(broker, sent);
+    await pause(50 + random.below(300));
+    await broker.kill();
+    await sending;
+    broker = await spawnBroker(t, PUSH, broker.dataPath);
+  }
+  t.strictSame(await repeatedOnceDecided(broker, sent), [], "no message is decided twice");
+  t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
+});
+
+t.test("another node decides when the node that decided is frozen or killed", async (t) => {
+  const redis = await startRedis(t);
+  const start = () => spawnBroker(t, { ...PUSH, JINDOU_REDIS_URL: redis.url });
+  const nodes = [await start(), await start()] as const;
+  const sent = new Set<number>();
+  const send = async (broker: Broker) => {
+    const sends = Array.from({ length: 30 }, async (_, at) => {
+      const { status, body } = await broker.call("/message/send", {
+        ...{ from_uid: "bob", channel_id: `user-${at}`, channel_type: 1 },
+        payload: textPayload("x"),
+      });
+      if (status === 200) sent.add(body.message_id);
+    });
+    await Promise.allSettled(sends); // a node that was frozen rejects calls at first
+  };
+  const decides = async ({ call }: Broker) =>
+    /^jindou_push_decided_total\{?[^\n]* [1-9]/m.test(String((await call("/metrics")).body));
+  await send(nodes[0]);
+  t.strictSame(await repeatedOnceDecided(nodes[1], sent), []);
+  const [holder, other] = (await decides(nodes[0])) ? nodes : [nodes[1], nodes[0]];
+  const sending = send(holder);
+  holder.process.kill("SIGSTOP");
+  await send(other);
+  const seen = new Set([...sent]);
+  t.strictSame(await repeatedOnceDecided(other, seen), [], "the other node has taken over");
+  holder.process.kill("SIGCONT");
+  await sending;
+  while ((await holder.call("/readyz")).status !== 200) await pause(50);
+  await send(holder);
+  t.strictSame(await repeatedOnceDecided(other, sent), [], "the thawed node decides nothing twice");
+  const late = send(holder);
+  await other.kill();
+  await late;
+  t.strictSame(await repeatedOnceDecided(holder, sent), [], "the remaining node goes on");
+});
 
 t.test(`no event is lost when a node is killed ${KILLS} times`, async (t) => {
   const receiver = await startReceiver(t);

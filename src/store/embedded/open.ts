@@ -53,6 +53,7 @@ import { createLogs } from "./steps/logs.ts";
 import { createManagers } from "./steps/managers.ts";
 import { OpenLogs } from "./steps/open-logs.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
+import { createPush } from "./steps/push.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions, type EmbeddedSessions } from "./steps/sessions.ts";
 import { createSigningKeys } from "./steps/signing-keys.ts";
@@ -367,6 +368,7 @@ async function openOwned(
   const keySets = createKeySets(tables);
   const eventCalls = createEvents(shared);
   const leases = new Leases();
+  const push = createPush({ ...shared, conversations });
   const webhooks = createWebhooks(tables, leases);
 
   const checkpoint = new Checkpoint({
@@ -410,6 +412,7 @@ async function openOwned(
     events,
     eventCalls,
     leases,
+    push,
     webhooks,
     appends,
     history,

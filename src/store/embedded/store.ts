@@ -121,6 +121,13 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       return store.eventCalls.onEvents(listener);
     },
     ...whileRunning(lifecycle, (store) => store.leases, ["acquireLease", "releaseLease"]),
+    ...whileRunning(lifecycle, (store) => store.push, [
+      "readSeqs",
+      "addAcknowledged",
+      "acknowledgedBy",
+      "claimPushCursor",
+      "movePushCursor",
+    ]),
     ...whileRunning(lifecycle, (store) => store.webhooks, [
       "webhooks",
       "putWebhook",

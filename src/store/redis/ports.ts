@@ -49,6 +49,8 @@
 //   joinSeqs        HASH     uid: seq of head when it joined       for members of a group
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
 //                            head then> <time of the change>`      conversation
+//   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
+//                            the message                           decided
 //   activeStream    STRING   clientMsgNo of the active stream      if a stream is active
 //   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the      if streams have ended, groups
 //                            time of the end; the newest 200        only
@@ -84,6 +86,11 @@
 //     i             text     ids of the events, with spaces        if there are several
 //     d             JSON     fields that readers get               if they are not read from the
 //                                                                  message
+//   push            HASH                                           if the node decided who needs a
+//                                                                  push
+//     token         integer  token of the lease that claimed it    always
+//     number, id    integer  position in events of the last event  always
+//                            that was decided
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //

@@ -21,6 +21,7 @@ import { createRedisLeases } from "./steps/leases.ts";
 import { createRedisLogs } from "./steps/logs.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
+import { createRedisPush } from "./steps/push.ts";
 import { Sweep } from "./steps/retention.ts";
 import { createRedisSessions } from "./steps/sessions.ts";
 import { createRedisSigningKeys } from "./steps/signing-keys.ts";
@@ -103,6 +104,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisKeySets(ports),
       ...events,
       ...createRedisLeases(ports),
+      ...createRedisPush(ports),
       ...createRedisWebhooks(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),

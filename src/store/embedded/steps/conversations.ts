@@ -144,6 +144,18 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return this.#view(uid, channel);
   }
 
+  /** Returns the read position of each member of the channel (see `PushStore`). */
+  readSeqs(key: ChannelKey, uids: readonly string[]): readonly number[] {
+    const channel = channelOf(key, "");
+    return uids.map((uid) => {
+      const joinSeq =
+        channel.type === PERSON_CHANNEL
+          ? 0
+          : (this.#ports.channelTables.joinSeq(uid, channel.id) ?? 0);
+      return this.#states.stateOf({ uid, channel, key, isLarge: false, joinSeq }).readSeq;
+    });
+  }
+
   async changeConversation(
     uid: string,
     channel: ChannelRef,

@@ -1,0 +1,37 @@
+// Reads the messages to which events of the feed refer. Keeps no state.
+
+import type { EventRow } from "./event-ports.ts";
+import type { ChannelKey, Message } from "./model.ts";
+import type { MessageStore } from "./ports.ts";
+
+/**
+ * Returns the messages of the events that exist, by `<channel key>\n<seq>`. After a fail-over, a seq
+ * may belong to a later message than that of the event, so the caller compares the ids.
+ */
+export async function messagesOf(
+  store: Pick<MessageStore, "readMessages">,
+  rows: readonly Pick<EventRow, "key" | "messageSeq">[],
+): Promise<ReadonlyMap<string, Message>> {
+  const ranges: { readonly key: ChannelKey; readonly fromSeq: number; toSeq: number }[] = [];
+  const open = new Map<ChannelKey, (typeof ranges)[number]>();
+  for (const { key, messageSeq } of rows) {
+    if (messageSeq === 0) continue;
+    const range = open.get(key);
+    // Seqs without events, which are stored while the feed is off, are not read.
+    if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
+    else if (range?.toSeq !== messageSeq) {
+      const next = { key, fromSeq: messageSeq, toSeq: messageSeq };
+      ranges.push(next);
+      open.set(key, next);
+    }
+  }
+  const messages = new Map<string, Message>();
+  for (const { key, fromSeq, toSeq } of ranges) {
+    const slice = await store.readMessages(key, {
+      ...{ fromSeq, toSeq, limit: toSeq - fromSeq + 1 },
+      ...{ reverse: false, maxBytes: Number.MAX_VALUE },
+    });
+    for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
+  }
+  return messages;
+}

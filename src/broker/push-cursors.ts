@@ -1,0 +1,320 @@
+// Moves the cursors of the push decisions, one for each partition of the event feed, while this node
+// holds their lease. State: the lease, the position of each cursor, and timers. What was decided is
+// written together with the move of the cursor, so that each message is decided once.
+
+import { randomUUID } from "node:crypto";
+import { Semaphore } from "../lib/semaphore.ts";
+import {
+  EVENT_PARTITIONS,
+  type EventPosition,
+  type EventRow,
+  type EventStore,
+} from "./event-ports.ts";
+import { HeldLease, LEASE_TICK_MS } from "./held-lease.ts";
+import type { Lease, LeaseStore } from "./lease-ports.ts";
+import type { PushStore } from "./push-ports.ts";
+import type { Decision, Unreached } from "./unreached.ts";
+
+interface PushCursorPorts {
+  readonly store: Pick<EventStore, "readEvents" | "eventsSince" | "onEvents"> &
+    LeaseStore &
+    Pick<PushStore, "claimPushCursor" | "movePushCursor">;
+  readonly unreached: Pick<Unreached, "decide">;
+  /** Clock of the store, in Unix milliseconds. */
+  readonly clock: () => number;
+  /** Time from storing a message to its decision. */
+  readonly afterMs: number;
+  /** Called after messages were decided, with the number of users who need a push. */
+  onDecided(messages: number, users: number): void;
+  onError(error: unknown, message: string): void;
+}
+
+const LEASE_NAME = "push";
+/** Number of partitions that are decided at the same time. */
+const MAX_IN_FLIGHT = 8;
+/** Number of events that are read at once. */
+const ROWS = 200;
+/** Number of users in the events of one move. A single message may have more. */
+const MAX_USERS = 20_000;
+/** Age of a message from which it gets no push: nothing was decided for this time. */
+const MAX_AGE_MS = 86_400_000;
+const ERROR_PAUSE_MS = 1000;
+/** Time after which a partition is looked at again, in case a notification was lost. */
+const IDLE_MS = 5000;
+const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
+
+export class PushCursors {
+  readonly #ports: PushCursorPorts;
+  readonly #held: HeldLease;
+  #run: Run | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #ticking: Promise<void> = Promise.resolve();
+  #isClosed = false;
+
+  constructor(ports: PushCursorPorts) {
+    this.#ports = ports;
+    this.#held = new HeldLease(ports.store, LEASE_NAME, randomUUID());
+  }
+
+  /** Time for which the oldest message that is due has waited for its decision on this node. */
+  get lagMs(): number {
+    return this.#run?.lagMs ?? 0;
+  }
+
+  /** Resolves when the cursors stand: later messages are decided, by this node or another one. */
+  async start(): Promise<void> {
+    this.#tick();
+    await this.#ticking;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#ticking;
+    await this.#end();
+  }
+
+  #tick(): void {
+    clearTimeout(this.#timer);
+    if (this.#isClosed) return;
+    this.#ticking = this.#ticking
+      .then(() => this.#renew())
+      .catch((error: unknown) =>
+        this.#ports.onError(error, "The lease of the push decisions could not be renewed"),
+      )
+      .finally(() => {
+        if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), LEASE_TICK_MS).unref();
+      });
+  }
+
+  async #renew(): Promise<void> {
+    if (this.#isClosed) return;
+    const lease = await this.#held.renew();
+    const run = this.#run;
+    if (run !== undefined && run.lease.token === lease?.token && !run.isStopping) return;
+    await run?.stop();
+    this.#run = undefined;
+    if (lease === undefined) return;
+    const next = new Run(lease, this.#ports, () => this.#held.isValid);
+    if (await next.start()) this.#run = next;
+  }
+
+  async #end(): Promise<void> {
+    const run = this.#run;
+    if (run === undefined) return;
+    await run.stop();
+    await this.#held
+      .release(run.lease)
+      .catch((error: unknown) =>
+        this.#ports.onError(error, "The lease of the push decisions could not be released"),
+      );
+  }
+}
+
+interface Partition {
+  readonly at: number;
+  /** Position of the cursor in the store. */
+  stored: EventPosition;
+  /** Position after the last event that needs no decision. */
+  read: EventPosition;
+  /** Unix milliseconds at which the oldest undecided message was due, `undefined` if none is. */
+  dueMs: number | undefined;
+  /** The first event that is not due, and when it was seen by the monotonic clock. */
+  next: { readonly number: number; readonly seenMs: number } | undefined;
+  isBusy: boolean;
+  /** True if events may have been added while the partition was busy. */
+  isChanged: boolean;
+  timer: NodeJS.Timeout | undefined;
+}
+
+/** Decides the messages of all partitions under one lease. */
+class Run {
+  readonly lease: Lease;
+  readonly #ports: PushCursorPorts;
+  readonly #isValid: () => boolean;
+  readonly #inFlight = new Semaphore(MAX_IN_FLIGHT);
+  readonly #working = new Set<Promise<void>>();
+  #partitions: readonly Partition[] = [];
+  /**
+   * Time by the monotonic clock before which nothing is decided, so that clients can connect again
+   * after a restart.
+   */
+  readonly #fromMs: number;
+  #unsubscribe: (() => void) | undefined;
+  #isStopping = false;
+
+  constructor(lease: Lease, ports: PushCursorPorts, isValid: () => boolean) {
+    this.lease = lease;
+    this.#ports = ports;
+    this.#isValid = isValid;
+    this.#fromMs = performance.now() + ports.afterMs;
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  get lagMs(): number {
+    const due = this.#partitions.map(({ dueMs }) => dueMs ?? Number.POSITIVE_INFINITY);
+    return Math.max(0, this.#ports.clock() - Math.min(...due));
+  }
+
+  /** Claims the cursors. Returns false if another lease has claimed one of them. */
+  async start(): Promise<boolean> {
+    const { store } = this.#ports;
+    const [oldest, positions] = await Promise.all([
+      store.eventsSince(this.#ports.clock() - MAX_AGE_MS),
+      Promise.all(PARTITIONS.map((at) => store.claimPushCursor(at, this.lease))),
+    ]);
+    const partitions: Partition[] = [];
+    for (const [at, stored] of positions.entries()) {
+      if (stored === undefined) return false;
+      const first = oldest[at];
+      const read = first !== undefined && first.number > stored.number ? first : stored;
+      partitions.push({
+        ...{ at, stored, read, dueMs: undefined, next: undefined },
+        ...{ isBusy: false, isChanged: false, timer: undefined },
+      });
+    }
+    this.#partitions = partitions;
+    this.#unsubscribe = store.onEvents((changed) => {
+      // A partition with an event that is not due yet has a timer.
+      for (const at of changed) if (partitions[at]?.next === undefined) this.#wake(at);
+    });
+    for (const at of PARTITIONS) this.#wake(at);
+    return true;
+  }
+
+  /** Stops after the decisions in progress are written. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#unsubscribe?.();
+    for (const { timer } of this.#partitions) clearTimeout(timer);
+    await Promise.all(this.#working);
+  }
+
+  #wake(at: number): void {
+    const partition = this.#partitions[at];
+    if (partition === undefined || this.#isStopping) return;
+    partition.isChanged = true;
+    if (partition.isBusy) return;
+    partition.isBusy = true;
+    const working = this.#work(partition).finally(() => this.#working.delete(working));
+    this.#working.add(working);
+  }
+
+  async #work(partition: Partition): Promise<void> {
+    clearTimeout(partition.timer);
+    let waitMs = 0;
+    while (!this.#isStopping && waitMs === 0) {
+      partition.isChanged = false;
+      waitMs = await this.#inFlight.run(() => this.#tryStep(partition));
+      if (waitMs === IDLE_MS && partition.isChanged) waitMs = 0;
+    }
+    partition.isBusy = false;
+    if (this.#isStopping) return;
+    partition.timer = setTimeout(() => this.#wake(partition.at), waitMs).unref();
+  }
+
+  async #tryStep(partition: Partition): Promise<number> {
+    if (this.#isStopping) return IDLE_MS;
+    if (!this.#isValid()) return ERROR_PAUSE_MS;
+    const waitMs = Math.ceil(this.#fromMs - performance.now());
+    if (waitMs > 0) return Math.min(waitMs, IDLE_MS - 1);
+    try {
+      return await this.#step(partition);
+    } catch (error) {
+      this.#ports.onError(error, "Who needs a push could not be decided; trying again");
+      return ERROR_PAUSE_MS;
+    }
+  }
+
+  /** Decides the next messages that are due. Returns the time until there is more to do. */
+  async #step(partition: Partition): Promise<number> {
+    const { store, clock, afterMs } = this.#ports;
+    const page = await store.readEvents(partition.at, partition.read, ROWS);
+    // An event that was lost needs no decision: the rows follow the loss.
+    const [first] = page.rows;
+    if (first === undefined) {
+      Object.assign(partition, { dueMs: undefined, next: undefined });
+      return IDLE_MS;
+    }
+    const dueUntilMs = Math.max(clock(), this.#seen(partition, first)) - afterMs;
+    const due = page.rows.filter(({ timestampMs }) => timestampMs <= dueUntilMs);
+    const last = due.at(-1);
+    if (last === undefined) {
+      partition.dueMs = undefined;
+      return Math.min(IDLE_MS - 1, Math.max(1, first.timestampMs - dueUntilMs));
+    }
+    const messages = due.filter(({ type }) => type === "message.stored");
+    if (messages.length === 0) {
+      partition.read = { number: last.number, id: last.id };
+      return 0;
+    }
+    partition.dueMs = (messages[0]?.timestampMs ?? 0) + afterMs;
+    await this.#decide(partition, messages, last);
+    return 0;
+  }
+
+  /**
+   * Returns the time of the store that has at least passed, because this node saw the event some time
+   * ago. The time in ids only grows, so it is ahead of a clock that was set back.
+   */
+  #seen(partition: Partition, { number, timestampMs }: EventRow): number {
+    const nowMs = performance.now();
+    if (partition.next?.number !== number) partition.next = { number, seenMs: nowMs };
+    return timestampMs + nowMs - partition.next.seenMs;
+  }
+
+  async #decide(
+    partition: Partition,
+    messages: readonly EventRow[],
+    last: EventPosition,
+  ): Promise<void> {
+    const { store, unreached, onDecided } = this.#ports;
+    const decisions = await unreached.decide(messages);
+    const { chosen, users } = leading(decisions);
+    const isAll = chosen.length === decisions.length;
+    const end = isAll ? last : (chosen.at(-1)?.row ?? last);
+    const to = { number: end.number, id: end.id };
+    if (this.#isStopping || !this.#isValid()) return;
+    const events = chosen.flatMap((decision) => decision.events);
+    const { lease } = this;
+    const move = { lease, from: partition.stored, to, events };
+    if (!(await store.movePushCursor(partition.at, move))) return this.#lost(partition);
+    partition.stored = to;
+    partition.read = to;
+    onDecided(chosen.length, users);
+  }
+
+  /** Reads the cursor again: an earlier move was made although its reply was lost, or a take-over. */
+  async #lost(partition: Partition): Promise<void> {
+    const stored = await this.#ports.store.claimPushCursor(partition.at, this.lease);
+    if (stored === undefined) {
+      this.#isStopping = true;
+      return;
+    }
+    partition.stored = stored;
+    partition.read = stored;
+  }
+}
+
+/** Returns the first decisions, up to `MAX_USERS` users, and the number of their users. */
+function leading(decisions: readonly Decision[]): {
+  readonly chosen: readonly Decision[];
+  readonly users: number;
+} {
+  let users = 0;
+  const chosen: Decision[] = [];
+  for (const decision of decisions) {
+    const count = decision.events.reduce((sum, { fields }) => sum + usersIn(fields), 0);
+    if (chosen.length > 0 && users + count > MAX_USERS) break;
+    chosen.push(decision);
+    users += count;
+  }
+  return { chosen, users };
+}
+
+function usersIn({ uids }: Decision["events"][number]["fields"]): number {
+  return Array.isArray(uids) ? uids.length : 0;
+}

@@ -1,0 +1,52 @@
+// The port of the decision who needs a push: what the decision reads, and the cursors that say up to
+// which event it was made. The comment of a method is its contract. Every driver must fulfil it, and
+// `test/contract/` checks that.
+
+import type { EventDraft, EventPosition } from "./event-ports.ts";
+import type { Lease } from "./lease-ports.ts";
+import type { ChannelKey } from "./model.ts";
+
+/** A message that users have acknowledged. */
+interface Acknowledged {
+  readonly key: ChannelKey;
+  readonly messageSeq: number;
+  readonly uids: readonly string[];
+}
+
+/** A step of a cursor, with the events that were decided by it. */
+interface CursorMove {
+  readonly lease: Lease;
+  /** Position of the cursor before the step. */
+  readonly from: EventPosition;
+  readonly to: EventPosition;
+  readonly events: readonly EventDraft[];
+}
+
+export interface PushStore {
+  /**
+   * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
+   * users must be members. The positions in a large group are not stored, so they are of no use.
+   */
+  readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
+  /**
+   * Records for `ttlMs` which users acknowledged messages. The record may be lost when the store
+   * restarts.
+   */
+  addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
+  /** Returns for each message of the channel, in order, the users who acknowledged it. */
+  acknowledgedBy(
+    key: ChannelKey,
+    messageSeqs: readonly number[],
+  ): Promise<readonly ReadonlySet<string>[]>;
+  /**
+   * Claims the cursor of a partition for a lease and returns its position. A new cursor starts after
+   * the newest event. Returns `undefined` if a lease with a higher token has claimed the cursor.
+   */
+  claimPushCursor(partition: number, lease: Lease): Promise<EventPosition | undefined>;
+  /**
+   * Moves the cursor of a partition and writes the events, in one atomic step. All events must
+   * belong to the partition. Returns false and changes nothing if another lease has claimed the
+   * cursor, or if the cursor is not at `from`. No event is written while the feed is off.
+   */
+  movePushCursor(partition: number, move: CursorMove): Promise<boolean>;
+}

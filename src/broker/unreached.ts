@@ -1,0 +1,204 @@
+// Decides who needs a push: for each stored message, which of its users the broker has not reached.
+// Keeps no state.
+
+import { messagesOf } from "./event-messages.ts";
+import { type EventDraft, type EventRow, MAX_EVENT_UIDS } from "./event-ports.ts";
+import {
+  type ChannelKey,
+  type ChannelRef,
+  GROUP_CHANNEL,
+  MAIN_DEVICE,
+  type Message,
+  PERSON_CHANNEL,
+  type SessionRecord,
+  SYSTEM_UID,
+} from "./model.ts";
+import type { ChannelStore, MessageStore } from "./ports.ts";
+import type { PushStore } from "./push-ports.ts";
+import type { SessionDirectory } from "./session-directory.ts";
+
+/**
+ * Which live session reaches a user.
+ *
+ *     foreground  one whose client is in the foreground. The read position and an acknowledgement
+ *                 reach the user too.
+ *     main        one of a main device, whatever its client does, as in WuKongIM. If the sender has
+ *                 no such session, a message without an unreached user has an event too.
+ */
+type PushRule = "foreground" | "main";
+
+interface UnreachedPorts {
+  readonly store: Pick<ChannelStore, "channel" | "channelSizes" | "members" | "membersAmong"> &
+    Pick<MessageStore, "readMessages"> &
+    Pick<PushStore, "readSeqs" | "acknowledgedBy">;
+  readonly directory: Pick<SessionDirectory, "liveSessions">;
+  readonly isSystem: (uid: string) => boolean;
+  readonly rule: PushRule;
+  /** Number of members of a group above which only the mentioned ones are looked at. */
+  readonly maxMembers: number;
+}
+
+/** The events of a message, none if all its users were reached or it no longer exists. */
+export interface Decision {
+  readonly row: EventRow;
+  readonly events: readonly EventDraft[];
+}
+
+/** Users whom the messages of a channel can reach, with the seq through which each has read. */
+interface Audience {
+  readonly readSeqs: ReadonlyMap<string, number>;
+  /** True if a message concerns only the users that it mentions. */
+  readonly isMentionedOnly: boolean;
+}
+
+/** Number of users whose read positions are read at once. */
+const USERS_PER_READ = 500;
+const NOBODY: ReadonlySet<string> = new Set();
+
+export class Unreached {
+  readonly #ports: UnreachedPorts;
+
+  constructor(ports: UnreachedPorts) {
+    this.#ports = ports;
+  }
+
+  /** Decides the messages of these events of one partition. Returns a decision for each, in order. */
+  async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
+    const stored = await messagesOf(this.#ports.store, rows);
+    const byChannel = new Map<ChannelKey, Message[]>();
+    for (const { id, key, messageSeq } of rows) {
+      const message = stored.get(`${key}\n${messageSeq}`);
+      if (message === undefined || message.messageId !== id) continue; // it has expired
+      const messages = byChannel.get(key);
+      if (messages === undefined) byChannel.set(key, [message]);
+      else messages.push(message);
+    }
+    const unreached = new Map<number, readonly string[]>();
+    for (const [key, messages] of byChannel)
+      for (const [id, uids] of await this.#unreachedOf(key, messages)) unreached.set(id, uids);
+    return rows.map((row) => ({ row, events: pagesOf(row, unreached.get(row.id)) }));
+  }
+
+  /** Returns the users to push to by message id. Messages without an event are missing. */
+  async #unreachedOf(
+    key: ChannelKey,
+    messages: readonly Message[],
+  ): Promise<ReadonlyMap<number, readonly string[]>> {
+    const { rule } = this.#ports;
+    const { readSeqs, isMentionedOnly } = await this.#audienceOf(key, messages);
+    const newestSeq = Math.max(...messages.map(({ messageSeq }) => messageSeq));
+    const senders = rule === "main" ? messages.map(({ fromUid }) => fromUid) : [];
+    const unread = [...readSeqs].filter(([, seq]) => seq < newestSeq).map(([uid]) => uid);
+    const offline = await this.#withoutSession([...new Set([...unread, ...senders])]);
+    const waiting = unread.filter((uid) => offline.has(uid));
+    const acknowledged = await this.#acknowledgedBy(key, messages, waiting);
+    const unreached = new Map<number, readonly string[]>();
+    for (const [at, message] of messages.entries()) {
+      const { fromUid, messageSeq, messageId } = message;
+      const users = isMentionedOnly ? mentionedBy(message) : undefined;
+      const uids = waiting.filter(
+        (uid) =>
+          uid !== fromUid &&
+          (readSeqs.get(uid) ?? 0) < messageSeq &&
+          users?.has(uid) !== false &&
+          acknowledged[at]?.has(uid) !== true,
+      );
+      const isOfflineSender = rule === "main" && readSeqs.has(fromUid) && offline.has(fromUid);
+      if (uids.length > 0 || isOfflineSender) unreached.set(messageId, uids);
+    }
+    return unreached;
+  }
+
+  async #audienceOf(key: ChannelKey, messages: readonly Message[]): Promise<Audience> {
+    const { store, maxMembers } = this.#ports;
+    const channel = channelOf(key);
+    if (channel.type === PERSON_CHANNEL) {
+      const uids = channel.id.split("@");
+      return { readSeqs: await this.#readSeqs(key, uids), isMentionedOnly: false };
+    }
+    const [info, { members: count }] = await Promise.all([
+      store.channel(channel),
+      store.channelSizes(channel),
+    ]);
+    if (info === undefined || info.disband) return { readSeqs: new Map(), isMentionedOnly: true };
+    if (!info.large && count <= maxMembers) {
+      const uids = await store.members(channel);
+      return { readSeqs: await this.#readSeqs(key, uids), isMentionedOnly: false };
+    }
+    const mentioned = new Set(messages.flatMap((message) => [...mentionedBy(message)]));
+    const uids = mentioned.size === 0 ? [] : await store.membersAmong(channel, [...mentioned]);
+    // A large group has no read positions.
+    const readSeqs = info.large
+      ? new Map(this.#people(uids).map((uid) => [uid, 0]))
+      : await this.#readSeqs(key, uids);
+    return { readSeqs, isMentionedOnly: true };
+  }
+
+  async #readSeqs(
+    key: ChannelKey,
+    members: readonly string[],
+  ): Promise<ReadonlyMap<string, number>> {
+    const uids = this.#people(members);
+    const readSeqs = new Map<string, number>();
+    for (let at = 0; at < uids.length; at += USERS_PER_READ) {
+      const some = uids.slice(at, at + USERS_PER_READ);
+      const seqs = await this.#ports.store.readSeqs(key, some);
+      for (const [place, uid] of some.entries()) readSeqs.set(uid, seqs[place] ?? 0);
+    }
+    return readSeqs;
+  }
+
+  /** Returns the users without system accounts, which have no devices. */
+  #people(uids: readonly string[]): readonly string[] {
+    return uids.filter((uid) => uid !== SYSTEM_UID && !this.#ports.isSystem(uid));
+  }
+
+  async #withoutSession(uids: readonly string[]): Promise<ReadonlySet<string>> {
+    const { directory, rule } = this.#ports;
+    const reaches = (session: SessionRecord) =>
+      rule === "main" ? session.level === MAIN_DEVICE : session.isBackground !== true;
+    const sessions = await directory.liveSessions(uids);
+    return new Set(uids.filter((_, at) => sessions[at]?.some(reaches) !== true));
+  }
+
+  async #acknowledgedBy(
+    key: ChannelKey,
+    messages: readonly Message[],
+    waiting: readonly string[],
+  ): Promise<readonly ReadonlySet<string>[]> {
+    if (waiting.length === 0 || this.#ports.rule === "main") return messages.map(() => NOBODY);
+    const seqs = messages.map(({ messageSeq }) => messageSeq);
+    return this.#ports.store.acknowledgedBy(key, seqs);
+  }
+}
+
+/** Divides the users of a message among events. A message without an event has no `uids`. */
+function pagesOf(row: EventRow, uids: readonly string[] | undefined): readonly EventDraft[] {
+  if (uids === undefined) return [];
+  const pages = Math.max(1, Math.ceil(uids.length / MAX_EVENT_UIDS));
+  return Array.from({ length: pages }, (_, at) => ({
+    type: "message.unreached" as const,
+    key: row.key,
+    messageSeq: row.messageSeq,
+    fields: {
+      uids: uids.slice(at * MAX_EVENT_UIDS, (at + 1) * MAX_EVENT_UIDS),
+      ...{ page: at + 1, pages, event: [row.number, row.id] },
+    },
+  }));
+}
+
+function mentionedBy({ payload }: Message): ReadonlySet<string> {
+  try {
+    const content: unknown = JSON.parse(Buffer.from(payload).toString());
+    const uids = (content as { mention?: { uids?: unknown } } | null)?.mention?.uids;
+    if (!Array.isArray(uids)) return NOBODY;
+    return new Set(uids.filter((uid): uid is string => typeof uid === "string"));
+  } catch {
+    return NOBODY; // a payload that is not JSON mentions nobody
+  }
+}
+
+/** Returns the channel of a key. The id of a personal channel is the part with both users. */
+function channelOf(key: ChannelKey): ChannelRef {
+  return { type: key.startsWith("2:") ? GROUP_CHANNEL : PERSON_CHANNEL, id: key.slice(2) };
+}

@@ -1,0 +1,67 @@
+// Creates the parts of a node that decide who needs a push. Keeps no state.
+
+import { Acknowledgements } from "../broker/acknowledgements.ts";
+import { PushCursors } from "../broker/push-cursors.ts";
+import { Unreached } from "../broker/unreached.ts";
+import type { OperationPorts } from "../gateway/operations.ts";
+import { roomLogger } from "../observe/logger.ts";
+import { errorLog, type Node } from "./node.ts";
+
+/** Longest time for which an acknowledgement waits for others. */
+const MAX_WRITE_MS = 500;
+/** Time for which an acknowledgement is kept after the decision for which it was made. */
+const KEEP_MS = 60_000;
+
+export interface NodePush {
+  /** What the sessions of this node report. */
+  readonly signals: NonNullable<OperationPorts["push"]>;
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Returns `undefined` if `push.enabled` is false. */
+export function createNodePush(node: Node): NodePush | undefined {
+  const { config, store, directory, systemAccounts, drivers, metrics } = node;
+  if (!config.push.enabled) return undefined;
+  const { pushDecided, pushUsers, pushLag } = metrics.families;
+  const { maxMembers } = config.push;
+  const isDialect = config.api.dialect === "wukongim";
+  const isConfigured = node.configPlaces?.has("push.afterMs") ?? false;
+  const afterMs = isDialect && !isConfigured ? 0 : config.push.afterMs;
+  const onError = errorLog(node, "push");
+  const acknowledgements = new Acknowledgements({
+    ...{ store, onError, keepMs: afterMs + KEEP_MS },
+    writeMs: Math.min(MAX_WRITE_MS, afterMs / 4),
+  });
+  const cursors = new PushCursors({
+    ...{ store, afterMs, onError, clock: drivers.clock },
+    unreached: new Unreached({
+      ...{ store, directory, maxMembers, isSystem: systemAccounts.has },
+      rule: isDialect ? "main" : "foreground",
+    }),
+    onDecided(messages, users) {
+      pushDecided.of().add(messages);
+      pushUsers.of().add(users);
+    },
+  });
+  pushLag.of().from(() => cursors.lagMs / 1000);
+  return {
+    signals: {
+      acknowledged: (uid, message) => acknowledgements.add(uid, message),
+      setBackground: (session, isBackground) => directory.setBackground(session, isBackground),
+    },
+
+    async start() {
+      if ((await store.feedSwitch()) !== true)
+        roomLogger(node.logger, "push").warn(
+          "push.enabled is true, but the event feed is off, so nobody gets a push. Run jindou events on",
+        );
+      await cursors.start();
+    },
+
+    async close() {
+      await acknowledgements.close();
+      await cursors.close();
+    },
+  };
+}
