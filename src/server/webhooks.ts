@@ -1,12 +1,12 @@
 // Creates the webhooks of a node from its configuration. Keeps no state.
 
 import { typesError } from "../broker/events.ts";
-import { wukongimFormat } from "../compat/wukongim/webhook-format.ts";
+import { createWukongimFormat } from "../compat/wukongim/webhook-format.ts";
 import type { Config } from "../config/schema.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { LOOPBACK_NETWORKS, resolveHost } from "../webhooks/addresses.ts";
 import type { FixedEndpoint } from "../webhooks/endpoint.ts";
-import { standardFormat } from "../webhooks/formats.ts";
+import { type Format, standardFormat } from "../webhooks/formats.ts";
 import { createWebhooks, type WebhookService } from "../webhooks/webhooks.ts";
 import { requiresCredential } from "./control-plane.ts";
 import { errorLog, type Node } from "./node.ts";
@@ -17,16 +17,17 @@ export function createNodeWebhooks(node: Node): WebhookService {
   const { families } = metrics;
   const log = roomLogger(node.logger, "webhooks");
   const { max, timeoutMs, allowNetworks, endpoints } = config.webhooks;
+  const wukongim = createWukongimFormat(config.webhooks.compressUidsAbove);
   const isOpen = !requiresCredential(config);
   return createWebhooks({
     feed: node.events,
     ...{ store, max, timeoutMs, version },
 
     nodeId: cluster.nodeId,
-    fixed: endpoints.map(fixedEndpoint),
+    fixed: endpoints.map((endpoint) => fixedEndpoint(endpoint, wukongim)),
     allowNetworks: isOpen ? [...allowNetworks, ...LOOPBACK_NETWORKS] : allowNetworks,
     resolve: resolveHost,
-    formats: { wukongim: wukongimFormat },
+    formats: { wukongim },
     metrics: {
       attempted(id, outcome, ms, events) {
         families.webhookAttempts.of(id, outcome).add();
@@ -55,9 +56,12 @@ export function createNodeWebhooks(node: Node): WebhookService {
   });
 }
 
-function fixedEndpoint(options: Config["webhooks"]["endpoints"][number]): FixedEndpoint {
+function fixedEndpoint(
+  options: Config["webhooks"]["endpoints"][number],
+  wukongim: Format,
+): FixedEndpoint {
   const { id, url, format, order, maxAgeS, secret, previousSecret } = options;
-  const formatTypes = format === "wukongim" ? wukongimFormat.types : standardFormat.types;
+  const formatTypes = (format === "wukongim" ? wukongim : standardFormat).types;
   const { channelType: type, channelPrefix: prefix } = options;
   const error = typesError(options.types);
   if (error !== undefined)

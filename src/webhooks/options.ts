@@ -102,6 +102,14 @@ export const webhooksOptions = Type.Object(
       description:
         "Internal networks that endpoints of `POST /webhooks` may be in, in CIDR form (`10.0.0.0/8`) or single addresses. They may also be reached with http. If the API is open because it listens on loopback addresses only, loopback addresses are always allowed. Link-local and multicast addresses are never reached.",
     }),
+    compressUidsAbove: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 1_000_000,
+      unit: "users",
+      description:
+        "Number of users above which `msg.offline` of the format `wukongim` has their list as gzip, like `channel.subscriberCompressOfCount` of WuKongIM. 0 means never.",
+    }),
     timeoutMs: Type.Integer({
       default: 15_000,
       minimum: 1000,

@@ -4,12 +4,14 @@
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import t, { type Test } from "tap";
-import { wukongimFormat } from "../../src/compat/wukongim/webhook-format.ts";
+import { createWukongimFormat } from "../../src/compat/wukongim/webhook-format.ts";
 import { AddressRules, LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
 import { cloudEventsFormat } from "../../src/webhooks/formats.ts";
 import { verdictOf } from "../../src/webhooks/retries.ts";
 import { createSender } from "../../src/webhooks/sender.ts";
 import { requirePackage } from "./packages.ts";
+
+const wukongimFormat = createWukongimFormat(2);
 
 const EVENT = {
   id: "17-000000000001-4398046511105",

@@ -1,33 +1,78 @@
-// The bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands, and
-// `user.onlinestatus` for sessions that begin and end. Pure.
+// The bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands, `msg.offline` for
+// users who need a push, and `user.onlinestatus` for sessions that begin and end. Pure.
 
-import type { Format, WebhookEvent } from "../../webhooks/formats.ts";
+import { gzipSync } from "node:zlib";
+import type { Format, FormattedRequest, WebhookEvent } from "../../webhooks/formats.ts";
 
 const SYSTEM_UID = "____system";
+/** Bit of `setting` that says that the message has a topic. */
+const TOPIC_BIT = 0x08;
+/** Id of the node that sends `msg.offline`. The nodes of a cluster are one server to a receiver. */
+const SOURCE_ID = 1;
+const OFFLINE = "msg.offline";
 
-export const wukongimFormat: Format = {
-  types: ["message.stored", "command.sent", "session.opened", "session.closed"],
+/**
+ * Creates the format. A list of more than `compressAbove` users is compressed. 0 means that no list
+ * is compressed.
+ */
+export function createWukongimFormat(compressAbove: number): Format {
+  return {
+    types: [
+      ...["message.stored", "message.unreached", "command.sent"],
+      ...["session.opened", "session.closed"],
+    ],
 
-  groupOf({ type }) {
-    if (type === "message.stored" || type === "command.sent") return "msg.notify";
-    if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
-    return undefined;
-  },
+    groupOf({ type, data }) {
+      if (type === "message.stored" || type === "command.sent") return "msg.notify";
+      // One request has one message. All its users are in it unless a batch ends between them.
+      if (type === "message.unreached")
+        return data.gone === 1 ? undefined : `${OFFLINE} ${data.message_id}`;
+      if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
+      return undefined;
+    },
 
-  format(events) {
-    const [first] = events;
-    const event = (first && wukongimFormat.groupOf(first)) ?? "";
-    const items = event === "msg.notify" ? events.map(messageOf) : events.map(onlineStatusOf);
-    return { contentType: "application/json", body: JSON.stringify(items), query: { event } };
-  },
-};
+    format(events) {
+      const [first] = events;
+      if (first?.type === "message.unreached") return offlineRequest(first, events, compressAbove);
+      const isMessage = first?.type === "message.stored" || first?.type === "command.sent";
+      return isMessage
+        ? requestOf("msg.notify", events.map(messageOf))
+        : requestOf("user.onlinestatus", events.map(onlineStatusOf));
+    },
+  };
+}
+
+function requestOf(event: string, body: unknown): FormattedRequest {
+  return { contentType: "application/json", body: JSON.stringify(body), query: { event } };
+}
+
+/** Returns the request for the pages of one message. */
+function offlineRequest(
+  first: WebhookEvent,
+  pages: readonly WebhookEvent[],
+  compressAbove: number,
+): FormattedRequest {
+  const uids = pages.flatMap(({ data }) => (Array.isArray(data.uids) ? data.uids : []));
+  const isCompressed = compressAbove > 0 && uids.length > compressAbove;
+  return requestOf(OFFLINE, {
+    ...messageOf(first),
+    from_uid: first.data.from_uid,
+    to_uids: isCompressed ? [] : uids,
+    ...(isCompressed && {
+      compress: "gzip",
+      compress_to_uids: gzipSync(JSON.stringify(uids)).toString("base64"),
+    }),
+    source_id: SOURCE_ID,
+  });
+}
 
 /** Returns a message with the fields of WuKongIM, in its order. */
 function messageOf({ timestamp, data }: WebhookEvent) {
   const { from_uid: fromUid, topic = "", payload = null } = data;
+  const setting = Number(data.setting ?? 0);
   return {
     header: data.header ?? { no_persist: 0, red_dot: 0, sync_once: 0 },
-    setting: data.setting ?? 0,
+    setting: topic === "" ? setting : setting | TOPIC_BIT,
     message_id: data.message_id,
     message_idstr: String(data.message_id),
     client_msg_no: data.client_msg_no ?? "",
