@@ -58,7 +58,8 @@ const WIRED = [
   "cluster/",
   "compat/",
   "config/",
-  "events/",
+  "hooks/",
+  "outgoing/",
   "gateway/",
   "migrate/",
   "protocol/",
@@ -103,18 +104,16 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["jose", "typebox"],
     node: [...PURE_NODE, "node:fs/promises"],
   },
-  // All outgoing HTTP, except for the keys of `auth/`. The only importer of `undici`.
-  "events/": {
+  "hooks/": {
     local: [
-      ...COMMON,
-      ...PORTS,
-      "broker/channel-patterns.ts",
-      "broker/hooks.ts",
-      "broker/rights.ts",
+      ...[...COMMON, ...PORTS, "outgoing/"],
+      ...["broker/channel-patterns.ts", "broker/hooks.ts", "broker/rights.ts"],
     ],
-    packages: ["typebox", "undici"],
+    packages: ["typebox"],
     node: PURE_NODE,
   },
+  // All outgoing HTTP, except for the keys of `auth/`. The only importer of `undici`.
+  "outgoing/": { local: COMMON, packages: ["undici"], node: PURE_NODE },
   "gateway/": {
     local: [...COMMON, "broker/", "protocol/", "transport/types.ts"],
     packages: [],
@@ -183,11 +182,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "webhooks/": {
-    local: [
-      ...[...COMMON, ...PORTS],
-      ...["broker/events.ts", "broker/held-lease.ts", "events/signature.ts"],
-    ],
-    packages: ["typebox", "undici"],
+    local: [...[...COMMON, ...PORTS], ...["broker/events.ts", "broker/held-lease.ts", "outgoing/"]],
+    packages: ["typebox"],
     node: "any",
   },
   "config/": {
@@ -198,8 +194,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "broker/options.ts",
       "cluster/options.ts",
       "compat/wukongim/options.ts",
-      "events/hook-options.ts",
       "gateway/options.ts",
+      "hooks/options.ts",
       "migrate/options.ts",
       "redis/address.ts",
       "redis/options.ts",
@@ -207,7 +203,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "transport/options.ts",
       // The forms of settings that are not numbers or names.
       "broker/channel-patterns.ts",
-      "events/signature.ts",
+      "outgoing/signature.ts",
       "webhooks/addresses.ts",
       "webhooks/options.ts",
       // The rule "no open API without a credential" involves several settings and is defined in one

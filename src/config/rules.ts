@@ -5,7 +5,6 @@ import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
 import { acceptsJwts } from "../auth/options.ts";
 import { PATTERN_FORM, parseChannelPattern } from "../broker/channel-patterns.ts";
-import { MAX_SECRET_BYTES, MIN_SECRET_BYTES, signingKeyOf } from "../events/signature.ts";
 import {
   type Address,
   isLoopback,
@@ -14,6 +13,7 @@ import {
   sameAddress,
 } from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
+import { MAX_SECRET_BYTES, MIN_SECRET_BYTES, signingKeyOf } from "../outgoing/signature.ts";
 import { parseRedisUrl } from "../redis/address.ts";
 import { parseUrl } from "../webhooks/addresses.ts";
 import { NO_ORIGIN, originProblem } from "./origins.ts";

@@ -15,8 +15,8 @@ import {
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
 import { apiProperties, clusterProperties, protocolOptions } from "../compat/wukongim/options.ts";
-import { hooksOptions } from "../events/hook-options.ts";
 import { clientOptions, presenceOptions } from "../gateway/options.ts";
+import { hooksOptions } from "../hooks/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
 import { redisOptions } from "../redis/options.ts";

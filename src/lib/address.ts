@@ -1,7 +1,7 @@
-// Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions.
+// Parses and formats addresses: `host:port`, `[ipv6]:port`, `:port`, and hosts of URLs. Pure functions.
 // Host names are not resolved.
 
-import { isIPv4 } from "node:net";
+import { isIP, isIPv4 } from "node:net";
 import { canonicalAddress } from "./network-list.ts";
 
 export interface Address {
@@ -25,6 +25,16 @@ export function parseAddress(text: string): Address | undefined {
 
 export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** Returns the host of a URL, an IPv6 address without brackets. */
+export function hostOf({ hostname }: { readonly hostname: string }): string {
+  return hostname.replace(/^\[(.*)\]$/, "$1");
+}
+
+/** Returns true for an IP address, false for a host name. */
+export function isAddress(host: string): boolean {
+  return isIP(host) !== 0;
 }
 
 export function isLoopback(host: string): boolean {

@@ -27,8 +27,8 @@ import { createStreams, type Streams } from "../broker/streams.ts";
 import { SystemAccounts } from "../broker/system-accounts.ts";
 import { TokenGate } from "../broker/token-gate.ts";
 import type { Config } from "../config/schema.ts";
-import type { Hooks } from "../events/hooks.ts";
 import { UserRates, type WorkLimits } from "../gateway/rates.ts";
+import type { Hooks } from "../hooks/hooks.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
@@ -302,7 +302,7 @@ async function createNodeHooks(
 ): Promise<Hooks | undefined> {
   if (settings.connect.url === "" && settings.send.url === "") return undefined;
   const log = roomLogger(logger, "events");
-  const { createHooks } = await import("../events/hooks.ts");
+  const { createHooks } = await import("../hooks/hooks.ts");
   let loggedMs = Number.NEGATIVE_INFINITY;
   const hooks = createHooks(settings, {
     clock: Date.now,

@@ -2,7 +2,7 @@
 // hosts of the network behind the node (SSRF). Keeps no state.
 
 import { lookup } from "node:dns/promises";
-import { isIPv4, isIPv6 } from "node:net";
+import { hostOf, isAddress } from "../lib/address.ts";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 
 /** Link-local addresses, which include the metadata of clouds, and multicast. */
@@ -36,10 +36,8 @@ const INTERNAL = new NetworkList([
 
 export const LOOPBACK_NETWORKS: readonly string[] = ["127.0.0.0/8", "::1"];
 
-/** Resolves a host name to its addresses. Rejects for a name without an address. */
-export type Resolve = (host: string) => Promise<readonly string[]>;
-
-export const resolveHost: Resolve = async (host) => {
+/** Returns the addresses of a host name. Rejects for a name without an address. */
+export const resolveHost = async (host: string): Promise<readonly string[]> => {
   const addresses = await lookup(host, { all: true });
   return addresses.map(({ address }) => address);
 };
@@ -73,7 +71,7 @@ export class AddressRules {
    * Returns why the URL of an endpoint is refused, `undefined` if all addresses of its host are
    * allowed.
    */
-  async urlRefusal(text: string, resolve: Resolve): Promise<string | undefined> {
+  async urlRefusal(text: string, resolve: typeof resolveHost): Promise<string | undefined> {
     const url = parseUrl(text);
     if (typeof url === "string") return url;
     const host = hostOf(url);
@@ -99,13 +97,4 @@ export function parseUrl(text: string): URL | string {
   if (url.port === "0") return "The URL must not have port 0";
   if (url.hash !== "") return "The URL must not contain a fragment (#)";
   return url;
-}
-
-/** Returns the host of a URL, an IPv6 address without brackets. */
-export function hostOf({ hostname }: Pick<URL, "hostname">): string {
-  return hostname.replace(/^\[(.*)\]$/, "$1");
-}
-
-export function isAddress(host: string): boolean {
-  return isIPv4(host) || isIPv6(host);
 }

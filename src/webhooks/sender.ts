@@ -1,18 +1,14 @@
-// Sends requests to endpoints over HTTP. The address is checked when the host name is resolved and
-// again when the socket has connected. Redirects are not followed. State: one pool of connections
-// for each sender.
+// Sends requests to endpoints over HTTP, and describes their outcomes for the owners of the
+// endpoints. State: the connections of each sender.
 
-import { isIPv6, type LookupFunction, type Socket } from "node:net";
-import { Agent, buildConnector, request } from "undici";
-import { type AddressRules, hostOf, isAddress, type Resolve } from "./addresses.ts";
+import { createConnector, RefusedAddress, type Resolve } from "../outgoing/connector.ts";
+import { Outgoing, OutgoingError } from "../outgoing/outgoing.ts";
+import type { AddressRules } from "./addresses.ts";
 
 /** Maximum number of bytes of a reply that are read. The rest is discarded with its connection. */
 const MAX_REPLY_BYTES = 65_536;
 /** Number of bytes of a failed reply that are kept with the attempt. */
 const MAX_EXCERPT_BYTES = 1024;
-const MAX_HEAD_BYTES = 16_384;
-const CONNECT_MS = 5000;
-const IDLE_MS = 10_000;
 
 /** Outcome of one request. */
 export interface Outcome {
@@ -40,9 +36,6 @@ export interface Sender {
   close(): Promise<void>;
 }
 
-/** An address that the rules refuse. */
-class RefusedAddress extends Error {}
-
 export function createSender({
   rules,
   resolve,
@@ -54,127 +47,49 @@ export function createSender({
   readonly timeoutMs: number;
   readonly maxConnections: number;
 }): Sender {
-  const closing = new AbortController();
-  const dispatcher = new Agent({
-    connections: maxConnections,
-    pipelining: 1,
-    keepAliveTimeout: IDLE_MS,
-    keepAliveMaxTimeout: IDLE_MS,
-    maxHeaderSize: MAX_HEAD_BYTES,
-    connect: checkedConnector(rules, resolve),
+  const outgoing = new Outgoing({
+    ...{ connections: maxConnections, timeoutMs, maxReplyBytes: MAX_REPLY_BYTES },
+    connect: createConnector(
+      (address, isEncrypted) => rules.refusal(address, isEncrypted),
+      resolve,
+    ),
   });
   return {
     async send({ url, headers, body }) {
       const startedMs = performance.now();
-      const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing.signal]);
       const end = (outcome: Omit<Outcome, "durationMs">): Outcome => ({
         ...outcome,
         durationMs: Math.round(performance.now() - startedMs),
       });
       try {
-        const reply = await request(url, { method: "POST", headers, body, dispatcher, signal });
-        const excerpt = await readExcerpt(reply.body);
-        const status = reply.statusCode;
+        const reply = await outgoing.post(url, headers, body);
+        const { status } = reply;
         const isSuccess = status >= 200 && status < 300;
+        const excerpt = isSuccess ? "" : reply.body.toString("utf8", 0, MAX_EXCERPT_BYTES);
         return end({
-          ...{ status, error: "", reply: isSuccess ? "" : excerpt },
+          ...{ status, error: "", reply: excerpt },
           retryAfterMs: retryAfterMs(reply.headers["retry-after"], Date.now()),
         });
       } catch (error) {
-        const cause = closing.signal.aborted
-          ? "The node is shutting down"
-          : causeOf(error, timeoutMs);
-        return end({ status: 0, error: cause, reply: "", retryAfterMs: undefined });
+        return end({ status: 0, error: causeOf(error), reply: "", retryAfterMs: undefined });
       }
     },
 
-    async close() {
-      closing.abort();
-      await dispatcher.destroy();
-    },
+    close: () => outgoing.close(),
   };
 }
 
-/** Reads a reply up to its limit and returns the beginning. Rejects if the reply is cut short. */
-async function readExcerpt(body: AsyncIterable<Buffer> & { destroy(): unknown }): Promise<string> {
-  const pieces: Buffer[] = [];
-  let size = 0;
-  let excerptSize = 0;
-  for await (const piece of body) {
-    size += piece.length;
-    if (excerptSize < MAX_EXCERPT_BYTES) {
-      const excerpt = Buffer.from(piece.subarray(0, MAX_EXCERPT_BYTES - excerptSize));
-      pieces.push(excerpt);
-      excerptSize += excerpt.length;
-    }
-    if (size > MAX_REPLY_BYTES) {
-      body.destroy();
-      break;
-    }
-  }
-  return Buffer.concat(pieces).toString();
-}
-
-function checkedConnector(rules: AddressRules, resolve: Resolve): buildConnector.connector {
-  const options = { timeout: CONNECT_MS, maxCachedSessions: 0, allowH2: false };
-  // One connector for each scheme, because the rules for an address depend on the scheme.
-  const connectors = [true, false].map((isEncrypted) =>
-    buildConnector({ ...options, lookup: checkedLookup(rules, resolve, isEncrypted) }),
+/** Returns the cause of a failure as a sentence, for the owner of the endpoint. */
+function causeOf(error: unknown): string {
+  if (!(error instanceof OutgoingError)) return String(error);
+  const { reason, message, cause } = error;
+  const refusal = [cause, cause instanceof Error ? cause.cause : undefined].find(
+    (origin) => origin instanceof RefusedAddress,
   );
-  return (target, callback) => {
-    const isEncrypted = target.protocol === "https:";
-    const host = hostOf(target);
-    // Node.js does not call `lookup` for an IP address.
-    const refusal = isAddress(host) ? rules.refusal(host, isEncrypted) : undefined;
-    if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
-    connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
-      if (error !== null || socket === null)
-        return callback(error ?? new Error("There is no connection"), null);
-      const refused = connectedRefusal(rules, socket, isEncrypted);
-      if (refused === undefined) return callback(null, socket);
-      socket.destroy();
-      callback(new RefusedAddress(refused), null);
-    });
-  };
-}
-
-function connectedRefusal(rules: AddressRules, socket: Socket, isEncrypted: boolean) {
-  const { remoteAddress } = socket;
-  return remoteAddress === undefined
-    ? "The connection has no address"
-    : rules.refusal(remoteAddress, isEncrypted);
-}
-
-/** Resolves a host name and refuses it if one of its addresses is refused. */
-function checkedLookup(
-  rules: AddressRules,
-  resolve: Resolve,
-  isEncrypted: boolean,
-): LookupFunction {
-  return (host, options, callback) => {
-    resolve(host).then(
-      (addresses) => {
-        const refusal = addresses
-          .map((address) => rules.refusal(address, isEncrypted))
-          .find((reason) => reason !== undefined);
-        if (refusal !== undefined) return callback(new RefusedAddress(refusal), "", 0);
-        const all = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }));
-        if (options.all) callback(null, all);
-        else callback(null, all[0]?.address ?? "", all[0]?.family);
-      },
-      (error: Error) => callback(error, "", 0),
-    );
-  };
-}
-
-/** Returns the cause of a failure, for the owner of the endpoint. */
-function causeOf(error: unknown, timeoutMs: number): string {
-  if (!(error instanceof Error)) return String(error);
-  if (error instanceof RefusedAddress) return error.message;
-  if (error.cause instanceof RefusedAddress) return error.cause.message;
-  if (error.name === "TimeoutError") return `There was no complete reply within ${timeoutMs} ms`;
-  const code = codeOf(error);
-  return code === "" ? error.message : `${error.message} (${code})`;
+  if (refusal !== undefined) return refusal.message;
+  const code = cause instanceof Error && reason === "connection" ? codeOf(cause) : "";
+  const text = `${message.charAt(0).toUpperCase()}${message.slice(1)}`;
+  return code === "" || text.includes(code) ? text : `${text} (${code})`;
 }
 
 function codeOf(error: Error): string {

@@ -20,8 +20,9 @@ import {
   type Webhooks,
   webhookLeaseName,
 } from "../broker/webhook-ports.ts";
-import { signedHeaders, signingKeyOf } from "../events/signature.ts";
-import { AddressRules, type Resolve } from "./addresses.ts";
+import type { Resolve } from "../outgoing/connector.ts";
+import { signedHeaders, signingKeyOf } from "../outgoing/signature.ts";
+import { AddressRules } from "./addresses.ts";
 import {
   type Endpoint,
   endpointOf,

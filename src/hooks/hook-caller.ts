@@ -6,8 +6,8 @@ import { BrokerError } from "../broker/errors.ts";
 import { CircuitBreaker, type CircuitState } from "../lib/circuit-breaker.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { KeyedWindow } from "../lib/keyed-window.ts";
-import { Outgoing, OutgoingError } from "./outgoing.ts";
-import { signedHeaders, signingKeyOf } from "./signature.ts";
+import { Outgoing, OutgoingError } from "../outgoing/outgoing.ts";
+import { signedHeaders, signingKeyOf } from "../outgoing/signature.ts";
 
 export interface HookSettings {
   readonly url: string;
@@ -70,6 +70,7 @@ export class HookCaller {
   readonly #key: Buffer;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #outgoing: Outgoing;
+  readonly #maxReplyBytes: number;
   readonly #breaker: CircuitBreaker;
   readonly #permits: FairSemaphore;
   readonly #users: KeyedWindow;
@@ -86,6 +87,7 @@ export class HookCaller {
     this.#headers = Object.fromEntries(
       staticHeaders.map(({ name, value }) => [name.toLowerCase(), value]),
     );
+    this.#maxReplyBytes = maxReplyBytes;
     this.#outgoing = new Outgoing({ connections: maxInFlight, timeoutMs, maxReplyBytes });
     const limits = { failuresInRow: FAILURES_IN_ROW, window: WINDOW, openMs: OPEN_MS };
     this.#breaker = new CircuitBreaker(limits, () => performance.now(), ports.onOpened);
@@ -207,6 +209,8 @@ export class HookCaller {
     const reply = await this.#outgoing.post(url, headers, body).catch(toFailure);
     if (reply.status !== 200)
       throw new HookFailure("status", `the response has status ${reply.status} instead of 200`);
+    if (reply.isCut)
+      throw new HookFailure("answer", `the response has more than ${this.#maxReplyBytes} bytes`);
     return parseAnswer(reply.body);
   }
 
@@ -218,7 +222,7 @@ export class HookCaller {
 function toFailure(error: unknown): never {
   if (!(error instanceof OutgoingError)) throw error;
   const { reason, message } = error;
-  throw new HookFailure(reason === "too_large" ? "answer" : reason, message);
+  throw new HookFailure(reason === "timeout" ? "timeout" : "connection", message);
 }
 
 const decoder = new TextDecoder("utf-8", { fatal: true });

@@ -1,0 +1,64 @@
+// Opens connections for requests whose address somebody else has chosen. An address is judged when
+// the host name is resolved and again when the socket has connected. Keeps no state.
+
+import { isIPv6, type LookupFunction, type Socket } from "node:net";
+import { buildConnector } from "undici";
+import { hostOf, isAddress } from "../lib/address.ts";
+
+/** Resolves a host name to its addresses. Rejects for a name without an address. */
+export type Resolve = (host: string) => Promise<readonly string[]>;
+
+/** Returns why a request to an IP address is refused, `undefined` if it is allowed. */
+type Judge = (address: string, isEncrypted: boolean) => string | undefined;
+
+/** An address that was refused. */
+export class RefusedAddress extends Error {}
+
+const CONNECT_MS = 5000;
+
+export function createConnector(judge: Judge, resolve: Resolve): buildConnector.connector {
+  const options = { timeout: CONNECT_MS, maxCachedSessions: 0, allowH2: false };
+  // One connector for each scheme, because the rules for an address depend on the scheme.
+  const connectors = [true, false].map((isEncrypted) =>
+    buildConnector({ ...options, lookup: createLookup(judge, resolve, isEncrypted) }),
+  );
+  return (target, callback) => {
+    const isEncrypted = target.protocol === "https:";
+    const host = hostOf(target);
+    // Node.js does not call `lookup` for an IP address.
+    const refusal = isAddress(host) ? judge(host, isEncrypted) : undefined;
+    if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
+    connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
+      if (error !== null || socket === null)
+        return callback(error ?? new Error("There is no connection"), null);
+      const refused = connectedRefusal(judge, socket, isEncrypted);
+      if (refused === undefined) return callback(null, socket);
+      socket.destroy();
+      callback(new RefusedAddress(refused), null);
+    });
+  };
+}
+
+function connectedRefusal(judge: Judge, { remoteAddress }: Socket, isEncrypted: boolean) {
+  return remoteAddress === undefined
+    ? "The connection has no address"
+    : judge(remoteAddress, isEncrypted);
+}
+
+/** Resolves a host name and refuses it if one of its addresses is refused. */
+function createLookup(judge: Judge, resolve: Resolve, isEncrypted: boolean): LookupFunction {
+  return (host, options, callback) => {
+    resolve(host).then(
+      (addresses) => {
+        const refusal = addresses
+          .map((address) => judge(address, isEncrypted))
+          .find((reason) => reason !== undefined);
+        if (refusal !== undefined) return callback(new RefusedAddress(refusal), "", 0);
+        const all = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }));
+        if (options.all) callback(null, all);
+        else callback(null, all[0]?.address ?? "", all[0]?.family);
+      },
+      (error: Error) => callback(error, "", 0),
+    );
+  };
+}

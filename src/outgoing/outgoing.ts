@@ -1,0 +1,96 @@
+// Sends HTTP requests to services of the operator: hooks and webhooks. A service may respond slowly,
+// with too much data, with a redirect or not at all: every call ends in time and reads at most a
+// bounded body. Redirects are not followed. State: one pool of connections for each `Outgoing`.
+
+import { Agent, type buildConnector, request } from "undici";
+
+interface OutgoingReply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  /** The body, at most `maxReplyBytes` of it. */
+  readonly body: Buffer;
+  /** True if the body is longer. */
+  readonly isCut: boolean;
+}
+
+interface OutgoingLimits {
+  /** Maximum number of connections to one host. */
+  readonly connections: number;
+  /** Time limit for one request, with its complete reply. */
+  readonly timeoutMs: number;
+  readonly maxReplyBytes: number;
+  /** Opens the connections. Absent for connections to any address. */
+  readonly connect?: buildConnector.connector;
+}
+
+/** Why a request has no complete reply. */
+export class OutgoingError extends Error {
+  readonly reason: "timeout" | "connection" | "closed";
+
+  constructor(reason: OutgoingError["reason"], message: string, cause?: unknown) {
+    super(message, { cause });
+    this.name = "OutgoingError";
+    this.reason = reason;
+  }
+}
+
+export class Outgoing {
+  readonly #limits: OutgoingLimits;
+  readonly #agent: Agent;
+  #isClosed = false;
+
+  constructor(limits: OutgoingLimits) {
+    const { connections, connect } = limits;
+    this.#limits = limits;
+    this.#agent = new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
+  }
+
+  /** Sends a POST request and returns the reply, whatever its status. Throws `OutgoingError`. */
+  async post(
+    url: string,
+    headers: Readonly<Record<string, string>>,
+    body: string | Uint8Array,
+  ): Promise<OutgoingReply> {
+    const { timeoutMs } = this.#limits;
+    const signal = AbortSignal.timeout(timeoutMs); // also ends the body of the reply
+    try {
+      const reply = await request(url, {
+        ...{ method: "POST", headers, body, signal, dispatcher: this.#agent },
+      });
+      return {
+        status: reply.statusCode,
+        headers: reply.headers,
+        ...(await this.#read(reply.body)),
+      };
+    } catch (error) {
+      if (this.#isClosed) throw new OutgoingError("closed", "the node is shutting down", error);
+      if (signal.aborted)
+        throw new OutgoingError(
+          "timeout",
+          `there was no complete reply within ${timeoutMs} ms`,
+          error,
+        );
+      const message = error instanceof Error ? error.message : String(error);
+      throw new OutgoingError("connection", message, error);
+    }
+  }
+
+  async #read(body: AsyncIterable<Uint8Array>): Promise<Pick<OutgoingReply, "body" | "isCut">> {
+    const { maxReplyBytes } = this.#limits;
+    const pieces: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const piece of body) {
+      bytes += piece.length;
+      pieces.push(piece);
+      if (bytes > maxReplyBytes) break; // closes the connection
+    }
+    const isCut = bytes > maxReplyBytes;
+    return { body: Buffer.concat(pieces, Math.min(bytes, maxReplyBytes)), isCut };
+  }
+
+  /** Ends the requests in progress and closes the connections. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#agent.destroy();
+  }
+}
