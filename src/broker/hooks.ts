@@ -1,6 +1,5 @@
 // Ports of the hooks: a backend is asked before a client logs in or sends a message.
 
-import type { BrokerError } from "./errors.ts";
 import type { ChannelRef, DeviceFlag } from "./model.ts";
 import type { Rights } from "./rights.ts";
 
@@ -49,9 +48,11 @@ export interface SendHook {
   covers(channel: ChannelRef): boolean;
   /**
    * Returns the payload that replaces that of the message, `undefined` if it is not replaced.
-   * Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   * `faultOf` returns why a payload of the hook is not valid, `undefined` if it is valid. Throws
+   * `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
    */
-  ask(message: HookedMessage): Promise<Uint8Array | undefined>;
-  /** Records that a payload of the hook is not valid, and returns the error for the sender. */
-  unusable(reason: string): BrokerError;
+  ask(
+    message: HookedMessage,
+    faultOf: (replacement: Uint8Array) => string | undefined,
+  ): Promise<Uint8Array | undefined>;
 }

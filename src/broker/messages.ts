@@ -190,10 +190,8 @@ export function createMessages(
     if (refused !== undefined) throw new BrokerError(refused);
     try {
       const message = { fromUid, channel, clientMsgNo: clientMsgNo || undefined, payload };
-      const replacement = await hook.ask(message);
+      const replacement = await hook.ask(message, faultOf);
       if (replacement === undefined) return { result: undefined, draft };
-      const fault = faultOf(replacement);
-      if (fault !== undefined) throw hook.unusable(fault);
       return { result: undefined, draft: { ...draft, payload: replacement, sentPayload: payload } };
     } catch (error) {
       // Another call with the same number may have passed the hook meanwhile.

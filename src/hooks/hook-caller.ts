@@ -62,6 +62,17 @@ class HookFailure extends Error {
   }
 }
 
+/**
+ * The hook has replaced the payload of a message by one that is not valid. The message is refused
+ * whatever the settings say about failures, because a retry would have the same result.
+ */
+export class UnusablePayload extends HookFailure {
+  constructor(message: string) {
+    super("answer", message);
+    this.name = "UnusablePayload";
+  }
+}
+
 type Answer = Readonly<Record<string, unknown>>;
 
 export class HookCaller {
@@ -121,16 +132,11 @@ export class HookCaller {
     } catch (error) {
       if (!(error instanceof HookFailure)) throw error;
       this.#ports.onFailure(error.outcome, error.message);
+      if (error instanceof UnusablePayload)
+        throw new BrokerError("refused_by_hook", { message: UNUSABLE });
       if (this.#settings.onFailure === "allow") return undefined;
       throw failedHook();
     }
-  }
-
-  /** Records an answer that turned out to be unusable, and returns the error for the client. */
-  unusable(detail: string): BrokerError {
-    this.#ports.onOutcome("answer");
-    this.#ports.onFailure("answer", detail);
-    return new BrokerError("refused_by_hook", { message: UNUSABLE });
   }
 
   async #inTurn<T>(
@@ -175,13 +181,15 @@ export class HookCaller {
     }
     const startedMs = performance.now();
     let outcome: HookOutcome = "allowed";
+    let hasFailed = false;
     try {
       return await this.#decision(body, read);
     } catch (error) {
       outcome = error instanceof HookFailure ? error.outcome : "refused";
+      hasFailed = error instanceof HookFailure && !(error instanceof UnusablePayload);
       throw error;
     } finally {
-      record(outcome !== "allowed" && outcome !== "refused");
+      record(hasFailed);
       this.#ports.onOutcome(outcome, performance.now() - startedMs);
     }
   }
@@ -194,7 +202,7 @@ export class HookCaller {
     try {
       return read(answer);
     } catch (error) {
-      if (error instanceof BrokerError) throw error;
+      if (error instanceof BrokerError || error instanceof HookFailure) throw error;
       throw new HookFailure("answer", error instanceof Error ? error.message : String(error));
     }
   }

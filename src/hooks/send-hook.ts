@@ -3,7 +3,7 @@
 
 import { matchesAny, parseChannelPattern } from "../broker/channel-patterns.ts";
 import type { HookedMessage, SendHook } from "../broker/hooks.ts";
-import type { HookCaller } from "./hook-caller.ts";
+import { type HookCaller, UnusablePayload } from "./hook-caller.ts";
 
 /** Maximum size of an answer without its payload. */
 const ANSWER_BYTES = 65_536;
@@ -14,17 +14,20 @@ export function maxSendAnswerBytes(maxPayloadBytes: number): number {
 }
 
 export function createSendHook(
-  caller: Pick<HookCaller, "ask" | "unusable">,
+  caller: Pick<HookCaller, "ask">,
   channels: readonly string[],
 ): SendHook {
   const patterns = channels.flatMap((text) => parseChannelPattern(text) ?? []);
   return {
     covers: (channel) => matchesAny(patterns, channel),
-    ask: (message) =>
-      caller.ask(message.fromUid, { type: "send", data: dataOf(message) }, ({ payload = null }) =>
-        payload === null ? undefined : payloadOf(payload),
-      ),
-    unusable: (reason) => caller.unusable(reason),
+    ask: (message, faultOf) =>
+      caller.ask(message.fromUid, { type: "send", data: dataOf(message) }, ({ payload = null }) => {
+        if (payload === null) return undefined;
+        const replacement = payloadOf(payload);
+        const fault = faultOf(replacement);
+        if (fault !== undefined) throw new UnusablePayload(fault);
+        return replacement;
+      }),
   };
 }
 
