@@ -6,6 +6,7 @@ import { BrokerError } from "../broker/errors.ts";
 import { typesError } from "../broker/events.ts";
 import {
   WEBHOOK_FORMATS,
+  WEBHOOK_LIMITS,
   WEBHOOK_ORDERS,
   type WebhookAttempt,
   type WebhookChanges,
@@ -21,19 +22,19 @@ import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 import { count, text } from "./reply-schemas.ts";
 import { type ApiRoute, DONE, plainRoute, postRoute, queryRoute } from "./route.ts";
 
-const MAX_URL = 2048;
-const MAX_TYPES = 32;
 const TYPE_PATTERN = "^(\\*|[a-z0-9_]+(\\.[a-z0-9_]+)*(\\.?\\*)?)$";
-const MAX_BATCH = 1000;
-const MAX_WAIT_MS = 60_000;
-const DAY_S = 86_400;
+const MAX_OVERLAP_S = 2_592_000;
 const DEFAULT_ATTEMPTS = 100;
 const MAX_ATTEMPTS = 1000;
 
 const types = Type.Array(
-  Type.String({ pattern: TYPE_PATTERN, maxLength: 64, description: "Type, such as message.*" }),
+  Type.String({
+    pattern: TYPE_PATTERN,
+    maxLength: WEBHOOK_LIMITS.maxTypeLength,
+    description: "Type, such as message.*",
+  }),
   {
-    maxItems: MAX_TYPES,
+    maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
       "Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named",
   },
@@ -46,7 +47,7 @@ const settings = {
       type: Type.Optional(channelType),
       prefix: Type.Optional(
         Type.String({
-          maxLength: 128,
+          maxLength: WEBHOOK_LIMITS.maxPrefixLength,
           pattern: WELL_FORMED_PATTERN,
           description: "Beginning of the channel id",
         }),
@@ -64,12 +65,12 @@ const settings = {
     {
       max: Type.Integer({
         minimum: 1,
-        maximum: MAX_BATCH,
+        maximum: WEBHOOK_LIMITS.maxBatch,
         description: "Maximum number of events in a request. With 1, the event itself is the body",
       }),
       waitMs: Type.Integer({
         minimum: 0,
-        maximum: MAX_WAIT_MS,
+        maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
         description: "Milliseconds for which an event waits for others",
       }),
     },
@@ -84,8 +85,8 @@ const settings = {
   }),
   enabled: flag("0: nothing is delivered until it is 1 again"),
   maxAgeS: Type.Integer({
-    minimum: 60,
-    maximum: 30 * DAY_S,
+    minimum: WEBHOOK_LIMITS.minAgeS,
+    maximum: WEBHOOK_LIMITS.maxAgeS,
     description:
       "Seconds for which a request is repeated. The webhook is disabled when they have passed",
   }),
@@ -112,7 +113,7 @@ const optional = {
 const url = Type.String({
   pattern: WELL_FORMED_PATTERN,
   minLength: 1,
-  maxLength: MAX_URL,
+  maxLength: WEBHOOK_LIMITS.maxUrlLength,
   description: "Absolute URL that receives the events",
 });
 
@@ -164,7 +165,7 @@ const webhookBodies = {
     {
       overlapS: Type.Integer({
         minimum: 0,
-        maximum: 30 * DAY_S,
+        maximum: MAX_OVERLAP_S,
         description: "Seconds for which the earlier secrets sign too",
       }),
     },

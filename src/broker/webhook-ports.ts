@@ -6,6 +6,27 @@ export type WebhookFormat = (typeof WEBHOOK_FORMATS)[number];
 
 export const WEBHOOK_ORDERS = ["channel", "none"] as const;
 
+const DAY_S = 86_400;
+
+/** Limits of the settings of an endpoint, in the configuration and in calls. */
+export const WEBHOOK_LIMITS = {
+  maxUrlLength: 2048,
+  maxTypes: 32,
+  maxTypeLength: 64,
+  maxPrefixLength: 128,
+  maxBatch: 1000,
+  maxBatchWaitMs: 60_000,
+  minAgeS: 60,
+  maxAgeS: 30 * DAY_S,
+} as const;
+
+/** Settings of an endpoint that are not given. */
+export const WEBHOOK_DEFAULTS = {
+  batch: { max: 100, waitMs: 200 },
+  order: "channel",
+  maxAgeS: 3 * DAY_S,
+} as const;
+
 /** Channels whose events an endpoint gets. Events without a channel are not affected. */
 export interface ChannelFilter {
   readonly type?: number | undefined;

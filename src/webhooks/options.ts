@@ -1,14 +1,14 @@
 // Schema of the configuration section `webhooks`.
 
 import { Type } from "typebox";
-import { WEBHOOK_FORMATS, WEBHOOK_ORDERS } from "../broker/webhook-ports.ts";
+import {
+  WEBHOOK_DEFAULTS,
+  WEBHOOK_FORMATS,
+  WEBHOOK_LIMITS,
+  WEBHOOK_ORDERS,
+} from "../broker/webhook-ports.ts";
 
 const CLOSED = { additionalProperties: false };
-
-const DAY_S = 86_400;
-const MAX_BATCH = 1000;
-const MAX_BATCH_WAIT_MS = 60_000;
-const MAX_AGE_S = 30 * DAY_S;
 
 const endpointOptions = Type.Object(
   {
@@ -16,7 +16,11 @@ const endpointOptions = Type.Object(
       pattern: "^[A-Za-z0-9_-]{1,64}$",
       description: "Id of the endpoint, with which its deliveries are stored.",
     }),
-    url: Type.String({ minLength: 1, maxLength: 2048, description: "URL of the receiver." }),
+    url: Type.String({
+      minLength: 1,
+      maxLength: WEBHOOK_LIMITS.maxUrlLength,
+      description: "URL of the receiver.",
+    }),
     secret: Type.String({
       pattern: "^whsec_",
       maxLength: 128,
@@ -30,9 +34,9 @@ const endpointOptions = Type.Object(
       description:
         "Previous value of `secret`, for a rotation. While it is set, each request is signed with both secrets.",
     }),
-    types: Type.Array(Type.String({ minLength: 1, maxLength: 64 }), {
+    types: Type.Array(Type.String({ minLength: 1, maxLength: WEBHOOK_LIMITS.maxTypeLength }), {
       default: [],
-      maxItems: 32,
+      maxItems: WEBHOOK_LIMITS.maxTypes,
       description:
         "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format: all types, or those that WuKongIM has.",
     }),
@@ -44,7 +48,7 @@ const endpointOptions = Type.Object(
     }),
     channelPrefix: Type.String({
       default: "",
-      maxLength: 128,
+      maxLength: WEBHOOK_LIMITS.maxPrefixLength,
       description: "Only events of channels whose id begins with this text.",
     }),
     format: Type.Enum([...WEBHOOK_FORMATS], {
@@ -52,28 +56,28 @@ const endpointOptions = Type.Object(
       description: "Format of the bodies (docs/webhooks.md, section Formats).",
     }),
     batchMax: Type.Integer({
-      default: 100,
+      default: WEBHOOK_DEFAULTS.batch.max,
       minimum: 1,
-      maximum: MAX_BATCH,
+      maximum: WEBHOOK_LIMITS.maxBatch,
       unit: "events",
       description: "Maximum number of events in a request. With 1, the event itself is the body.",
     }),
     batchWaitMs: Type.Integer({
-      default: 200,
+      default: WEBHOOK_DEFAULTS.batch.waitMs,
       minimum: 0,
-      maximum: MAX_BATCH_WAIT_MS,
+      maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
       unit: "milliseconds",
       description: "Time for which an event waits for others.",
     }),
     order: Type.Enum([...WEBHOOK_ORDERS], {
-      default: "channel",
+      default: WEBHOOK_DEFAULTS.order,
       description:
         "`channel`: events of a channel arrive in order, so a request waits for the one before it. `none`: a request that must be repeated does not delay the next ones, until four requests of a partition of the feed must be repeated.",
     }),
     maxAgeS: Type.Integer({
-      default: 3 * DAY_S,
-      minimum: 60,
-      maximum: MAX_AGE_S,
+      default: WEBHOOK_DEFAULTS.maxAgeS,
+      minimum: WEBHOOK_LIMITS.minAgeS,
+      maximum: WEBHOOK_LIMITS.maxAgeS,
       unit: "seconds",
       description:
         "Time for which a request is repeated. The endpoint is disabled when it has passed.",

@@ -10,6 +10,7 @@ import {
   type OrRefusal,
   type ReplayRange,
   type StoredWebhook,
+  WEBHOOK_DEFAULTS,
   type WebhookAttempt,
   type WebhookChanges,
   type WebhookFailure,
@@ -101,10 +102,8 @@ export interface WebhookService extends Webhooks {
 const DEFAULTS: Omit<WebhookSettings, "url" | "types"> = {
   channels: {},
   format: "standard",
-  batch: { max: 100, waitMs: 200 },
-  order: "channel",
   enabled: true,
-  maxAgeS: 259_200,
+  ...WEBHOOK_DEFAULTS,
 };
 
 export function createWebhooks(ports: WebhooksPorts): WebhookService {
