@@ -3,7 +3,10 @@
 /** The right of one node to do a task, until it expires. */
 export interface Lease {
   readonly name: string;
-  /** Increases each time that another owner acquires the lease (a fencing token). */
+  /**
+   * Increases each time that another owner acquires the lease, also after the store has lost its
+   * last writes (a fencing token).
+   */
   readonly token: number;
 }
 
@@ -13,6 +16,9 @@ export interface LeaseStore {
    * it. An owner is one run of one node.
    */
   acquireLease(name: string, owner: string, ttlMs: number): Promise<Lease | undefined>;
-  /** Ends the lease, so that another node can acquire it at once. */
+  /**
+   * Ends the lease, so that another node can acquire it at once. Does nothing if the lease with this
+   * token has ended.
+   */
   releaseLease(lease: Lease, owner: string): Promise<void>;
 }

@@ -314,6 +314,11 @@ export const METRICS = {
     "Age of the oldest event that this node has to deliver to the webhook, or 0. A node reports the webhooks it delivers to",
     ["webhook"],
   ),
+  webhookLag: gauge(
+    "webhook_lag_events",
+    "Events of the feed, of all types, after those that the webhook has accepted. A node reports the webhooks it delivers to",
+    ["webhook"],
+  ),
   webhookParked: gauge(
     "webhook_parked_events",
     "Events that the webhook did not accept and that are no longer sent",

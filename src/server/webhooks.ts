@@ -34,10 +34,11 @@ export function createNodeWebhooks(node: Node): WebhookService {
         families.webhookDuration.of().observe(ms / 1000);
         if (outcome === "2xx") families.webhookEvents.of(id).add(events);
       },
-      watch(id, oldestMs, parked) {
+      watch(id, { oldestMs, lag, parked }) {
         // The clock of the store, which sets the time of events, may be ahead.
         const ageS = () => Math.max(0, Date.now() - (oldestMs() ?? Infinity)) / 1000;
         families.webhookOldest.of(id).from(ageS);
+        families.webhookLag.of(id).from(lag);
         families.webhookParked.of(id).from(parked);
       },
     },

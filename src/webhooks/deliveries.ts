@@ -3,11 +3,13 @@
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { ChannelFilter, WebhookFormat } from "../broker/webhook-ports.ts";
+import type { WebhookEvent } from "./formats.ts";
 import {
   acceptedRetryAfterMs,
   delayMs,
   ISOLATED_ATTEMPTS,
   isolatedDelayMs,
+  MAX_DELAY_MS,
   type Verdict,
 } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
@@ -41,6 +43,13 @@ export interface Batch {
   readonly failingSinceMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;
+  /**
+   * Time of the last attempt, if the endpoint has accepted nothing since the batch began to fail.
+   * The batch is due when the endpoint accepts a request that begins later.
+   */
+  readonly awaitsMs?: number;
+  /** Event `feed.gap`, if the batch has no events of the feed. */
+  readonly gap?: WebhookEvent;
 }
 
 export interface PartitionState {
@@ -48,6 +57,11 @@ export interface PartitionState {
   readonly position: Position;
   /** Batches that were not accepted, in order. Only the first one is sent if the order counts. */
   readonly batches: readonly Batch[];
+  /**
+   * Positions after which gaps were found, one for each partition. Only the state that announces
+   * gaps has them.
+   */
+  readonly announced?: readonly Position[];
 }
 
 /** Number of batches of a partition that are open at once if the order does not count. */
@@ -57,18 +71,21 @@ export function maxBatches(order: "channel" | "none"): number {
   return order === "none" ? UNORDERED_BATCHES : 1;
 }
 
-/** Returns the batches that may be sent now. */
+/** Returns the batches that may be sent now. `acceptedMs` is as in `stepAfter`. */
 export function dueBatches(
   { batches }: PartitionState,
   order: "channel" | "none",
-  nowMs: number,
+  { nowMs, acceptedMs }: { readonly nowMs: number; readonly acceptedMs: number },
 ): readonly Batch[] {
   const open = order === "none" ? batches : batches.slice(0, 1);
-  return open.filter(({ dueMs }) => dueMs <= nowMs);
+  return open.filter(({ dueMs, awaitsMs = Number.POSITIVE_INFINITY }) => {
+    const isClockSetBack = dueMs > nowMs + MAX_DELAY_MS;
+    return dueMs <= nowMs || awaitsMs < acceptedMs || isClockSetBack;
+  });
 }
 
 /** Returns the batch with its attempts reset, so that it is due at once. */
-export function restarted({ failingSinceMs: _, ...batch }: Batch): Batch {
+export function restarted({ failingSinceMs: _, awaitsMs: __, ...batch }: Batch): Batch {
   return { ...batch, attempts: 0, dueMs: 0 };
 }
 
@@ -93,7 +110,7 @@ export function stepAfter(
     /** From 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
-    /** Time at which the endpoint accepted a request last, 0 if it never did. */
+    /** Start of the last request that the endpoint has accepted, 0 if it has accepted none. */
     readonly acceptedMs: number;
     readonly mayPark: boolean;
   },
@@ -115,5 +132,13 @@ export function stepAfter(
       ? isolatedDelayMs(attempts, verdict, random)
       : delayMs(attempts, random);
   const dueMs = nowMs + Math.max(pauseMs, acceptedRetryAfterMs(retryAfterMs));
-  return { kind: "retry", batch: { ...batch, attempts, failingSinceMs, dueMs } };
+  const { awaitsMs: _, ...rest } = batch;
+  const isEndpointDown = verdict !== "rejected" && acceptedMs <= failingSinceMs;
+  return {
+    kind: "retry",
+    batch: {
+      ...{ ...rest, attempts, failingSinceMs, dueMs },
+      ...(isEndpointDown && { awaitsMs: nowMs }),
+    },
+  };
 }

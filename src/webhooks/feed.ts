@@ -5,6 +5,7 @@ import type { EventPosition, EventRow } from "../broker/event-ports.ts";
 import { type Events, typeSelector } from "../broker/events.ts";
 import { isUserTopic } from "../broker/model.ts";
 import type { ChannelFilter } from "../broker/webhook-ports.ts";
+import type { WebhookEvent } from "./formats.ts";
 import type { FeedPage, PlacedEvent } from "./lane.ts";
 
 /** Maximum number of pages in one call that selects few events, so that it does not take long. */
@@ -19,7 +20,7 @@ export interface Selection {
   readonly through: number | undefined;
 }
 
-/** Reads selected events after a position. Events that are missing give one event `feed.gap`. */
+/** Reads selected events after a position. */
 export async function readFeed(
   feed: Pick<Events, "readPartition">,
   partition: number,
@@ -33,22 +34,21 @@ export async function readFeed(
   const events: PlacedEvent[] = [];
   let end = after;
   let more = true;
-  let lost = 0;
+  let gap: WebhookEvent | undefined;
   for (let pages = 0; more && pages < maxPages && events.length < limit; pages++) {
     const left = limit - events.length;
     const page = await feed.readPartition(partition, end, { selects, limit: left, through });
-    for (const { event, position } of page.events) {
+    for (const [at, { event, position }] of page.events.entries()) {
       const { id, type, timestampMs, data } = event;
       const timestamp = new Date(timestampMs).toISOString();
       const sent = { id, type, timestamp, data };
-      events.push({ event: sent, position, bytes: Buffer.byteLength(JSON.stringify(sent)) });
-      if (page.loss !== undefined && position === page.events[0]?.position)
-        lost += Number(data.count);
+      if (page.loss !== undefined && at === 0) gap ??= sent;
+      else events.push({ event: sent, position, bytes: Buffer.byteLength(JSON.stringify(sent)) });
     }
     end = page.end;
     more = page.more && (through === undefined || end.number < through);
   }
-  return { events, end, more, lost };
+  return { events, end, more, gap };
 }
 
 /**

@@ -1,5 +1,5 @@
 // Delivers the events of one partition of the feed to an endpoint, in order. Each call of `turn`
-// does one step: it forms a batch, sends it, or stores what became of it. State: the stored state of
+// does one step: it forms a batch and sends it, or sends a batch again. State: the stored state of
 // the partition, and whether it must be stored again.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
@@ -31,8 +31,8 @@ export interface FeedPage {
   readonly end: Position;
   /** True if the partition has rows after `end`. */
   readonly more: boolean;
-  /** Number of events that are missing. The first event of the page is `feed.gap` then. */
-  readonly lost: number;
+  /** Event `feed.gap` about missing events before the page, `undefined` if no event is missing. */
+  readonly gap: WebhookEvent | undefined;
 }
 
 export interface Attempt {
@@ -58,15 +58,18 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, with the event that was parked. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /** Time at which the endpoint accepted a request last, 0 if it never did. */
+  /** Start of the last request that the endpoint has accepted, 0 if it has accepted none. */
   acceptedMs(): number;
   /** False if too many events are parked. */
   mayPark(): boolean;
   /** Time before which nothing is sent, because the endpoint is down or asked for a pause. */
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
-  /** Called when events were lost before they were delivered. */
-  onLost(events: number): void;
+  /**
+   * Called with a gap after a position. Returns true if the endpoint knows of it, so that the events
+   * after the gap may be delivered.
+   */
+  announce(gap: WebhookEvent, after: Position): Promise<boolean>;
 }
 
 export interface ParkedEvent {
@@ -97,15 +100,21 @@ export class Lane {
     return this.#state;
   }
 
+  /** Position up to which the endpoint has accepted all events. */
+  get accepted(): Position {
+    return this.#state.batches[0]?.after ?? this.#state.position;
+  }
+
   /** Does the next step. Returns the milliseconds after which there is more to do, or `IDLE`. */
   async turn(): Promise<number> {
-    const { now, settings, pausedUntilMs } = this.#ports;
+    const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
     const pauseMs = pausedUntilMs() - now();
     if (pauseMs > 0) return pauseMs;
     const { order } = settings();
-    const due = dueBatches(this.#state, order, now());
+    const due = dueBatches(this.#state, order, { nowMs: now(), acceptedMs: acceptedMs() });
     if (due.length > 0) {
-      await Promise.all(due.map((batch) => this.#attempt(batch)));
+      const attempts = await Promise.allSettled(due.map((batch) => this.#attempt(batch)));
+      for (const attempt of attempts) if (attempt.status === "rejected") throw attempt.reason;
       return 0;
     }
     if (await this.#formBatch()) return 0;
@@ -119,14 +128,23 @@ export class Lane {
     if (this.#isDirty) await this.#change((state) => state);
   }
 
-  /** Forms the next batch and stores its limits. Returns false if there is nothing to send. */
+  /** Stores that gaps were found after the positions, and the batch that announces them. */
+  async putGap(batch: Batch | undefined, announced: readonly Position[]): Promise<void> {
+    const added = batch === undefined ? [] : [batch];
+    await this.#change((state) => ({ ...state, announced, batches: [...state.batches, ...added] }));
+  }
+
+  /**
+   * Forms the next batch, stores its limits, and sends it if no other batch precedes it. Returns
+   * false if there is nothing to send.
+   */
   async #formBatch(): Promise<boolean> {
     const { batches, position } = this.#state;
     if (batches.length >= this.#maxBatches()) return false;
     const { types, channels, format, batch: size } = this.#ports.settings();
     const selection: BatchSettings = { types, channels, format, isSingle: size.max === 1 };
     const page = await this.#ports.read(position, selection, size.max, undefined);
-    if (page.lost > 0) this.#ports.onLost(page.lost);
+    if (page.gap !== undefined && !(await this.#ports.announce(page.gap, position))) return true;
     const events = requestEvents(page.events, this.#ports.formatOf(format));
     const [first] = events;
     const last = events.at(-1);
@@ -135,20 +153,19 @@ export class Lane {
         await this.#note((state) => ({ ...state, position: page.end }));
       return page.more;
     }
-    await this.#form({
+    const nowMs = this.#ports.now();
+    const batch: Batch = {
       ...{ after: position, first: first.position.number, last: last.position },
       ...{ eventMs: timeMsOf(first), count: events.length, settings: selection },
-    });
-    return true;
-  }
-
-  async #form(limits: Omit<Batch, "formedMs" | "dueMs" | "attempts">): Promise<void> {
-    const nowMs = this.#ports.now();
-    const batch: Batch = { ...limits, formedMs: nowMs, attempts: 0, dueMs: nowMs };
+      ...{ formedMs: nowMs, attempts: 0, dueMs: nowMs },
+    };
     await this.#change((state) => ({
-      position: batch.last,
+      ...{ ...state, position: batch.last },
       batches: [...state.batches, batch],
     }));
+    if (this.#ports.settings().order === "none" || this.#state.batches[0] === batch)
+      await this.#attempt(batch, events);
+    return true;
   }
 
   #maxBatches(): number {
@@ -158,9 +175,10 @@ export class Lane {
     return Math.max(isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
   }
 
-  async #attempt(batch: Batch): Promise<void> {
-    const events = await this.#eventsOf(batch);
-    if (events.length === 0) return this.#note(without(batch));
+  /** Sends a batch. `formed` are its events if they have just been read. */
+  async #attempt(batch: Batch, formed?: readonly PlacedEvent[]): Promise<void> {
+    const events = formed ?? (await this.#eventsOf(batch));
+    if (events === undefined) return this.#change(endingAt(batch));
     const outcome = await this.#send(batch, events);
     const { now, random, settings, acceptedMs, mayPark } = this.#ports;
     const step = stepAfter(batch, outcome, {
@@ -191,7 +209,9 @@ export class Lane {
   async #probe(head: Batch, events: readonly PlacedEvent[]): Promise<void> {
     const [first, next] = this.#state.batches;
     if (first !== head || next === undefined || !isJudged(head) || !this.#ports.mayPark()) return;
-    const { verdict } = await this.#send(next, await this.#eventsOf(next));
+    const nextEvents = await this.#eventsOf(next);
+    if (nextEvents === undefined) return this.#change(endingAt(next));
+    const { verdict } = await this.#send(next, nextEvents);
     if (verdict !== "accepted") return;
     const outcome = await this.#send(head, events);
     await this.#note(without(next));
@@ -199,10 +219,17 @@ export class Lane {
     else await this.#park(head, events, outcome);
   }
 
-  async #eventsOf({ after, settings, last }: Batch): Promise<readonly PlacedEvent[]> {
-    const { events } = await this.#ports.read(after, settings, Infinity, last.number);
+  /** Returns the events of a batch, `undefined` if the feed no longer has all of them. */
+  async #eventsOf(batch: Batch): Promise<readonly PlacedEvent[] | undefined> {
+    const { after, settings, count, last, gap } = batch;
+    if (gap !== undefined) return [{ event: gap, position: last, bytes: 0 }];
+    const page = await this.#ports.read(after, settings, Infinity, last.number);
     const format = this.#ports.formatOf(settings.format);
-    return events.filter(({ event }) => format.groupOf(event) !== undefined);
+    const events = page.events.filter(({ event }) => format.groupOf(event) !== undefined);
+    // Events that the store has lost can be followed by others with the same numbers.
+    const isWhole =
+      page.gap === undefined && events.length === count && events.at(-1)?.position.id === last.id;
+    return isWhole ? events : undefined;
   }
 
   #send(batch: Batch, events: readonly PlacedEvent[]) {
@@ -251,6 +278,15 @@ type Change = (state: PartitionState) => PartitionState;
 
 function without(batch: Batch): Change {
   return (state) => ({ ...state, batches: state.batches.filter((other) => other !== batch) });
+}
+
+/** Drops a batch and those after it, so that batches are formed of the events that the feed has. */
+function endingAt(batch: Batch): Change {
+  return (state) => {
+    const at = state.batches.indexOf(batch);
+    if (at < 0) return state;
+    return { ...state, position: batch.after, batches: state.batches.slice(0, at) };
+  };
 }
 
 function timeMsOf({ event }: PlacedEvent): number {

@@ -32,6 +32,8 @@ const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
 const LONGEST_S = 3600;
 /** Fraction by which a delay may be shorter or longer, so that endpoints are not hit in step. */
 const JITTER = 0.2;
+/** Maximum delay between two attempts. */
+export const MAX_DELAY_MS = LONGEST_S * 1000 * (1 + JITTER);
 
 /**
  * Returns the milliseconds before the next attempt. `attempts` is the number of attempts so far.

@@ -7,12 +7,12 @@ import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-po
 import type { Lease } from "../broker/lease-ports.ts";
 import type { WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
-import { type PartitionState, restarted } from "./deliveries.ts";
+import { type Batch, type PartitionState, restarted } from "./deliveries.ts";
 import type { Endpoint, Replay } from "./endpoint.ts";
 import type { Selection } from "./feed.ts";
-import type { FormattedRequest } from "./formats.ts";
+import type { FormattedRequest, WebhookEvent } from "./formats.ts";
 import { type Attempt, type FeedPage, IDLE, Lane, type ParkedEvent } from "./lane.ts";
-import { acceptedRetryAfterMs, delayMs, type Verdict, verdictOf } from "./retries.ts";
+import { acceptedRetryAfterMs, delayMs, MAX_DELAY_MS, type Verdict, verdictOf } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
 /** Maximum number of requests to an endpoint at the same time. */
@@ -24,6 +24,8 @@ const ERROR_PAUSE_MS = 1000;
 /** Time after which a lane without events is looked at again, in case a notification was lost. */
 const IDLE_MS = 5000;
 const LIVE = "live";
+/** Name of the state that announces gaps, in place of a partition. */
+const GAPS = "gaps";
 
 /** A batch as it is sent. */
 export interface Delivery {
@@ -72,10 +74,27 @@ export interface ParkedText {
 
 class LeaseLost extends Error {}
 
+/** The runner stopped before or during a request, whose result is not recorded. */
+class Stopped extends Error {}
+
+/** The live delivery or a replay: a lane for each partition, and one that announces gaps. */
+interface LaneSet {
+  readonly name: string;
+  readonly replay: Replay | undefined;
+  readonly lanes: readonly Lane[];
+  readonly gaps: Lane;
+  /** The announcement in progress. */
+  announcing: Promise<unknown>;
+  /** True while `gaps` delivers. */
+  isGapOpen: boolean;
+}
+
 export class Runner {
   readonly #ports: RunnerPorts;
   readonly #lease: Lease;
-  readonly #inFlight = new Semaphore(MAX_IN_FLIGHT);
+  /** Lanes that do a step. It bounds the events in memory. */
+  readonly #turns = new Semaphore(MAX_IN_FLIGHT);
+  readonly #requests = new Semaphore(MAX_IN_FLIGHT);
   readonly #lanes = new Map<string, { readonly lane: Lane; readonly done: Promise<void> }>();
   /** Functions that end the waits of lanes, with the partition whose events a lane waits for. */
   readonly #wakers = new Map<() => void, number | undefined>();
@@ -83,10 +102,15 @@ export class Runner {
   readonly #notices = new Uint32Array(PARTITIONS);
   #isStopping = false;
   #endpoint: Endpoint;
-  #parked = 0;
+  /** Ids of the parked events. */
+  #parked = new Set<string>();
   #acceptedMs = 0;
   #pausedUntilMs = 0;
+  /** Number of pauses since a request was accepted. */
   #failures = 0;
+  /** Number of requests and failures so far, with which they are ordered. */
+  #order = 0;
+  #lastFailure = 0;
   #unsubscribe: (() => void) | undefined;
 
   constructor(endpoint: Endpoint, lease: Lease, ports: RunnerPorts) {
@@ -113,7 +137,7 @@ export class Runner {
 
   /** Returns the number of parked events. */
   get parked(): number {
-    return this.#parked;
+    return this.#parked.size;
   }
 
   /**
@@ -121,11 +145,22 @@ export class Runner {
    * such batch. Replays are not included, because their events are old.
    */
   get oldestOpenMs(): number | undefined {
-    const live = [...this.#lanes].filter(([name]) => name.startsWith(`${LIVE}/`));
+    const live = [...this.#lanes].filter(([name]) => isStateOf(LIVE, name));
     const times = live.flatMap(([, { lane }]) =>
       lane.state.batches.slice(0, 1).map(({ eventMs }) => eventMs),
     );
     return times.length === 0 ? undefined : Math.min(...times);
+  }
+
+  /**
+   * Returns the number of events after those that were accepted, given the newest event of each
+   * partition.
+   */
+  lagBehind(newest: readonly Position[]): number {
+    return newest.reduce((sum, { number }, partition) => {
+      const lane = this.#lanes.get(stateName(LIVE, partition))?.lane;
+      return sum + Math.max(0, number - (lane?.accepted.number ?? number));
+    }, 0);
   }
 
   /** Reads the stored state and begins to deliver. */
@@ -139,8 +174,19 @@ export class Runner {
         for (const [wake, awaited] of [...this.#wakers]) if (awaited === partition) wake();
       }
     });
+    await this.#removeEnded(states);
     this.#open(LIVE, this.#endpoint.from, undefined, states);
     for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
+  }
+
+  /** Removes the states of replays whose end a killed node did not complete. */
+  async #removeEnded(states: ReadonlyMap<string, string>): Promise<void> {
+    const deliveries = [LIVE, ...this.#endpoint.replays.map(({ id }) => id)];
+    const isOpen = (name: string) => deliveries.some((delivery) => isStateOf(delivery, name));
+    const ended = [...states.keys()].filter((name) => !isOpen(name));
+    if (ended.length === 0) return;
+    const state = new Map(ended.map((name) => [name, undefined]));
+    await this.#ports.store.saveWebhookTexts(this.#target, { state });
   }
 
   /**
@@ -164,7 +210,8 @@ export class Runner {
   }
 
   async #countParked(): Promise<void> {
-    this.#parked = (await this.#ports.store.webhookTexts(this.#endpoint.id, "parked")).size;
+    const texts = await this.#ports.store.webhookTexts(this.#endpoint.id, "parked");
+    this.#parked = new Set(texts.keys());
   }
 
   #openReplay(replay: Replay, states: ReadonlyMap<string, string>): void {
@@ -177,34 +224,120 @@ export class Runner {
     replay: Replay | undefined,
     states: ReadonlyMap<string, string>,
   ): void {
-    const lanes = Array.from({ length: PARTITIONS }, (_, partition) => {
-      const name = stateName(delivery, partition);
+    const endOf = (partition: number) =>
+      replay === undefined ? undefined : (replay.before[partition]?.number ?? 0);
+    const createLane = (key: number | string, position: Position, end: number | undefined) => {
+      const name = stateName(delivery, key);
       const stored = states.get(name);
-      const position = from[partition] ?? EVENTS_START;
       const state =
         stored === undefined
           ? { position, batches: [] }
           : stateOf(stored, this.#endpoint.enabledAtMs);
-      const end = replay === undefined ? undefined : (replay.before[partition]?.number ?? 0);
-      const lane = new Lane(state, this.#lanePorts(name, partition, replay, end));
-      const done = this.#run(lane, { partition, end });
-      this.#lanes.set(name, { lane, done });
+      return new Lane(
+        state,
+        this.#lanePorts(() => set, key, end),
+      );
+    };
+    const set: LaneSet = {
+      ...{ name: delivery, replay, announcing: Promise.resolve(), isGapOpen: false },
+      lanes: Array.from({ length: PARTITIONS }, (_, at) =>
+        createLane(at, from[at] ?? EVENTS_START, endOf(at)),
+      ),
+      gaps: createLane(GAPS, EVENTS_START, 0),
+    };
+    this.#runGaps(set);
+    const running = set.lanes.map((lane, partition) => {
+      const done = this.#run(lane, { partition, end: endOf(partition), gaps: set.gaps });
+      this.#lanes.set(stateName(delivery, partition), { lane, done });
       return done;
     });
     if (replay === undefined) return;
-    void Promise.all(lanes)
+    void Promise.all(running)
       .then(() => this.#endReplay(replay))
       .catch((error: unknown) => this.#ports.onError(error, "A replay could not be ended"));
   }
 
-  #lanePorts(name: string, partition: number, replay: Replay | undefined, end: number | undefined) {
-    const { now, formatOf, read, onLost } = this.#ports;
-    const isReplay = replay !== undefined;
+  /** Delivers the announced gaps. The other lanes of the set wait until this has ended. */
+  #runGaps(set: LaneSet): void {
+    const { name, gaps, isGapOpen } = set;
+    if (isGapOpen || gaps.state.batches.length === 0) return;
+    set.isGapOpen = true;
+    const done = this.#run(gaps, { partition: undefined, end: 0, gaps: undefined });
+    this.#lanes.set(stateName(name, GAPS), { lane: gaps, done });
+    void done.then(() => {
+      set.isGapOpen = false;
+      if (this.#isStopping) return;
+      this.#runGaps(set);
+      this.#wakeAll();
+    });
+  }
+
+  /**
+   * Announces a gap that a lane has found, together with those of the other lanes, by one event.
+   * Returns true if the gap was announced and the event was delivered.
+   */
+  #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
+    const announcement = set.announcing.then(async () => {
+      const { announced = [] } = set.gaps.state;
+      if (!isSamePosition(announced[partition], after)) {
+        const places = set.lanes.map(({ accepted }, at) => (at === partition ? after : accepted));
+        await this.#announceAll(set, places);
+      }
+      return set.gaps.state.batches.length === 0;
+    });
+    set.announcing = announcement.catch(() => {});
+    return announcement;
+  }
+
+  /** Announces the gaps after the positions, except those that were announced. */
+  async #announceAll(set: LaneSet, places: readonly Position[]): Promise<void> {
+    const { announced = [] } = set.gaps.state;
+    const gapsByPartition = await Promise.all(
+      places.map((place, at) =>
+        isSamePosition(announced[at], place) ? undefined : this.#gapAfter(set, at, place),
+      ),
+    );
+    const gaps = gapsByPartition.filter((gap) => gap !== undefined);
+    const [first] = gaps;
+    if (first === undefined) return;
+    const count = gaps.reduce((sum, { data }) => sum + Number(data.count), 0);
+    const next = places.map((place, at) =>
+      gapsByPartition[at] === undefined ? (announced[at] ?? NOWHERE) : place,
+    );
+    const batch = this.#gapBatch({ ...first, data: { ...first.data, count } });
+    await set.gaps.putGap(batch, next);
+    if (set.replay === undefined) this.#ports.onLost(count);
+    this.#runGaps(set);
+  }
+
+  async #gapAfter({ replay }: LaneSet, partition: number, after: Position) {
+    const { types, channels } = this.#endpoint.settings;
+    const through = replay?.before[partition]?.number;
+    const page = await this.#ports.read(partition, after, { types, channels, limit: 1, through });
+    return page.gap;
+  }
+
+  /** Returns the batch of an event `feed.gap`, `undefined` if the format has no form for it. */
+  #gapBatch(event: WebhookEvent): Batch | undefined {
+    const { types, channels, format, batch } = this.#endpoint.settings;
+    if (this.#ports.formatOf(format).groupOf(event) === undefined) return undefined;
+    const nowMs = this.#ports.now();
     return {
-      ...{ now, formatOf, onLost, random: Math.random },
+      ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1, gap: event },
+      ...{ eventMs: nowMs, formedMs: nowMs, dueMs: nowMs, attempts: 0 },
+      settings: { types, channels, format, isSingle: batch.max === 1 },
+    };
+  }
+
+  /** Returns the ports of the lane of a partition, or of the lane `GAPS`. */
+  #lanePorts(set: () => LaneSet, key: number | string, end: number | undefined) {
+    const { now, formatOf, read } = this.#ports;
+    const partition = typeof key === "number" ? key : undefined;
+    return {
+      ...{ now, formatOf, random: Math.random },
       settings: () => {
         const { settings } = this.#endpoint;
-        const { types = [] } = replay ?? {};
+        const { types = [] } = set().replay ?? {};
         return types.length === 0 ? settings : { ...settings, types };
       },
       read: (
@@ -212,29 +345,51 @@ export class Runner {
         selection: Attempt["batch"]["settings"],
         limit: number,
         last?: number,
-      ) => read(partition, after, { ...selection, limit, through: last ?? end }),
-      send: async (attempt: Attempt) => this.#send(attempt, partition, isReplay),
+      ) =>
+        partition === undefined
+          ? Promise.resolve(NO_EVENTS)
+          : read(partition, after, { ...selection, limit, through: last ?? end }),
+      send: async (attempt: Attempt) =>
+        this.#send(attempt, partition ?? 0, set().replay !== undefined),
       save: (state: PartitionState, parked?: ParkedEvent) =>
-        this.#save(name, state, parked && this.#parkedText(parked, partition)),
+        this.#save(
+          stateName(set().name, key),
+          state,
+          parked && this.#parkedText(parked, partition ?? 0),
+        ),
+      announce: async (_: WebhookEvent, after: Position) =>
+        partition === undefined || this.#announce(set(), partition, after),
       acceptedMs: () => this.#acceptedMs,
-      mayPark: () => this.#parked < MAX_PARKED,
-      pausedUntilMs: () => this.#pausedUntilMs,
+      mayPark: () => this.#parked.size < MAX_PARKED,
+      pausedUntilMs: () => this.#pauseEnd(),
       disable: (reason: string) => this.#disable(reason),
     };
   }
 
   async #run(
     lane: Lane,
-    { partition, end }: { readonly partition: number; readonly end: number | undefined },
+    {
+      partition,
+      end,
+      gaps,
+    }: {
+      /** `undefined` for the lane that announces gaps. */
+      readonly partition: number | undefined;
+      readonly end: number | undefined;
+      /** Lane whose batches must be delivered first. */
+      readonly gaps: Lane | undefined;
+    },
   ): Promise<void> {
+    const noticesNow = () => (partition === undefined ? 0 : this.#notices[partition]);
     while (!this.#isStopping) {
-      const notices = this.#notices[partition];
-      const waitMs = await this.#turn(lane);
+      const notices = noticesNow();
+      const mustWait = gaps !== undefined && gaps.state.batches.length > 0;
+      const waitMs = mustWait ? ERROR_PAUSE_MS : await this.#turn(lane);
       const { position, batches } = lane.state;
       const isAtEnd = end !== undefined && (waitMs === IDLE || position.number >= end);
       if (isAtEnd && batches.length === 0 && !this.#isStopping) return;
       if (waitMs === 0 || this.#isStopping) continue;
-      if (waitMs === IDLE && notices !== this.#notices[partition]) continue;
+      if (waitMs === IDLE && notices !== noticesNow()) continue;
       const isNew = await this.#sleep(partition, Math.min(waitMs, IDLE_MS));
       if (isNew && waitMs === IDLE && !this.#isStopping)
         await this.#sleep(undefined, this.#endpoint.settings.batch.waitMs);
@@ -244,11 +399,12 @@ export class Runner {
 
   async #turn(lane: Lane): Promise<number> {
     try {
-      return await this.#inFlight.run(() => {
+      return await this.#turns.run(() => {
         if (this.#isStopping) return IDLE;
         return this.#ports.isLeaseValid() ? lane.turn() : ERROR_PAUSE_MS;
       });
     } catch (error) {
+      if (error instanceof Stopped) return IDLE;
       if (error instanceof LeaseLost) {
         this.#halt();
         this.#ports.onLeaseLost();
@@ -266,33 +422,59 @@ export class Runner {
     const timestamp = new Date(formedMs).toISOString();
     const format = this.#ports.formatOf(settings.format);
     const [event] = events;
-    const id = settings.isSingle && event ? event.id : `${partition}-${first}-${last.number}`;
-    const outcome = await this.#ports.deliver(this.#endpoint, {
-      id,
-      request: format.format(events, { isSingle: settings.isSingle, timestamp }),
-      attempt: batch.attempts + 1,
-      events: events.length,
-      partition,
-      isReplay,
+    const isOne = settings.isSingle || batch.gap !== undefined;
+    const id = isOne && event ? event.id : `${partition}-${first}-${last.number}`;
+    return this.#requests.run(async () => {
+      if (this.#isStopping) throw new Stopped();
+      this.#order += 1;
+      const request = { startedMs: this.#ports.now(), order: this.#order };
+      const outcome = await this.#ports.deliver(this.#endpoint, {
+        id,
+        request: format.format(events, { isSingle: settings.isSingle, timestamp }),
+        attempt: batch.attempts + 1,
+        events: events.length,
+        partition,
+        isReplay,
+      });
+      // A node that stops ends its requests. The receiver did not fail then.
+      if (this.#isStopping && outcome.status === 0) throw new Stopped();
+      const verdict = verdictOf(outcome);
+      this.#note(outcome, verdict, request);
+      return { ...outcome, verdict };
     });
-    const verdict = verdictOf(outcome);
-    this.#note(outcome, verdict);
-    return { ...outcome, verdict };
   }
 
-  #note({ retryAfterMs }: Outcome, verdict: Verdict): void {
+  #note(
+    { retryAfterMs }: Outcome,
+    verdict: Verdict,
+    { startedMs, order }: { readonly startedMs: number; readonly order: number },
+  ): void {
     const nowMs = this.#ports.now();
     if (verdict === "accepted") {
-      const wasPaused = this.#pausedUntilMs > nowMs;
-      this.#acceptedMs = nowMs;
+      this.#acceptedMs = startedMs;
+      // A request that began before the last failure does not show that the receiver has recovered.
+      if (this.#lastFailure === 0 || order < this.#lastFailure) return;
+      this.#lastFailure = 0;
       this.#failures = 0;
       this.#pausedUntilMs = 0;
-      if (wasPaused) this.#wakeAll();
-    } else if (verdict === "down" && this.#pausedUntilMs <= nowMs) {
-      this.#failures += 1;
-      const pauseMs = delayMs(this.#failures, Math.random());
-      this.#pausedUntilMs = nowMs + Math.max(pauseMs, acceptedRetryAfterMs(retryAfterMs));
+      this.#wakeAll();
+    } else if (verdict === "down" || verdict === "failed") {
+      this.#order += 1;
+      this.#lastFailure = this.#order;
+      if (verdict === "failed") return;
+      if (this.#pausedUntilMs <= nowMs) {
+        this.#failures += 1;
+        this.#pausedUntilMs = nowMs + delayMs(this.#failures, Math.random());
+      }
+      const askedUntilMs = nowMs + acceptedRetryAfterMs(retryAfterMs);
+      this.#pausedUntilMs = Math.max(this.#pausedUntilMs, askedUntilMs);
     }
+  }
+
+  /** Returns the end of the pause. A pause that is too long is due to a clock that was set back. */
+  #pauseEnd(): number {
+    const isClockSetBack = this.#pausedUntilMs > this.#ports.now() + MAX_DELAY_MS;
+    return isClockSetBack ? 0 : this.#pausedUntilMs;
   }
 
   #parkedText(
@@ -317,7 +499,7 @@ export class Runner {
       ...(parked && { parked: new Map([parked]) }),
     });
     if (!isSaved) throw new LeaseLost();
-    if (parked !== undefined) this.#parked += 1;
+    if (parked !== undefined) this.#parked.add(parked[0]);
   }
 
   get #target(): WebhookLease {
@@ -331,7 +513,8 @@ export class Runner {
 
   async #endReplay(replay: Replay): Promise<void> {
     if (this.#isStopping) return;
-    const names = Array.from({ length: PARTITIONS }, (_, at) => stateName(replay.id, at));
+    const keys = [GAPS, ...Array.from({ length: PARTITIONS }, (_, at) => at)];
+    const names = keys.map((key) => stateName(replay.id, key));
     for (const name of names) this.#lanes.delete(name);
     await this.#ports.endReplay(replay);
     await this.#ports.store.saveWebhookTexts(this.#target, {
@@ -376,9 +559,26 @@ export function acceptedPositions(
   });
 }
 
-/** Returns the name of the state of a delivery, `LIVE` or the id of a replay, in a partition. */
-function stateName(delivery: string, partition: number): string {
-  return `${delivery}/${partition}`;
+/** Place of no gap. */
+const NOWHERE: Position = { number: -1, id: 0 };
+
+/** Page of the lane that announces gaps, which reads nothing. */
+const NO_EVENTS: FeedPage = { events: [], end: EVENTS_START, more: false, gap: undefined };
+
+/**
+ * Returns the name of the state of a delivery, `LIVE` or the id of a replay, in a partition. `GAPS`
+ * stands for the state that announces gaps.
+ */
+function stateName(delivery: string, key: number | string): string {
+  return `${delivery}/${key}`;
+}
+
+function isStateOf(delivery: string, name: string): boolean {
+  return name.startsWith(`${delivery}/`);
+}
+
+function isSamePosition(a: Position | undefined, b: Position): boolean {
+  return a !== undefined && a.number === b.number && a.id === b.id;
 }
 
 /** Parses a stored state. Batches that failed before the endpoint was enabled begin again. */

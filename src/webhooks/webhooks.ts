@@ -63,11 +63,19 @@ interface WebhookMetrics {
   /** Counts an attempt. `outcome` is a class of status such as `2xx`, or `error`. */
   attempted(id: string, outcome: string, ms: number, events: number): void;
   /**
-   * Registers the functions from which the metrics of an endpoint are read: the time of its oldest
-   * event in a batch that was not accepted, and its number of parked events. The metrics are 0
-   * while another node delivers.
+   * Registers the functions from which the metrics of an endpoint are read. The metrics are 0 while
+   * another node delivers.
    */
-  watch(id: string, oldestMs: () => number | undefined, parked: () => number): void;
+  watch(id: string, figures: WebhookFigures): void;
+}
+
+interface WebhookFigures {
+  /** Returns the time of the oldest event in a batch that was not accepted. */
+  oldestMs(): number | undefined;
+  /** Returns the number of events after those that were accepted. */
+  lag(): number;
+  /** Returns the number of parked events. */
+  parked(): number;
 }
 
 interface WebhooksPorts {
@@ -118,8 +126,13 @@ class WebhookDispatch implements WebhookService {
   readonly #runners = new Map<string, Runner>();
   readonly #leases = new Map<string, HeldLease>();
   readonly #attempts = new Map<string, string[]>();
-  /** Runners that have not finished their requests. */
-  readonly #ending = new Set<Promise<void>>();
+  /**
+   * Runners that have not finished their requests. The next runner of an endpoint starts after its
+   * last one has ended, because both would have the same lease.
+   */
+  readonly #ending = new Map<string, Promise<void>>();
+  /** Newest event of each partition at the last tick. */
+  #newest: readonly EventPosition[] = [];
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
   #tickMs = LEASE_TICK_MS;
@@ -165,7 +178,7 @@ class WebhookDispatch implements WebhookService {
     this.#runners.clear();
     const stopped = runners.map((runner) => this.#stop(runner));
     await Promise.all([this.#senders.fixed.close(), this.#senders.created.close()]);
-    await Promise.all([...stopped, ...this.#ending]);
+    await Promise.all([...stopped, ...this.#ending.values()]);
   }
 
   // --- Use cases ---------------------------------------------------------------------------------
@@ -395,6 +408,7 @@ class WebhookDispatch implements WebhookService {
     for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
     for (const id of this.#leases.keys()) if (!ids.has(id)) this.#leases.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
+    if (this.#runners.size > 0) this.#newest = await this.#ports.store.newestEvents();
   }
 
   /** Stores a record for each endpoint of the configuration that has none yet. */
@@ -414,6 +428,7 @@ class WebhookDispatch implements WebhookService {
 
   async #renewLease(endpoint: Endpoint): Promise<void> {
     const { id } = endpoint;
+    if (this.#ending.has(id)) return;
     const lease = await this.#leaseOf(id).renew();
     const runner = this.#runners.get(id);
     if (lease === undefined) {
@@ -425,16 +440,16 @@ class WebhookDispatch implements WebhookService {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
     }
-    if (runner !== undefined) this.#end(id, runner);
+    if (runner !== undefined) return this.#end(id, runner);
     if (this.#isClosed) return;
     const next = new Runner(endpoint, lease, this.#runnerPorts(id));
     await next.start();
     this.#runners.set(id, next);
-    this.#ports.metrics.watch(
-      id,
-      () => this.#runners.get(id)?.oldestOpenMs,
-      () => this.#runners.get(id)?.parked ?? 0,
-    );
+    this.#ports.metrics.watch(id, {
+      oldestMs: () => this.#runners.get(id)?.oldestOpenMs,
+      lag: () => this.#runners.get(id)?.lagBehind(this.#newest) ?? 0,
+      parked: () => this.#runners.get(id)?.parked ?? 0,
+    });
   }
 
   #leaseOf(id: string): HeldLease {
@@ -473,8 +488,11 @@ class WebhookDispatch implements WebhookService {
   /** Ends the deliveries to an endpoint without waiting for the requests in progress. */
   #end(id: string, runner: Runner): void {
     this.#runners.delete(id);
-    const ended = this.#stop(runner).finally(() => this.#ending.delete(ended));
-    this.#ending.add(ended);
+    const ended = this.#stop(runner).finally(() => {
+      this.#ending.delete(id);
+      this.#tick();
+    });
+    this.#ending.set(id, ended);
   }
 
   async #stop(runner: Runner): Promise<void> {

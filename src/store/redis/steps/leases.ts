@@ -12,12 +12,12 @@ export const leaseKey = (keys: Keys, name: string): string => keys.shared(`lease
 export function createRedisLeases({ link }: Pick<RedisStorePorts, "link">): LeaseStore {
   return {
     async acquireLease(name, owner, ttlMs) {
-      const token = Number(await link.run(LEASE, [leaseKey(link.keys, name)], [owner, ttlMs]));
+      const token = Number(await link.run(LEASE, [leaseKey(link.keys, name)], [owner, ttlMs, ""]));
       return token === 0 ? undefined : { name, token };
     },
 
-    async releaseLease({ name }, owner) {
-      await link.run(LEASE, [leaseKey(link.keys, name)], [owner, 0]);
+    async releaseLease({ name, token }, owner) {
+      await link.run(LEASE, [leaseKey(link.keys, name)], [owner, 0, token]);
     },
   };
 }
