@@ -28,6 +28,8 @@ interface EndpointRecord {
   /** Position in each partition when the endpoint was created. Later events are delivered. */
   readonly from: readonly EventPosition[];
   readonly createdAtMs: number;
+  /** Time at which a node with a fixed endpoint in its configuration last noted it. */
+  readonly seenAtMs?: number;
   /** Time at which the endpoint was enabled last. */
   readonly enabledAtMs: number;
   /** Why a node has disabled the endpoint. Absent if none has. */
@@ -54,11 +56,26 @@ export function endpointOf(
   { id, version, settings: text }: StoredWebhook,
   fixed: FixedEndpoint | undefined,
 ): Endpoint | undefined {
-  const record: EndpointRecord = JSON.parse(text); // as written by `textOf`
+  const record = recordOf(text);
   const settings = fixed?.settings ?? record.settings;
   if (settings === undefined) return undefined;
   const secrets = fixed?.secrets ?? record.secrets;
   return { ...record, id, version, settings, secrets, isFixed: fixed !== undefined };
+}
+
+/** True if the endpoint is defined in the configuration of some node, or was. */
+export function isFixedRecord({ settings: text }: StoredWebhook): boolean {
+  return recordOf(text).settings === undefined;
+}
+
+/** Returns the time at which a node had the fixed endpoint in its configuration. */
+export function seenAtMsOf({ settings: text }: StoredWebhook): number {
+  const { seenAtMs, createdAtMs } = recordOf(text);
+  return seenAtMs ?? createdAtMs;
+}
+
+function recordOf(text: string): EndpointRecord {
+  return JSON.parse(text); // as written by `textOf`
 }
 
 export function textOf({ id: _, version: __, isFixed, settings, ...record }: Endpoint): string {

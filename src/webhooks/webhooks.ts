@@ -29,7 +29,9 @@ import {
   endpointOf,
   type FixedEndpoint,
   isActive,
+  isFixedRecord,
   type Replay,
+  seenAtMsOf,
   textOf,
   viewOf,
 } from "./endpoint.ts";
@@ -47,6 +49,10 @@ const IDLE_TICK_MS = 5000;
 /** Maximum number of connections to the host of an endpoint. */
 const MAX_CONNECTIONS = 16;
 const KEPT_ATTEMPTS = 1000;
+/** Interval at which a node notes that its configuration has a fixed endpoint. */
+const SEEN_INTERVAL_MS = 3_600_000;
+/** Time after which a fixed endpoint that no node has in its configuration is removed. */
+const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
 /** Number of times that a change is repeated if another call changed the endpoint meanwhile. */
@@ -188,7 +194,7 @@ class WebhookDispatch implements WebhookService {
   }
 
   async create(changes: WebhookChanges & Pick<WebhookSettings, "url">) {
-    const { store, feed, max, fixed } = this.#ports;
+    const { store, feed, max } = this.#ports;
     if (!(await feed.isOn())) return { refusal: "events_off" } as const;
     const settings = this.#settingsOf(changes);
     const refusal = await this.#urlRefusal(settings.url);
@@ -201,7 +207,9 @@ class WebhookDispatch implements WebhookService {
       from: await store.newestEvents(),
       ...{ createdAtMs: nowMs, enabledAtMs: nowMs, replays: [] },
     };
-    const result = await store.putWebhook(endpoint.id, textOf(endpoint), 0, max + fixed.length);
+    const fixedRecords = (await store.webhooks()).filter(isFixedRecord);
+    const maxRecords = max + fixedRecords.length;
+    const result = await store.putWebhook(endpoint.id, textOf(endpoint), 0, maxRecords);
     if (result === "full") return { refusal: "webhook_limit" } as const;
     this.#tick();
     return { id: endpoint.id, secret };
@@ -329,7 +337,10 @@ class WebhookDispatch implements WebhookService {
   // --- Endpoints ---------------------------------------------------------------------------------
 
   async #endpoints(): Promise<readonly Endpoint[]> {
-    const stored = await this.#ports.store.webhooks();
+    return this.#endpointsOf(await this.#ports.store.webhooks());
+  }
+
+  #endpointsOf(stored: readonly StoredWebhook[]): readonly Endpoint[] {
     return stored.flatMap((row) => this.#endpointOf(row) ?? []);
   }
 
@@ -397,10 +408,13 @@ class WebhookDispatch implements WebhookService {
 
   async #renew(): Promise<void> {
     if (this.#isClosed) return;
-    const endpoints = await this.#endpoints();
+    const stored = await this.#ports.store.webhooks();
+    const endpoints = this.#endpointsOf(stored);
     const isIdle = endpoints.length + this.#ports.fixed.length === 0;
     this.#tickMs = isIdle ? IDLE_TICK_MS : LEASE_TICK_MS;
     await this.#createFixed(endpoints);
+    await this.#noteFixed(endpoints);
+    await this.#removeUnseen(stored);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
     await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
@@ -423,6 +437,30 @@ class WebhookDispatch implements WebhookService {
       const times = { createdAtMs: nowMs, enabledAtMs: nowMs };
       const text = textOf({ ...endpoint, version: 0, isFixed: true, from, ...times, replays: [] });
       await store.putWebhook(endpoint.id, text, 0, UNLIMITED);
+    }
+  }
+
+  /** Notes regularly that the configuration has the fixed endpoints, for `#removeUnseen`. */
+  async #noteFixed(endpoints: readonly Endpoint[]): Promise<void> {
+    const nowMs = Date.now();
+    for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
+      const { id, version, createdAtMs, seenAtMs = createdAtMs } = endpoint;
+      if (Math.abs(nowMs - seenAtMs) < SEEN_INTERVAL_MS) continue;
+      const text = textOf({ ...endpoint, seenAtMs: nowMs });
+      await this.#ports.store.putWebhook(id, text, version, UNLIMITED);
+    }
+  }
+
+  /**
+   * Removes the records of fixed endpoints that no node has had in its configuration for a day. During
+   * a change of the configuration, only some of the nodes have them.
+   */
+  async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
+    const { fixed, store } = this.#ports;
+    const ids = new Set(fixed.map(({ id }) => id));
+    for (const record of stored.filter(isFixedRecord)) {
+      if (ids.has(record.id) || Date.now() - seenAtMsOf(record) < UNSEEN_MS) continue;
+      await store.removeWebhook(record.id);
     }
   }
 
