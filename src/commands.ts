@@ -82,6 +82,8 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
     survey: async (options) =>
       (await import("./compat/wukongim/import/survey.ts")).surveySource(options),
     copy: async (options) => (await import("./compat/wukongim/import/copy.ts")).copySource(options),
+    switchStopped: async (config, isOn) =>
+      (await import("./server/stopped-feed.ts")).switchStoppedFeed(config, isOn),
   });
 }
 

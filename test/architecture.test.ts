@@ -284,6 +284,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "move.ts",
       "server/preflight.ts",
       "server/start-error.ts",
+      "server/stopped-feed.ts",
       "signals.ts",
       "start.ts",
     ],

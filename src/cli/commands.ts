@@ -144,10 +144,26 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
   output.note(`There are more messages: ${next} shows the next ones.`);
 }
 
-export async function events(api: Api, { words }: Arguments, output: Output): Promise<void> {
+/**
+ * Turns the event feed on or off at the node. If no node answers at the configured address, calls
+ * `switchStopped`, which opens the embedded store of the configuration. It returns the cursor, and
+ * `undefined` if there is no such store.
+ */
+export async function events(
+  api: Api,
+  { words, flags }: Arguments,
+  output: Output,
+  switchStopped: (isOn: boolean) => Promise<string | undefined>,
+): Promise<void> {
   const [feed] = words;
   if (feed !== "on" && feed !== "off") throw usageError("Write on or off.");
-  const reply = await api.call("/events/feed", { feed });
+  const reply = await api.call("/events/feed", { feed }).catch(async (error: unknown) => {
+    const hasNoAnswer = error instanceof CommandError && error.exitCode === NO_ANSWER;
+    const cursor =
+      hasNoAnswer && !flags.has("api") ? await switchStopped(feed === "on") : undefined;
+    if (cursor === undefined) throw error;
+    return { feed, cursor };
+  });
   if (output.isJson) output.print(JSON.stringify(reply));
   else output.print(`The event feed is ${feed}. Cursor: ${reply.cursor}`);
 }

@@ -3,6 +3,7 @@
 
 import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";
+import type { Config } from "../config/schema.ts";
 import { Api, apiUrl } from "./api.ts";
 import { events, health, history, type Output, send, token } from "./commands.ts";
 import { type CopySource, importFrom, type SurveySource } from "./import.ts";
@@ -18,13 +19,15 @@ interface RunPorts {
   readonly stopping: AbortSignal;
   readonly survey: SurveySource;
   readonly copy: CopySource;
+  /** Turns the event feed of a stopped embedded store on or off (see `events`). */
+  readonly switchStopped: (config: Config, isOn: boolean) => Promise<string | undefined>;
 }
 
 /** Throws a CommandError or a ConfigError. */
 export async function runClientCommand(
   command: ClientCommand,
   argv: readonly string[],
-  { env, write, stopping, survey, copy }: RunPorts,
+  { env, write, stopping, survey, copy, switchStopped }: RunPorts,
 ): Promise<void> {
   const args = parseArguments(command, argv);
   const { flags } = args;
@@ -48,7 +51,7 @@ export async function runClientCommand(
       case "history":
         return await history(api, args, output);
       case "events":
-        return await events(api, args, output);
+        return await events(api, args, output, (isOn) => switchStopped(config, isOn));
       case "watch":
         return await watch(args, { api, config, output, env, stopping });
     }

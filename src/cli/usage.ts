@@ -102,7 +102,7 @@ desktop, as jindou token does.`,
     arguments: "(on | off)",
     maxWords: 1,
     about:
-      "Turns the event feed of the store on or off, for all nodes, and prints the cursor from which the\nfeed is complete. Needs the permission system:write.",
+      "Turns the event feed of the store on or off, for all nodes, and prints the cursor from which the\nfeed is complete. Needs the permission system:write. If no node runs, opens the embedded store of\nthe configuration (store.path, or JINDOU_STORE_PATH).",
     flags: {},
     example: "jindou events on",
   },
