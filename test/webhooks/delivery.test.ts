@@ -12,8 +12,8 @@ import {
   textPayload,
 } from "../support/broker.ts";
 import { startRedis } from "../support/redis.ts";
-import { PYTHON } from "./packages.ts";
-import { type Receiver, startReceiver } from "./receiver.ts";
+import { PYTHON, requirePackage } from "./packages.ts";
+import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
 
 interface World {
   readonly broker: Broker;
@@ -73,12 +73,18 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   while (!(await condition())) await pause(50);
 }
 
-/** A program for Python that verifies a request and prints the type of its event. */
+/** A program for Python that verifies a request with two libraries. Prints the type of its event. */
 const VERIFY = `
 import json, sys
-from standardwebhooks.webhooks import Webhook
+import standardwebhooks.webhooks, svix.webhooks
 given = json.load(sys.stdin)
-print(Webhook(given["secret"]).verify(given["body"], given["headers"])["type"])
+for library in (standardwebhooks.webhooks, svix.webhooks):
+    webhook = library.Webhook(given["secret"])
+    print(webhook.verify(given["body"], given["headers"])["type"])
+    try:
+        webhook.verify(given["body"] + " ", given["headers"])
+    except library.WebhookVerificationError:
+        print("refused")
 `;
 
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
@@ -86,8 +92,94 @@ const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
 const contentOf = ({ data }: { readonly data: { readonly payload: string } }): string =>
   JSON.parse(Buffer.from(data.payload, "base64").toString()).content;
 
+/** Returns all events of the feed, read in pages. */
+async function polledEvents({ call }: World): Promise<readonly ReceivedEvent[]> {
+  const events: ReceivedEvent[] = [];
+  for (let after = "oldest"; ; ) {
+    const { body } = await call("GET", `/events?after=${after}&limit=300`);
+    events.push(...body.events);
+    if (body.more === 0) return events;
+    after = body.cursor;
+  }
+}
+
+/** Returns the first `count` events of the feed, as a stream of server-sent events has them. */
+async function streamedEvents({ broker }: World, count: number): Promise<readonly ReceivedEvent[]> {
+  const headers = { accept: "text/event-stream" };
+  const response = await fetch(`http://127.0.0.1:${broker.apiPort}/events?after=oldest`, {
+    headers,
+  });
+  const events: ReceivedEvent[] = [];
+  let text = "";
+  for await (const piece of response.body ?? []) {
+    text += Buffer.from(piece).toString();
+    const lines = text.split("\n");
+    text = lines.pop() ?? "";
+    for (const line of lines)
+      if (line.startsWith("data: ")) events.push(JSON.parse(line.slice("data: ".length)));
+    if (events.length >= count) break; // closes the connection
+  }
+  return events;
+}
+
+const textsOf = (events: readonly ReceivedEvent[]) =>
+  events.map((event) => JSON.stringify(event)).sort();
+
 t.test("webhooks of a node", async (t) => {
   const world = await startWorld(t);
+
+  t.test("one poison event in 1,000 is parked, and a retry delivers it", async (t) => {
+    const receiver = await world.webhook(t);
+    const isPoison = (request: Receiver["requests"][number]) =>
+      request.events.some((event) => contentOf(event) === "poison");
+    receiver.reply = (request) => (isPoison(request) ? 422 : 200);
+    for (let at = 0; at < 1000; at += 100)
+      await Promise.all(
+        Array.from({ length: 100 }, (_, index) =>
+          world.send("eve", at + index === 440 ? "poison" : `fine-${at + index}`),
+        ),
+      );
+    await receiver.until(() => receiver.events.length === 999);
+    const path = `/webhooks/${receiver.webhookId}/failures`;
+    const failures = async () => (await world.call("GET", path)).body.failures;
+    await until(async () => (await failures()).length === 1);
+    const [failure] = await failures();
+    t.match(failure, { type: "message.stored", status: 422, attempts: 5 }, "it is listed");
+    const seqs = receiver.events.map(({ data }) => data.message_seq);
+    t.strictSame(
+      seqs,
+      [...seqs].sort((a, b) => a - b),
+      "the others are in order",
+    );
+    await until(async () => (await world.gauge("lag_events", receiver)) === 0);
+    t.equal(await world.gauge("parked_events", receiver), 1, "the metric counts it");
+    receiver.reply = () => 200;
+    const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
+    t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
+    t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
+    t.strictSame(await failures(), [], "it is no longer listed");
+    await until(async () => (await world.gauge("parked_events", receiver)) === 0);
+    t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
+    const received = textsOf(receiver.events);
+    t.strictSame(textsOf(await polledEvents(world)), received, "a poll has the same events");
+    const streamed = await streamedEvents(world, 1000);
+    t.strictSame(textsOf(streamed), received, "server-sent events are the same");
+  });
+
+  t.test("an endpoint without order has at most 8 requests at the same time", async (t) => {
+    const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
+    let open = 0;
+    receiver.reply = ({ headers }) => {
+      if (headers["webhook-attempt"] === "1") return 422;
+      open += 1; // it is never answered
+      return undefined;
+    };
+    const users = Array.from({ length: 20 }, (_, at) => `none-${at}`);
+    await Promise.all(users.flatMap((user) => [1, 2, 3, 4].map(() => world.send(user, "x"))));
+    await receiver.until(() => open >= 8);
+    await pause(500);
+    t.equal(open, 8, "further requests wait");
+  });
 
   t.test("every stored message arrives once and in the order of its channel", async (t) => {
     const receiver = await world.webhook(t);
@@ -142,35 +234,6 @@ t.test("webhooks of a node", async (t) => {
     await until(async () => (await age()) === 0);
   });
 
-  t.test("one event that is always rejected is parked, and a retry delivers it", async (t) => {
-    const receiver = await world.webhook(t);
-    const isPoison = (request: Receiver["requests"][number]) =>
-      request.events.some((event) => contentOf(event) === "poison");
-    receiver.reply = (request) => (isPoison(request) ? 422 : 200);
-    await Promise.all(
-      Array.from({ length: 99 }, (_, at) => world.send("eve", at === 40 ? "poison" : `fine-${at}`)),
-    );
-    await receiver.until(() => receiver.events.length === 98);
-    const path = `/webhooks/${receiver.webhookId}/failures`;
-    const failures = async () => (await world.call("GET", path)).body.failures;
-    await until(async () => (await failures()).length === 1);
-    const [failure] = await failures();
-    t.match(failure, { type: "message.stored", status: 422, attempts: 5 }, "it is listed");
-    const seqs = receiver.events.map(({ data }) => data.message_seq);
-    t.strictSame(
-      seqs,
-      [...seqs].sort((a, b) => a - b),
-      "the others are in order",
-    );
-    receiver.reply = () => 200;
-    const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
-    t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
-    t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
-    t.strictSame(await failures(), [], "it is no longer listed");
-    await until(async () => (await world.gauge("parked_events", receiver)) === 0);
-    t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
-  });
-
   t.test("a receiver that replies 410 is disabled until it is enabled again", async (t) => {
     const receiver = await world.webhook(t);
     receiver.reply = () => 410;
@@ -189,7 +252,7 @@ t.test("webhooks of a node", async (t) => {
   });
 
   t.test("a range of the feed is delivered again on request", async (t) => {
-    const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
+    const receiver = await world.webhook(t);
     await world.send("gus", "one");
     await world.send("gus", "two");
     await receiver.until(() => receiver.events.length === 2);
@@ -242,7 +305,8 @@ t.test("webhooks of a node", async (t) => {
       const input = JSON.stringify({ secret: earlier, ...request });
       const env = { ...process.env, PYTHONPATH: PYTHON };
       const output = execFileSync("python3", ["-c", VERIFY], { input, encoding: "utf8", env });
-      t.equal(output.trim(), "ping", "the library for Python verifies a request too");
+      const lines = ["ping", "refused", "ping", "refused"];
+      t.strictSame(output.trim().split("\n"), lines, "two libraries for Python verify it too");
     }
     receiver.secret = "";
     await world.call("POST", `${path}/secrets`, { overlapS: 0 });
@@ -261,6 +325,20 @@ t.test("webhooks of a node", async (t) => {
     const [request] = receiver.requests;
     t.equal(request?.id, request?.events[0]?.id, "the id of the request is that of the event");
     t.equal(contentOf(request?.events[0] as never), "selected", "only the channel is delivered");
+  });
+
+  t.test("the cloudevents package reads signed requests", async (t) => {
+    const { HTTP } = requirePackage("cloudevents");
+    for (const max of [1, 100]) {
+      const receiver = await world.webhook(t, { format: "cloudevents", batch: { max, waitMs: 0 } });
+      await world.send("kai", "cloud");
+      await receiver.until(() => receiver.events.length === 1); // it verifies the signature
+      const [{ headers, body } = { headers: {}, body: "" }] = receiver.requests;
+      const [event] = [HTTP.toEvent({ headers, body })].flat();
+      const expected = { type: "message.stored", subject: "1:bob@kai", source: "/jindou" };
+      t.match(event, expected, `batches of ${max}`);
+      t.equal(contentOf(event), "cloud", "with the message");
+    }
   });
 
   t.test("URLs of internal networks and unknown ids are refused", async (t) => {
@@ -290,6 +368,47 @@ t.test("webhooks of a node", async (t) => {
     await other.until(() => other.events.length === 2);
     t.equal(hanging.requests.length, 1, "the hanging receiver still has its first request");
   });
+});
+
+t.test("events arrive in order after any failure of the receiver", async (t) => {
+  const world = await startWorld(t, { JINDOU_WEBHOOKS_TIMEOUT_MS: "1000" });
+  const cut = (response: ServerResponse) => {
+    response.writeHead(200, { "content-length": "9" }).write("cut");
+    response.destroy();
+  };
+  const failures: Readonly<Record<string, (response: ServerResponse) => void>> = {
+    hang: () => undefined,
+    stall: (response) => response.writeHead(200).write("half"),
+    cut,
+    redirect: (response) =>
+      response.writeHead(301, { location: "http://169.254.169.254/latest" }).end(),
+    "too many": (response) => response.writeHead(429, { "retry-after": "3" }).end(),
+    error: (response) => response.writeHead(500).end(),
+    proxy: (response) => response.writeHead(502).end(),
+  };
+  const cases = await Promise.all(
+    Object.entries(failures).map(async ([name, fail]) => {
+      const receiver = await world.webhook(t);
+      const times: number[] = [];
+      receiver.reply = (_, response) => {
+        times.push(performance.now());
+        if (times.length > 1) return 204;
+        fail(response);
+        return undefined;
+      };
+      return { name, receiver, times };
+    }),
+  );
+  for (let at = 0; at < 3; at++) await world.send("max", `m-${at}`);
+  for (const { name, receiver, times } of cases) {
+    await receiver.until(() => receiver.events.length === 3);
+    t.strictSame(receiver.events.map(contentOf), ["m-0", "m-1", "m-2"], `after ${name}`);
+    const [first = 0, second = 0] = times;
+    const leastMs = name === "too many" ? 3000 : 700;
+    t.ok(second - first >= leastMs, `the receiver had a pause after ${name}`);
+    await until(async () => (await world.gauge("lag_events", receiver)) === 0);
+    t.equal(await world.gauge("oldest_undelivered_seconds", receiver), 0, "no event waits");
+  }
 });
 
 t.test("a webhook of the configuration can be enabled again, but not changed", async (t) => {

@@ -1,8 +1,11 @@
-// Tests of the event feed and webhooks while nodes are killed: every acknowledged message's event
-// arrives, with the same id and content each time, and in the order of its channel. Who needs a push
-// is decided once for each message. JINDOU_TEST_WEBHOOK_KILLS and JINDOU_TEST_PUSH_KILLS set the
-// numbers of kills. Events that a webhook has not accepted outlive their retention.
+// Tests of the event feed and webhooks while nodes, Redis and receivers fail: every acknowledged
+// message's event arrives, with the same id and content each time, and in the order of its channel.
+// Who needs a push is decided once for each message. JINDOU_TEST_WEBHOOK_KILLS and
+// JINDOU_TEST_PUSH_KILLS set the numbers of kills of a single node, and JINDOU_TEST_WEBHOOK_ROUNDS that
+// of the faults of a cluster.
 
+import { cpSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import {
@@ -16,61 +19,24 @@ import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { SHIFTED, ShiftedClock } from "../support/shifted-clock.ts";
 import { volume } from "../support/volume.ts";
-import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
+import {
+  hasAll,
+  historyOf,
+  metric,
+  problems,
+  sendOnce,
+  sendUntil,
+  subscribe,
+  until,
+} from "./fault-world.ts";
+import { type ReceivedEvent, startReceiver } from "./receiver.ts";
 
 const KILLS = volume(200, "JINDOU_TEST_WEBHOOK_KILLS", 5);
+const ROUNDS = volume(200, "JINDOU_TEST_WEBHOOK_ROUNDS", 3);
 const PUSH_KILLS = volume(200, "JINDOU_TEST_PUSH_KILLS", 4);
-const CHANNELS = ["ann", "ben", "cat"];
+const HOUR_MS = 3_600_000;
 
-t.setTimeout(60_000 + (KILLS + PUSH_KILLS) * 5000);
-
-/** Turns the feed on and creates a webhook for the receiver. */
-async function subscribe({ call }: Broker, receiver: Receiver): Promise<string> {
-  await call("/events/feed", { feed: "on" });
-  const batch = { max: 10, waitMs: 0 };
-  const { body } = await call("/webhooks", { url: receiver.url, types: ["message.stored"], batch });
-  receiver.secret = body.secret;
-  return body.id;
-}
-
-/** Sends messages until a call fails. Adds the ids of the acknowledged ones to `sent`. */
-async function sendUntilKilled({ call }: Broker, sent: Set<number>): Promise<void> {
-  const send = async (channelId: string) => {
-    for (;;) {
-      const { status, body } = await call("/message/send", {
-        ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("x") },
-      });
-      if (status !== 200) return;
-      sent.add(body.message_id);
-    }
-  };
-  await Promise.allSettled(CHANNELS.map(send));
-}
-
-/** Returns what is wrong with the received events. */
-function problems(requests: Receiver["requests"]): readonly string[] {
-  const eventsById = new Map<string, ReceivedEvent>();
-  const newest = new Map<string, number>();
-  const wrong: string[] = [];
-  const all = requests.flatMap(({ events }) => events);
-  for (const event of all.filter(({ type }) => type === "message.stored")) {
-    const earlier = eventsById.get(event.id);
-    if (earlier !== undefined) {
-      if (JSON.stringify(earlier) !== JSON.stringify(event)) wrong.push(`${event.id} has changed`);
-      continue;
-    }
-    eventsById.set(event.id, event);
-    const { channel_key: key, message_seq: seq } = event.data;
-    if (seq !== (newest.get(key) ?? 0) + 1) wrong.push(`${key}: ${seq} is out of order`);
-    newest.set(key, seq);
-  }
-  return wrong;
-}
-
-const hasAll = (receiver: Receiver, sent: ReadonlySet<number>) => {
-  const received = new Set(receiver.events.map(({ data }) => data.message_id));
-  return [...sent].every((id) => received.has(id));
-};
+t.setTimeout(300_000 + (KILLS + PUSH_KILLS + ROUNDS) * 20_000);
 
 const PUSH = {
   JINDOU_EVENTS_FEED: "on",
@@ -109,8 +75,14 @@ t.test(`a message is decided once when a node is killed ${PUSH_KILLS} times`, as
   const sent = new Set<number>();
   let broker: ChildBroker = await spawnBroker(t, PUSH);
   for (let kill = 0; kill < PUSH_KILLS; kill++) {
-    const sending = sendUntilKilled(broker, sent);
+    let isKilled = false;
+    const sending = sendUntil(
+      () => broker,
+      sent,
+      () => isKilled,
+    );
     await pause(50 + random.below(300));
+    isKilled = true;
     await broker.kill();
     await sending;
     broker = await spawnBroker(t, PUSH, broker.dataPath);
@@ -162,52 +134,201 @@ t.test(`no event is lost when a node is killed ${KILLS} times`, async (t) => {
   let broker: ChildBroker = await spawnBroker(t);
   await subscribe(broker, receiver);
   for (let kill = 0; kill < KILLS; kill++) {
-    const sending = sendUntilKilled(broker, sent);
-    await pause(50 + random.below(300));
+    let isKilled = false;
+    const sending = sendUntil(
+      () => broker,
+      sent,
+      () => isKilled,
+    );
+    const enough = sent.size + 1 + random.below(60);
+    await until(async () => sent.size >= enough);
+    isKilled = true;
     await broker.kill();
     await sending;
     broker = await spawnBroker(t, {}, broker.dataPath);
   }
   await receiver.until(() => hasAll(receiver, sent));
-  t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
+  t.comment(`${sent.size} messages, ${receiver.requests.length} requests`);
+  t.ok(sent.size > 0, `messages were acknowledged`);
   t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+  await until(async () => (await metric(broker, "lag_events")) === 0);
+  t.equal(await metric(broker, "oldest_undelivered_seconds"), 0, "no event waits");
+  await broker.kill();
 });
 
-t.test("another node delivers when the node that delivered is killed", async (t) => {
+t.test(`no event is lost in ${ROUNDS} kills and freezes of one of three nodes`, async (t) => {
   const redis = await startRedis(t);
   const receiver = await startReceiver(t);
+  const random = new Random(ROUNDS);
   const start = (id: string) => spawnBroker(t, { JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: id });
-  const nodes = { a: await start("a"), b: await start("b") };
-  const webhookId = await subscribe(nodes.a, receiver);
-  const sent = new Set<number>();
-  const send = async (broker: Broker) => {
-    for (const channelId of CHANNELS) {
-      const { body } = await broker.call("/message/send", {
-        ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("y") },
-      });
-      sent.add(body.message_id);
-    }
+  const nodes = [await start("n0"), await start("n1"), await start("n2")];
+  const at = (index: number) => nodes[index % 3] as ChildBroker;
+  const webhookId = await subscribe(at(0), receiver);
+  receiver.reply = (_, response) => {
+    if (random.below(50) > 0) return 204;
+    response.destroy(); // after the receiver has got the events
+    return undefined;
   };
-  await send(nodes.b);
-  await receiver.until(() => hasAll(receiver, sent));
-  const { body } = await nodes.b.call(`/webhooks/${webhookId}/test`, {});
-  t.equal(body.status, 204, "any node can test it");
-  let owner: "a" | "b" | undefined;
-  while (owner === undefined) {
-    const { attempts } = (await nodes.a.call(`/webhooks/${webhookId}/attempts`)).body;
-    owner = attempts.find(({ events }: { events: number }) => events > 0)?.node_id;
-    if (owner === undefined) await pause(100);
+
+  /** Returns the index of the node that delivers. */
+  const dispatcher = async () => {
+    const { attempts } = (await at(0).call(`/webhooks/${webhookId}/attempts`)).body;
+    const newest = attempts.find(({ events }: { events: number }) => events > 0);
+    return Number(newest?.node_id.slice(1) ?? 0);
+  };
+  const sent = new Set<number>();
+  let turn = 0;
+  let isEnded = false;
+  let faulty = -1;
+  const healthy = () => {
+    turn += 1;
+    return at(turn % 3 === faulty ? turn + 1 : turn);
+  };
+  const sending = sendUntil(healthy, sent, () => isEnded);
+  await receiver.until(() => receiver.events.length > 10);
+  let freezes = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    const enough = sent.size + random.below(60);
+    await until(async () => sent.size >= enough);
+    const isFreeze = round % 3 === 0;
+    faulty = random.below(4) > 0 ? await dispatcher() : random.below(3);
+    const node = at(faulty);
+    const before = receiver.events.length;
+    if (isFreeze) {
+      freezes += 1;
+      node.process.kill("SIGSTOP");
+      await receiver.until(() => receiver.events.length > before + 100); // another node delivers
+      node.process.kill("SIGCONT");
+    } else {
+      await node.kill();
+      nodes[faulty] = await start(`n${faulty}`);
+    }
+    faulty = -1;
   }
-  const survivor = owner === "a" ? nodes.b : nodes.a;
-  receiver.reply = () => undefined; // a request is in flight when the node is killed
-  await send(survivor);
-  const before = receiver.requests.length;
-  await receiver.until(() => receiver.requests.length > before);
-  await nodes[owner].kill();
-  receiver.reply = () => 204;
-  await send(survivor);
+  isEnded = true;
+  await sending;
   await receiver.until(() => hasAll(receiver, sent));
+  t.comment(`${sent.size} messages, ${receiver.requests.length} requests, ${freezes} freezes`);
   t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+  const total = async (name: string) => {
+    const figures = await Promise.all(nodes.map((node) => metric(node, name)));
+    return figures.reduce((sum, figure) => sum + figure, 0);
+  };
+  await until(async () => (await total("lag_events")) === 0);
+  t.equal(await total("oldest_undelivered_seconds"), 0, "no event waits");
+  await Promise.all(nodes.map((node) => node.kill()));
+});
+
+for (const fsync of ["always", "everysec"])
+  t.test(`the events of all kept messages arrive after a crash of Redis (${fsync})`, async (t) => {
+    const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", fsync]);
+    const client = redis.client();
+    const [, folder = ""] = (await client.config("GET", "dir")) as string[];
+    client.disconnect(); // no errors when Redis ends
+    const files = join(folder, "appendonlydir");
+    const copy = join(await tempFolder(t), "copy");
+    const receiver = await startReceiver(t);
+    const settings = { JINDOU_REDIS_URL: redis.url };
+    const nodes = [await spawnBroker(t, settings), await spawnBroker(t, settings)];
+    const [node] = nodes as [ChildBroker, ChildBroker];
+    await subscribe(node, receiver);
+    const sent = new Set<number>();
+    let isEnded = false;
+    let turn = 0;
+    const next = () => nodes[turn++ % 2] as ChildBroker;
+    const sending = sendUntil(next, sent, () => isEnded);
+    await receiver.until(() => receiver.events.length > 50);
+    // A crash of the machine loses what was written after the copy. `always` loses nothing.
+    if (fsync === "everysec") cpSync(files, copy, { recursive: true });
+    const before = receiver.events.length;
+    await receiver.until(() => receiver.events.length > before + 50);
+    await redis.stop("SIGKILL");
+    if (fsync === "everysec") {
+      rmSync(files, { recursive: true });
+      cpSync(copy, files, { recursive: true });
+    }
+    await redis.restart();
+    const acknowledged = sent.size;
+    await until(async () => sent.size > acknowledged + 50);
+    isEnded = true;
+    await sending;
+    const kept = await historyOf(node);
+    if (fsync === "always")
+      t.ok(
+        [...sent].every((id) => kept.has(id)),
+        "no message was lost",
+      );
+    else
+      t.notOk(
+        [...sent].every((id) => kept.has(id)),
+        "some messages were lost",
+      );
+    await receiver.until(() => hasAll(receiver, kept));
+    const gaps = receiver.events.filter(({ type }) => type === "feed.gap");
+    t.comment(`${sent.size} messages, ${kept.size} kept, ${gaps.length} gaps`);
+    t.strictSame(problems(receiver.requests, kept), [], "ids, contents and order are right");
+    if (fsync === "always") t.strictSame(problems(receiver.requests), [], "no batch has changed");
+    await Promise.all(nodes.map((child) => child.kill()));
+  });
+
+t.test("a restored copy of the data folder delivers the messages that it has", async (t) => {
+  const receiver = await startReceiver(t);
+  const sent = new Set<number>();
+  const first = await spawnBroker(t);
+  await subscribe(first, receiver);
+  for (let at = 0; at < 20; at++) await sendOnce(first, sent);
+  await receiver.until(() => receiver.events.length > 20); // some are in flight
+  await first.kill();
+  const copy = join(await tempFolder(t), "copy");
+  cpSync(first.dataPath, copy, { recursive: true });
+  const second = await spawnBroker(t, {}, first.dataPath);
+  for (let at = 0; at < 10; at++) await sendOnce(second, sent);
+  await receiver.until(() => hasAll(receiver, sent));
+  await second.kill();
+  const restored = await spawnBroker(t, {}, copy);
+  for (let at = 0; at < 20; at++) await sendOnce(restored, sent);
+  const kept = await historyOf(restored);
+  t.equal(kept.size, 120, "the copy has the messages before it and those after it");
+  await receiver.until(() => hasAll(receiver, kept));
+  t.strictSame(problems(receiver.requests, kept), [], "ids, contents and order are right");
+  await restored.kill();
+});
+
+t.test("a receiver that fails for an hour gets everything when it has recovered", async (t) => {
+  const clock = await ShiftedClock.create(t);
+  const node = await spawnBroker(t, clock.settings, undefined, SHIFTED);
+  const [failing, down] = [await startReceiver(t), await startReceiver(t)];
+  const settings = { batch: { max: 100, waitMs: 0 } };
+  const webhookIds = [
+    await subscribe(node, failing, settings),
+    await subscribe(node, down, settings),
+  ];
+  for (const receiver of [failing, down]) receiver.secret = ""; // the time of signatures is shifted
+  failing.reply = () => 500;
+  down.reply = () => 503;
+  const sent = new Set<number>();
+  for (let minute = 0; minute <= 60; minute += 5) {
+    await clock.shiftTo(minute * 60_000);
+    await sendOnce(node, sent);
+    await pause(50);
+  }
+  await until(async () => (await metric(node, "oldest_undelivered_seconds")) > HOUR_MS / 1000);
+  await until(async () => (await metric(node, "lag_events")) === 2 * sent.size);
+  t.equal(await metric(node, "attempts_total", /"2xx"/), 0, "no request was accepted");
+  const failed = await metric(node, "attempts_total", /"5xx"/);
+  t.equal(failed, failing.requests.length + down.requests.length, "each attempt is counted");
+  t.ok(failed < 200, `${failed} attempts were made`);
+  const { body } = await node.call(`/webhooks/${webhookIds[0]}/failures`);
+  t.strictSame(body.failures, [], "no event was given up");
+  for (const receiver of [failing, down]) receiver.reply = () => 204;
+  await clock.shiftTo(2 * HOUR_MS);
+  await Promise.all(
+    [failing, down].map((receiver) => receiver.until(() => hasAll(receiver, sent))),
+  );
+  for (const receiver of [failing, down])
+    t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+  await until(async () => (await metric(node, "lag_events")) === 0);
+  await node.kill();
 });
 
 t.test("events that a webhook has not accepted are kept beyond events.retentionS", async (t) => {
@@ -227,15 +348,10 @@ t.test("events that a webhook has not accepted are kept beyond events.retentionS
   await subscribe(broker, receiver);
   receiver.secret = ""; // signatures with a shifted time are not valid
   const sent = new Set<number>();
-  for (const channelId of CHANNELS) {
-    const { body } = await broker.call("/message/send", {
-      ...{ from_uid: "bob", channel_id: channelId, channel_type: 1, payload: textPayload("z") },
-    });
-    sent.add(body.message_id);
-  }
+  await sendOnce(broker, sent);
   await receiver.until(() => receiver.requests.length > 0);
   await restartAt(600_000);
-  t.equal(await kept(), CHANNELS.length, "the webhook is behind");
+  t.equal(await kept(), sent.size, "the webhook is behind");
   receiver.reply = () => 204;
   await receiver.until(() => hasAll(receiver, sent));
   await restartAt(1_200_000);
