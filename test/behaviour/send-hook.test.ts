@@ -165,6 +165,17 @@ t.test(
   "a message is refused if the payload from the hook is not valid [issue: Hooks]",
   async (t) => {
     const { sender, channel } = await pair(t);
+    /** Returns the lines about questions that were answered with `allow`, of each node. */
+    const allowedLines = async () => {
+      const pages = await Promise.all(range(1, 3).map(() => world.call("/metrics")));
+      const lines = pages.flatMap(({ body }) => String(body).split("\n"));
+      return lines
+        .filter((line) =>
+          line.startsWith('jindou_hook_requests_total{hook="send",outcome="allowed"}'),
+        )
+        .sort();
+    };
+    const allowed = await allowedLines();
     for (const payload of [
       encoded("no object"),
       encoded({ content: "no type" }),
@@ -181,6 +192,7 @@ t.test(
       );
     }
     t.equal(await seqOf(sender, channel), 0, "nothing is stored");
+    t.strictSame(await allowedLines(), allowed, "no question is counted as allowed");
   },
 );
 

@@ -223,3 +223,21 @@ t.test("a failed command prints one sentence that explains what to do", async (t
     t.notMatch(stderr, new RegExp(SECRET), "the secret is not shown");
   }
 });
+
+t.test("the event feed of a stopped node is turned on in its data folder", async (t) => {
+  const broker = await spawnBroker(t);
+  const { dataPath } = broker;
+  const listen = `127.0.0.1:${await freePort()}`;
+  const env = { JINDOU_STORE_PATH: dataPath, JINDOU_API_LISTEN: listen };
+  const refused = await jindou(t, ["events", "on"], { env });
+  t.match(refused, { code: 1, stderr: /in use|another/ }, "a node uses the folder");
+  await broker.terminate();
+  const switched = { code: 0, stdout: /^The event feed is on\. Cursor: e/ };
+  t.match(await jindou(t, ["events", "on"], { env }), switched);
+  const named = ["events", "off", `--api=${listen}`];
+  t.match(await jindou(t, named, { env }), { code: 3 }, "with --api, only a node is called");
+  const missing = { ...env, JINDOU_STORE_PATH: join(dataPath, "missing") };
+  t.match(await jindou(t, ["events", "on"], { env: missing }), { code: 3 }, "there is no folder");
+  const restarted = await spawnBroker(t, {}, dataPath);
+  t.equal((await restarted.call("/events")).status, 200, "the feed is on");
+});
