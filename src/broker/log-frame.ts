@@ -17,6 +17,7 @@
 // other frames, even if these have the same length.
 
 import { crc32 } from "../lib/crc32.ts";
+import { BrokerError } from "./errors.ts";
 import { type ChannelKey, isId, type Topic } from "./model.ts";
 import {
   decodeEvent,
@@ -289,6 +290,13 @@ export function visitEvents(
     visit(decodeEvent(piece, at + BODY_AT, end), piece.readUInt32LE(end));
     at = end + TRAILER_BYTES;
   }
+}
+
+/** Returns the event of a frame. Throws if the bytes are not one whole frame of an event. */
+export function eventIn(frame: Buffer): StreamEvent {
+  if (frameSize(frame, 0) !== frame.length || frame[KIND_AT] !== EVENT)
+    throw new BrokerError("internal", { message: "The bytes are not the frame of an event." });
+  return decodeEvent(frame, BODY_AT, frame.length - TRAILER_BYTES);
 }
 
 /** Returns the records of a frame, as parts of its bytes. An event is returned as JSON. */

@@ -1,8 +1,7 @@
 // The port of logs. A log is an append-only list of frames with one content type, read from an
-// offset, for example a Durable Stream. The embedded store also keeps each text stream of a channel
-// as a log; on Redis a text stream is not a log. The frames, offsets and names of logs are defined in
-// `log-frame.ts`. The comment of a method is its contract. Every driver must fulfil it, and
-// `test/contract/` checks that.
+// offset, for example a Durable Stream. A text stream of a channel is a log beside its message. The
+// frames, offsets and names of logs are defined in `log-frame.ts`. The comment of a method is its
+// contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { LogName, LogOffset } from "./log-frame.ts";
 

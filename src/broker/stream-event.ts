@@ -45,8 +45,8 @@ export interface StreamEvent {
   /** True if the producer set the time. */
   readonly isTimed: boolean;
   /**
-   * Seq of the stream's message for a start, the time of `StreamEnd` in Unix milliseconds for an end,
-   * and 0 for other events.
+   * In the embedded store the seq of the stream's message for a start, and the time of `StreamEnd` in
+   * Unix milliseconds for an end. 0 for other events, and in events that were stored in Redis.
    */
   readonly detail: number;
 }

@@ -1,6 +1,7 @@
 // Folds the events of a stream, in order, into its snapshot: the text so far, the notes, and the
 // data of the start and the end. Makes no calls.
 
+import type { LogEnding } from "./log-ports.ts";
 import {
   STREAM_CONTENT,
   STREAM_END,
@@ -18,6 +19,12 @@ export type StreamHead = Pick<
   StreamSnapshot,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
+
+/** Returns the state of a stream whose log has this ending. */
+export function stateAfter(ending: LogEnding | undefined): StreamState {
+  if (ending === undefined) return "active";
+  return ending === "stopped" ? "cancelled" : ending;
+}
 
 export class StreamFold {
   readonly #head: StreamHead;

@@ -12,7 +12,7 @@ const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 /** Required content of one key in Redis (see `lua/import.lua`). */
 export interface Fact {
   readonly key: string;
-  readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
+  readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "XADD" | "XNEW";
   readonly items: readonly Arg[];
   /** Minimum time in milliseconds until the key expires. 0 means that it does not expire. */
   readonly keepMs: number;
@@ -41,16 +41,16 @@ export function bytesOf({ items }: Fact): number {
   return bytes;
 }
 
-/** Commands that replace the whole value of a key. Only the last fact of such a key is used. */
-const REPLACING: ReadonlySet<Fact["how"]> = new Set(["SET", "RPUSH"]);
-
-/** Merges the facts of each key, in order, so that one call writes or checks a key. */
+/**
+ * Merges the facts of each key, in order, so that one call writes or checks a key. Only the last one
+ * of several SET facts is used.
+ */
 function merged(facts: readonly Fact[]): Iterable<Fact> {
   const byKey = new Map<string, Fact & { readonly items: Arg[] }>();
   for (const { key, how, items, keepMs } of facts) {
     const previous = byKey.get(key);
     const maxKeepMs = Math.max(previous?.keepMs ?? 0, keepMs);
-    const extended = previous !== undefined && !REPLACING.has(how) ? previous : undefined;
+    const extended = how === "SET" ? undefined : previous;
     byKey.set(key, {
       ...{ key, how: extended?.how ?? how, keepMs: maxKeepMs },
       items: extended?.items ?? [...items],

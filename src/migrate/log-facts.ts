@@ -8,6 +8,7 @@ import {
   type ForkPoint,
   incarnationOf,
   isExpired,
+  type LogState,
   startCheckOf,
   startOf,
   tailOf,
@@ -57,13 +58,20 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
   };
 }
 
-function headItems(log: SourceLog): readonly Arg[] {
-  const { state } = log;
-  const { records, closed, usedMs, order } = state;
-  const { contentType, ttlS, expiresAtMs, origin } = state.terms;
-  const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", contentType];
+/** Returns the fields of a head that every log has. */
+export function stateItems(state: LogState): Arg[] {
+  const { records, closed, terms } = state;
+  const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];
   items.push("n", encodeTail(tailOf(state), records));
   if (closed !== undefined) items.push("c", `${endingIndex(closed)}`);
+  return items;
+}
+
+function headItems(log: SourceLog): readonly Arg[] {
+  const { state } = log;
+  const { usedMs, order } = state;
+  const { ttlS, expiresAtMs, origin } = state.terms;
+  const items = stateItems(state);
   if (ttlS !== undefined) items.push("w", `${ttlS}`, "u", `${usedMs}`);
   if (expiresAtMs !== undefined) items.push("x", `${expiresAtMs}`);
   if (order !== undefined) items.push("s", order);

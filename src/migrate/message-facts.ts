@@ -1,6 +1,6 @@
 // Builds the facts of messages, streams, channel heads, dedupe records and commands. The layout of
-// the keys is in `store/redis/ports.ts`, the layout of a stream is in
-// `store/redis/lua/snapshot.lua`. Pure functions.
+// the keys is in `store/redis/ports.ts`, the layout of the log of a stream is in
+// `store/redis/library/logs.lua`. Pure functions.
 
 import { bucketOf } from "../broker/log-frame.ts";
 import {
@@ -17,12 +17,13 @@ import {
 } from "../broker/model.ts";
 import { usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
-import { encodeRecord, STREAM_STATES } from "../redis/wire.ts";
+import { encodeRecord, encodeStreamHead } from "../redis/wire.ts";
 import type { FirstRow, SourceMessage, SourceStream } from "../store/embedded/export.ts";
 import { snapshotBytes } from "../store/held-bytes.ts";
 import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
-import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
+import { encodeLengths, encodeMessage } from "../store/redis/steps/stream-record.ts";
 import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
+import { stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
@@ -177,24 +178,21 @@ export function streamFacts(
   stream: SourceStream,
 ): readonly Fact[] {
   const { link, beganAtMs, clock, dedupeWindowMs } = context;
-  const { snapshot, offsets, eventMarks } = stream;
-  const { key, clientMsgNo: no, text, notes } = snapshot;
+  const { snapshot, log, eventMarks } = stream;
+  const { key, clientMsgNo: no } = snapshot;
   const { keys } = link;
-  const of = (part: string) => keys.channel(part, key, no);
   const isActive = snapshot.state === "active";
   const lastMs = isActive ? beganAtMs : startedAtMs;
   const facts = [
-    fact("HSET", of("stream"), stateItems(stream, startedAtMs, lastMs)),
-    fact("SET", of("streamOffsets"), [packed(offsets)]),
+    fact("HSET", keys.channel("logHead", key, no), headItems(stream, lastMs)),
+    fact("SET", keys.channel("logFrames", key, no), [log.frames]),
   ];
-  if (text !== "") facts.push(fact("SET", of("streamText"), [text]));
-  if (notes.length > 0) facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
   // The event ids of an ended stream are kept for the dedupe window, like the dedupe records of
   // messages.
   const areKept = isActive || startedAtMs + dedupeWindowMs > clock();
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
-  if (eventMarks.size > 0 && areKept)
-    facts.push(fact("HSET", of("streamEventIds"), [...eventMarks].flat(), keepMs));
+  const ids = keys.channel("logEventIds", key, no);
+  if (eventMarks.size > 0 && areKept) facts.push(fact("HSET", ids, [...eventMarks].flat(), keepMs));
   if (!isActive) return [...facts, ...endFacts(context, stream)];
   const streams = keys.bucket("activeStreams", bucketOf(key));
   return [
@@ -224,23 +222,12 @@ function endFacts(
   return users.map((uid) => fact("ZADD", keys.user("endedStreams", uid), [endedMs, member]));
 }
 
-function stateItems(
-  { snapshot, stopped }: SourceStream,
-  startedAtMs: number,
-  lastMs: number,
-): Arg[] {
-  const { messageId, messageSeq, nextIndex, text, state, endData, startId, endId } = snapshot;
-  const items: Arg[] = [
-    ...["h", eventHead(snapshot), "i", `${messageId}`, "q", `${messageSeq}`],
-    ...["t", `${startedAtMs}`, "n", `${nextIndex}`, "l", `${text.length}`],
-    ...["b", `${countedBytes(snapshot)}`, "a", `${lastMs}`],
-    ...["e", `${STREAM_STATES.indexOf(state)}`, "sd", snapshot.startData],
+function headItems({ snapshot, log }: SourceStream, lastMs: number): readonly Arg[] {
+  const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(snapshot), lastMs };
+  return [
+    ...stateItems(log.state),
+    ...["h", encodeStreamHead(snapshot), "m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
   ];
-  if (stopped) items.push("w", "1");
-  if (endData !== undefined) items.push("ed", endData);
-  if (startId !== undefined) items.push("si", startId);
-  if (endId !== undefined) items.push("ei", endId);
-  return items;
 }
 
 function countedBytes(snapshot: SourceStream["snapshot"]): number {
@@ -249,10 +236,4 @@ function countedBytes(snapshot: SourceStream["snapshot"]): number {
   let bytes = plain(STREAM_START, startData) + plain(STREAM_CONTENT, text);
   for (const note of notes) bytes += snapshotBytes(note);
   return endData === undefined ? bytes : bytes + plain(STREAM_END, endData);
-}
-
-function packed(offsets: readonly number[]): Buffer {
-  const bytes = Buffer.alloc(4 * offsets.length);
-  for (const [at, offset] of offsets.entries()) bytes.writeUInt32BE(offset, 4 * at);
-  return bytes;
 }

@@ -418,7 +418,7 @@ function messageRowFacts(
   if (stream === undefined) return { facts, counts: ["log", ...labels] };
   const { state, key: channel, clientMsgNo } = stream.snapshot;
   const active: readonly CountedKind[] = state === "active" ? ["activeStream"] : [];
-  const name = context.link.keys.channel("stream", channel, clientMsgNo);
+  const name = context.link.keys.channel("logHead", channel, clientMsgNo);
   return {
     facts: [...streamFacts(context, row.message, stream), ...facts],
     counts: ["log", "stream", ...active, ...labels],

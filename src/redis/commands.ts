@@ -13,7 +13,6 @@ import { isReply, NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.t
  * the key `@`.
  */
 const SCRATCH_CALLS = [
-  "APPEND @ x",
   "COPY @ @",
   "DEL @",
   "EXISTS @",
@@ -39,7 +38,6 @@ const SCRATCH_CALLS = [
   "PING",
   "PTTL @",
   "RENAME @ @",
-  "RPUSH @ v",
   "SADD @ m",
   "SCARD @",
   "SET @ v",

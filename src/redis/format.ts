@@ -20,7 +20,7 @@ import { SLOTS } from "./slots.ts";
 
 const MIN_MAJOR = 7;
 /** Format of the keys and of the frames that nodes publish. */
-const FORMAT = 6;
+const FORMAT = 7;
 
 /**
  * Returns warnings about the configuration of the server, or no warnings if the server denies INFO.

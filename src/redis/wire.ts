@@ -18,7 +18,10 @@
 //              index           f64         index of the event in its stream
 //              textOffset      f64         UTF-16 units of the stream's text before the event
 //              state           u8          index into STREAM_STATES
-//              record          bytes       see `decodeEvent`; extends to the end of the frame
+//              headLength      u16
+//              head            bytes       see `encodeStreamHead`
+//              logFrame        bytes       the event's frame in the log of its stream; extends to the
+//                                          end of the frame
 //   UNORDERED  body            msgpack     [id, event]
 //   BATCH      frames          list        UNORDERED frames, each after its length as u32; extends
 //                                          to the end of the frame
@@ -59,7 +62,7 @@
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
-import { logNameOf } from "../broker/log-frame.ts";
+import { eventIn, logNameOf } from "../broker/log-frame.ts";
 import type { LogEnding, LogEvent } from "../broker/log-ports.ts";
 import {
   type ChannelEvent,
@@ -78,6 +81,7 @@ import {
   streamPayload,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
+import { defaultEventId, type StreamEvent } from "../broker/stream-event.ts";
 
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
@@ -113,7 +117,7 @@ const LOG_CHANGES: readonly (LogEvent["change"] | undefined)[] = [undefined, "ap
 
 /** Offsets of the first field of variable length in each frame. */
 const MESSAGE_RECORD_AT = 26;
-const EVENT_BODY_AT = 35;
+const EVENT_HEAD_AT = 37;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
 const BATCH_FRAMES_AT = 2;
@@ -235,24 +239,22 @@ function copied(bytes: Uint8Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, length);
 }
 
-export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
+/** What the events of a stream have in common. */
+type EventSource = Pick<ChannelEvent, "key" | "channel" | "fromUid" | "clientMsgNo">;
 
-function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): ChannelEvent {
-  const [, type, id, from, clientMsgNo, eventId, kind, data, timestampMs] = unpackVersioned(record);
+/** Encodes what the events of a stream have in common. It is also stored with the stream. */
+export function encodeStreamHead(source: Omit<EventSource, "key">): Buffer {
+  const { channel, fromUid, clientMsgNo } = source;
+  return packr.pack([WIRE_VERSION, channel.type, channel.id, fromUid, clientMsgNo]);
+}
+
+/** Throws `internal` if the version is newer or the bytes are not those of `encodeStreamHead`. */
+export function decodeStreamHead(head: Uint8Array): EventSource {
+  const [, type, id, from, clientMsgNo] = unpackVersioned(head);
   const channel = channelOf(type, id);
   const fromUid = text(from);
-  return {
-    key: channelKey(channel, fromUid),
-    channel,
-    fromUid,
-    clientMsgNo: text(clientMsgNo),
-    eventId: text(eventId) || String(stream?.index),
-    hasGivenId: eventId !== "",
-    type: text(kind),
-    data: text(data),
-    timestampMs: uint(timestampMs),
-    stream,
-  };
+  const key = channelKey(channel, fromUid);
+  return { key, channel, fromUid, clientMsgNo: text(clientMsgNo) };
 }
 
 export function encodeExtra(extra: MessageExtra): Buffer {
@@ -545,18 +547,39 @@ function decodeEventFrame(frame: Buffer): Publication {
   const index = uint(frame.readDoubleBE(18));
   const state = STREAM_STATES[frame[34] ?? -1];
   if (state === undefined) throw unreadable(`the stream state ${frame[34]} is unknown`);
-  const event = decodeEvent(frame.subarray(EVENT_BODY_AT), {
+  const logFrameAt = EVENT_HEAD_AT + frame.readUInt16BE(EVENT_HEAD_AT - 2);
+  const { eventId, type, data, timestampMs } = storedEvent(frame.subarray(logFrameAt));
+  const stream = {
     messageSeq: uint(frame.readDoubleBE(10)),
     index,
     nextIndex: index + 1,
     textOffset: uint(frame.readDoubleBE(26)),
     state,
-  });
+  };
+  const { key, channel, fromUid, clientMsgNo } = decodeStreamHead(
+    frame.subarray(EVENT_HEAD_AT, logFrameAt),
+  );
+  const hasGivenId = eventId !== undefined;
   return {
     kind: "ordered",
     publicationSeq: positive(frame.readDoubleBE(2)),
-    event: { kind: "event", event },
+    event: {
+      kind: "event",
+      event: {
+        ...{ key, channel, fromUid, clientMsgNo, type, data, hasGivenId, stream },
+        eventId: eventId ?? defaultEventId(index),
+        timestampMs: uint(timestampMs),
+      },
+    },
   };
+}
+
+function storedEvent(logFrame: Buffer): StreamEvent {
+  try {
+    return eventIn(logFrame);
+  } catch (cause) {
+    throw unreadable("the frame of an event is invalid", cause);
+  }
 }
 
 function decodeRemovalFrame(frame: Buffer): Publication {

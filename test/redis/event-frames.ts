@@ -1,44 +1,32 @@
-// Encodes stream events as they are stored in Redis and published on topics, for tests of readers.
-// Nodes encode them in parts, which Lua joins.
+// Encodes the frames of stream events and of removals as Lua does, for tests of readers.
 
+import { openEventFrame, sealFrame } from "../../src/broker/log-frame.ts";
 import type { StreamState } from "../../src/broker/model.ts";
+import type { StreamEvent } from "../../src/broker/stream-event.ts";
 import {
   EVENT_FRAME,
+  encodeStreamHead,
   packr,
   REMOVAL_FRAME,
-  type RecordedEvent,
   STREAM_STATES,
   WIRE_VERSION,
 } from "../../src/redis/wire.ts";
 
-/** Offset of the record in an EVENT frame. */
-const BODY_AT = 35;
+/** Offset of the stream's head in an EVENT frame. */
+const HEAD_AT = 37;
 
-/** Encodes the record of an event. */
-export function encodeEvent(event: RecordedEvent): Buffer {
-  return packr.pack([
-    WIRE_VERSION,
-    event.channel.type,
-    event.channel.id,
-    event.fromUid,
-    event.clientMsgNo,
-    event.eventId,
-    event.type,
-    event.data,
-    event.timestampMs,
-  ]);
-}
-
-/** Encodes an EVENT frame. */
+/** Encodes an EVENT frame. Its log has no other frames. */
 export function eventFrame(event: {
   readonly publicationSeq: number;
   readonly messageSeq: number;
   readonly index: number;
   readonly textOffset: number;
   readonly state: StreamState;
-  readonly record: Uint8Array;
+  readonly source: Parameters<typeof encodeStreamHead>[0];
+  readonly event: Pick<StreamEvent, "type" | "data" | "eventId">;
 }): Buffer {
-  const head = Buffer.alloc(BODY_AT);
+  const streamHead = encodeStreamHead(event.source);
+  const head = Buffer.alloc(HEAD_AT);
   head[0] = WIRE_VERSION;
   head[1] = EVENT_FRAME;
   head.writeDoubleBE(event.publicationSeq, 2);
@@ -46,7 +34,10 @@ export function eventFrame(event: {
   head.writeDoubleBE(event.index, 18);
   head.writeDoubleBE(event.textOffset, 26);
   head[34] = STREAM_STATES.indexOf(event.state);
-  return Buffer.concat([head, event.record]);
+  head.writeUInt16BE(streamHead.length, HEAD_AT - 2);
+  const frame = openEventFrame({ ...event.event, timestampMs: 0, isTimed: true, detail: 0 });
+  sealFrame(frame, { first: event.index, checkBefore: 0 });
+  return Buffer.concat([head, streamHead, frame.bytes]);
 }
 
 /** Encodes a REMOVAL frame. Without `uids` any member may have been removed. */

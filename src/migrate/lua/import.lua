@@ -11,7 +11,6 @@
 --       HSET, SADD, ZADD, SET  the arguments of the command after the key
 --       LT                     as for ZADD; an existing lower score remains. Not checked, because
 --                              other facts may have changed the score
---       RPUSH                  all values of the list
 --       XADD                   for each entry: its id, the number of its fields and values, then
 --                              the fields and values. The ids must ascend
 --       XNEW                   as for XADD, where the first entry is the oldest one of the key; an
@@ -58,7 +57,6 @@ end
 local function check()
   if how == 'LT' then return true end
   if how == 'SET' then return redis.call('GET', key) == ARGV[4] end
-  if how == 'RPUSH' then return same(redis.call('LRANGE', key, 0, -1), 4, #ARGV) end
   if how == 'XADD' or how == 'XNEW' then
     return each_entry(function(id, first, last)
       local entry = redis.call('XRANGE', key, id, id)[1]
@@ -93,7 +91,6 @@ if how == 'XADD' or how == 'XNEW' then
 elseif how == 'LT' then
   in_chunks(function(first, last) redis.call('ZADD', key, 'LT', unpack(ARGV, first, last)) end)
 else
-  if how == 'RPUSH' then redis.call('DEL', key) end
   in_chunks(function(first, last) redis.call(how, key, unpack(ARGV, first, last)) end)
 end
 if keep > 0 and redis.call('PTTL', key) < keep then redis.call('PEXPIRE', key, ARGV[3]) end

@@ -54,8 +54,8 @@ local function messages_frame(strings) return cmsgpack.pack(strings) end
 
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
 
-local function event_frame(pub, seq, index, offset, state, record)
-  return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record
+local function event_frame(pub, seq, index, offset, state, head, log_frame)
+  return struct.pack('>BBddddBI2', 2, 2, pub, seq, index, offset, state, #head) .. head .. log_frame
 end
 
 -- Encodes one user's copy of a command. `origin` is the session that gets no push, or ''.

@@ -44,11 +44,10 @@ export interface MoveSource {
 
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
-  readonly stopped: boolean;
+  /** The log with the stream's events. */
+  readonly log: Pick<SourceLog, "state" | "frames">;
   /** Unix milliseconds of the end. `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
-  /** Number of UTF-16 units of text before each event. */
-  readonly offsets: readonly number[];
   readonly eventMarks: ReadonlyMap<string, string>;
 }
 
@@ -87,10 +86,13 @@ export async function openMoveSource(
       stream(message) {
         const stream = live.atSeq(message.key, message.messageSeq) ?? endedStream(message);
         if (stream === undefined) return undefined;
-        const { offsets, marks: eventMarks } = stream.trace();
-        const stopped = stream.ending === "stopped";
+        const log = rows.logOf(stream.number);
+        if (log?.shown === undefined) throw new Error("The log of a stream is missing");
         const endedMs = stream.ending === undefined ? undefined : stream.endedMs;
-        return { snapshot: stream.snapshot(), stopped, endedMs, offsets, eventMarks };
+        return {
+          ...{ snapshot: stream.snapshot(), eventMarks: stream.marks(), endedMs },
+          log: { state: log.shown, frames: rows.framesOf(log) },
+        };
       },
       close,
     };

@@ -23,20 +23,23 @@ const library = (name: string) => new URL(`./library/${name}.lua`, import.meta.u
 
 /** Functions of the files that other files of the library call. */
 const PERMISSION = ["group_refusal", "person_refusal"];
-const STREAMS = ["begin_streams", "end_streams", ...namesOf("stream_")];
-const LOGS = ["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")];
+const LOGS = [
+  ...["open_log", "change_log", "seal_frame", "move_tail"],
+  ...["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")],
+];
+const STREAMS = ["begin_streams", "write_pubs", "end_streams", ...namesOf("stream_")];
 
 /** The functions of the store in Redis. */
 export const LIBRARY: Library = loadLibrary(
   library("call"),
   SHARED,
   ...scope(PERMISSION, lua("channel_record"), permissionTables(), lua("permission")),
+  ...scope(LOGS, library("logs")),
   ...scope(
     STREAMS,
-    ...["dedupe", "place", "entry", "snapshot", "append_event"].map(lua),
+    ...["dedupe", "place", "entry", "append_event"].map(lua),
     ...[EVENT_CONSTANTS, library("streams")],
   ),
-  ...scope(LOGS, library("logs")),
   `local OPERATIONS = { ${OPERATIONS.join(", ")} }`,
   library("turn"),
 );

@@ -54,8 +54,7 @@
 //   activeStream    STRING   clientMsgNo of the active stream      if a stream is active
 //   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the      if streams have ended, groups
 //                            time of the end; the newest 200        only
-//   stream, streamText, streamOffsets, streamNotes, streamEventIds one of each per stream, see
-//                                                                  `lua/snapshot.lua`
+//   logHead, logFrames, logEventIds  the log of each stream, see `library/logs.lua`
 //   topic                    publish/subscribe channel of a group  no key
 //
 // Keys of a bucket (`Keys.bucket`):

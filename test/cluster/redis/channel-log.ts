@@ -26,7 +26,7 @@ import {
   framesOf,
   messagePublication,
 } from "../../../src/redis/wire.ts";
-import { encodeEvent, eventFrame, removalFrame } from "../../redis/event-frames.ts";
+import { eventFrame, removalFrame } from "../../redis/event-frames.ts";
 
 type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 
@@ -193,10 +193,8 @@ export class ChannelLog implements ChannelFeed {
         textOffset: text.length,
       },
       state: stream.state,
-      record: encodeEvent({
-        ...{ channel: base.channel, fromUid: "a", clientMsgNo, type, data },
-        ...{ eventId: `${index}`, timestampMs: 0 },
-      }),
+      source: { channel: base.channel, fromUid: "a", clientMsgNo },
+      event: { type, data, eventId: `${index}` },
     });
   }
 }

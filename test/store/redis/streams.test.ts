@@ -3,10 +3,10 @@
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
+import { framesIn, LOG_START, recordsIn } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { createOperations } from "../../../src/store/redis/operations.ts";
-import { eventHead, eventTail } from "../../../src/store/redis/steps/stream-record.ts";
 import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { ALL, codeOf, draftOf, StoreFixture } from "../../contract/store-fixture.ts";
@@ -19,7 +19,6 @@ import {
   snapshotOf,
   streamResult,
 } from "../../contract/store-stream-fixture.ts";
-import { encodeEvent } from "../../redis/event-frames.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedis } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
@@ -60,17 +59,6 @@ async function startNode(t: Test, options: Pick<NodeOptions, "limits"> = {}) {
 
 const placeOf = (event: ClusterEvent) =>
   event.kind === "event" ? [event.event.stream?.index, event.event.data] : event.kind;
-
-t.test("the head, id and tail of an event's record form the whole encoded event", async (t) => {
-  const channel = { id: "g", type: 2 } as const;
-  const id = "e".repeat(20);
-  const event = {
-    ...{ channel, fromUid: "älice", clientMsgNo: "s", eventId: id },
-    ...{ type: STREAM_CONTENT, data: "zwö", timestampMs: 1_767_225_600_001 },
-  };
-  const packedId = Buffer.from([0xa0 + id.length, ...Buffer.from(id)]);
-  t.same(Buffer.concat([eventHead(event), packedId, eventTail(event)]), encodeEvent(event));
-});
 
 t.test("events of several nodes arrive in the same order at every node", async (t) => {
   const { fixtures } = await startNodes(t, 3);
@@ -208,16 +196,14 @@ t.test("all keys of a stream are removed with its message", async (t) => {
   const { fixture, prefix } = await startNode(t, { limits });
   const { start, content, tool, end } = producer(fixture);
   const streamKeys = async () =>
-    (await redis.keys(`${prefix}:*`)).filter((k) =>
-      /}:stream(|Text|Offsets|Notes|EventIds):/.test(k),
-    );
+    (await redis.keys(`${prefix}:*`)).filter((k) => /}:(log[A-Z]|stream)\w*:/.test(k));
   await start("", { eventId: "e0" });
   await content("text");
   await tool("{}");
   await end();
   await start("", { clientMsgNo: "long" });
-  t.equal((await streamKeys()).length, 5 + 2);
-  const [ids = ""] = await redis.keys(`${prefix}:*:streamEventIds:*`);
+  t.equal((await streamKeys()).length, 3 + 2);
+  const [ids = ""] = await redis.keys(`${prefix}:*:logEventIds:*`);
   t.ok((await redis.pttl(ids)) > 0, "event ids expire");
   fixture.nowMs += 60_000;
   t.equal(await fixture.store.stream(KEY, "s"), undefined, "a stream past retention is not shown");
@@ -235,7 +221,7 @@ t.test("all keys of a stream are removed with its message", async (t) => {
   t.same((await fixture.store.readMessages(KEY, ALL)).messages, []);
 });
 
-t.test("a snapshot is transferred again only if the stream has changed", async (t) => {
+t.test("a node reads only the events of a stream that it has not read", async (t) => {
   const { fixtures } = await startNodes(t, 2);
   const [reader, writer] = fixtures as [StoreFixture, StoreFixture];
   const { start, content, end } = producer(writer);
@@ -248,13 +234,92 @@ t.test("a snapshot is transferred again only if the stream has changed", async (
   const before = await sent();
   for (let i = 0; i < 10; i++) t.equal(await snapshotOf(reader), first);
   t.equal((await reader.store.activeStreams([KEY]))[0], first);
-  t.ok((await sent()) - before < 50_000, "no text was transferred");
   await content("!");
   t.equal((await snapshotOf(reader)).text, `${largeText}!`);
+  t.equal(await reader.store.streamTextOffset(KEY, "s", 2), largeText.length);
+  t.ok((await sent()) - before < 50_000, "the text was not transferred again");
   await end();
   t.equal((await reader.store.activeStreams([KEY]))[0], undefined);
   t.match(await snapshotOf(reader), { state: "closed" });
   t.equal(first.text, largeText);
+});
+
+t.test("concurrent reads of a growing stream return whole snapshots", async (t) => {
+  const { fixtures } = await startNodes(t, 2);
+  const [reader, writer] = fixtures as [StoreFixture, StoreFixture];
+  const { start, content } = producer(writer);
+  await start();
+  const reads: Promise<string>[] = [];
+  for (let i = 0; i < 40; i++) {
+    for (let read = 0; read < 3; read++)
+      reads.push(snapshotOf(reader).then(({ text, nextIndex }) => `${nextIndex - 1}:${text}`));
+    await content(`${i % 10}`);
+  }
+  const text = "0123456789".repeat(4);
+  for (const shown of await Promise.all(reads)) {
+    const count = Number(shown.split(":")[0]);
+    t.equal(shown, `${count}:${text.slice(0, count)}`);
+  }
+});
+
+t.test("a node that has read events which Redis lost reads the stream again", async (t) => {
+  const { fixture, prefix } = await startNode(t);
+  const { start, content } = producer(fixture);
+  await start();
+  await content("kept ");
+  const [head = ""] = await redis.keys(`${prefix}:*:logHead:*`);
+  const saved = await redis.hgetallBuffer(head);
+  await content("lost");
+  t.match(await snapshotOf(fixture), { text: "kept lost", nextIndex: 3 });
+  await redis.hset(head, saved); // as a fail-over that loses the last event
+  t.match(await snapshotOf(fixture), { text: "kept ", nextIndex: 2 });
+  await content("anew");
+  t.match(await snapshotOf(fixture), { text: "kept anew", nextIndex: 3 });
+  t.equal(await fixture.store.streamTextOffset(KEY, "s", 2), 5);
+});
+
+t.test("an event of a stream takes one call of Redis", async (t) => {
+  const { fixture } = await startNode(t);
+  const { start, content } = producer(fixture);
+  await start();
+  await redis.config("RESETSTAT");
+  for (let i = 0; i < 5; i++) await content(`${i}`);
+  const stats = await redis.info("commandstats");
+  const calls = (name: string) =>
+    Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  t.equal(calls("fcall"), 5);
+  t.equal(calls("evalsha"), 0);
+  t.equal(calls("setrange"), 5, "each event is written once");
+});
+
+t.test("the events of a stream are the records of its log, on every node", async (t) => {
+  const { fixtures } = await startNodes(t, 2);
+  const [writer, reader] = fixtures as [StoreFixture, StoreFixture];
+  const { start, content, tool, end } = producer(writer);
+  const name = { kind: "channel", key: KEY, clientMsgNo: "s" } as const;
+  const range = { from: LOG_START, maxBytes: 10_000 };
+  await start("meta", { eventId: "e0" });
+  await content("text");
+  const open = await reader.store.readLog(name, range);
+  await tool("{}");
+  await end("fin");
+  const logs = await Promise.all(fixtures.map(({ store }) => store.readLog(name, range)));
+  const [log] = logs;
+  if (log?.verdict !== "read" || open.verdict !== "read") throw new Error("the log is missing");
+  t.same(logs[1], log);
+  const bytes = Buffer.concat(log.pieces);
+  t.same(bytes.subarray(0, open.next.position), Buffer.concat(open.pieces));
+  t.match(log.head, { closed: "closed", records: 4, contentType: "application/json" });
+  const records = [...framesIn(bytes)].flatMap(recordsIn).map((json) => JSON.parse(String(json)));
+  t.same(
+    records.map(({ id, index, data }) => [id, index, data]),
+    [
+      ["e0", 0, "meta"],
+      ["1", 1, "text"],
+      [records[2]?.id, 2, "{}"],
+      ["3", 3, "fin"],
+    ],
+  );
 });
 
 t.test("a stream event that is not replicated is rejected", async (t) => {
@@ -298,9 +363,9 @@ t.test("an event that cannot be written fails without affecting others of its ca
   const textOf = async (id: string) => (await store.stream(`2:${id}`, "s"))?.text;
   for (const id of ["a", "b"]) await post(id, STREAM_START);
   await post("a", STREAM_CONTENT, "1");
-  const text = link.keys.channel("streamText", "2:a", "s");
-  await redis.rename(text, "kept");
-  await redis.sadd(text, "x");
+  const frames = link.keys.channel("logFrames", "2:a", "s");
+  await redis.rename(frames, "kept");
+  await redis.sadd(frames, "x");
   const results = await Promise.allSettled([
     post("a", STREAM_CONTENT, "lost"),
     post("b", STREAM_CONTENT, "2"),
@@ -311,7 +376,7 @@ t.test("an event that cannot be written fails without affecting others of its ca
     results.map(({ status }) => status),
     ["rejected", "fulfilled", "rejected", "fulfilled"],
   );
-  await redis.rename("kept", text);
+  await redis.rename("kept", frames);
   await post("a", STREAM_CONTENT, "4");
   t.same([await textOf("a"), await textOf("b")], ["14", "23"]);
   const offsets = [0, 1, 2, 3].map((index) => store.streamTextOffset("2:a", "s", index));

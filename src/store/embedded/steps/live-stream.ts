@@ -10,11 +10,10 @@ import {
   STREAM_CONTENT,
   STREAM_END,
   type StreamSnapshot,
-  type StreamState,
   streamPayload,
 } from "../../../broker/model.ts";
 import { defaultEventId, type StreamEvent } from "../../../broker/stream-event.ts";
-import { StreamFold, type StreamHead } from "../../../broker/stream-fold.ts";
+import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
@@ -29,11 +28,6 @@ export interface PlacedEvent extends StreamEvent {
   readonly index: number;
   /** How the event ended the stream, `undefined` if it did not. */
   readonly ending: LogEnding | undefined;
-}
-
-export function stateAfter(ending: LogEnding | undefined): StreamState {
-  if (ending === undefined) return "active";
-  return ending === "stopped" ? "cancelled" : ending;
 }
 
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
@@ -219,9 +213,10 @@ export class LiveStream {
     };
   }
 
-  trace(): { readonly offsets: readonly number[]; readonly marks: ReadonlyMap<string, string> } {
+  /** Returns the mark of each event id. */
+  marks(): ReadonlyMap<string, string> {
     const marks = new Map<string, string>();
     for (const id of this.#ids.keys()) marks.set(id, this.markOf(id) ?? SHARED_ID);
-    return { offsets: this.#offsets, marks };
+    return marks;
   }
 }

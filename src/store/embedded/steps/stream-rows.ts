@@ -13,7 +13,7 @@ import {
   type StreamSnapshot,
 } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
-import { StreamFold, type StreamHead } from "../../../broker/stream-fold.ts";
+import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
@@ -21,7 +21,7 @@ import { fieldsOf } from "../engine/database.ts";
 import type { Memtable } from "../engine/memtable.ts";
 import { decodeRecord } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS, type Tables } from "../engine/tables.ts";
-import { type LiveStream, stateAfter } from "./live-stream.ts";
+import type { LiveStream } from "./live-stream.ts";
 import type { OpenLog, OpenLogs } from "./open-logs.ts";
 import type { StoredLogs } from "./stored-logs.ts";
 
@@ -216,9 +216,16 @@ export class StreamRows {
     });
   }
 
+  framesOf(log: OpenLog): Buffer {
+    return Buffer.concat(this.#piecesOf(log));
+  }
+
   #visit(log: OpenLog, visit: Parameters<typeof visitEvents>[1]): void {
-    const read = this.#ports.logs.read(log, LOG_START, Number.MAX_SAFE_INTEGER);
-    for (const piece of read?.pieces ?? []) visitEvents(piece, visit);
+    for (const piece of this.#piecesOf(log)) visitEvents(piece, visit);
+  }
+
+  #piecesOf(log: OpenLog): readonly Buffer[] {
+    return this.#ports.logs.read(log, LOG_START, Number.MAX_SAFE_INTEGER)?.pieces ?? [];
   }
 }
 

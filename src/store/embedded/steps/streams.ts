@@ -14,10 +14,11 @@ import {
 } from "../../../broker/model.ts";
 import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/ports.ts";
 import { isStreamType } from "../../../broker/stream-event.ts";
+import { stateAfter } from "../../../broker/stream-fold.ts";
 import { eventMark, isRetry } from "../../event-ids.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
-import { type LiveStream, stateAfter } from "./live-stream.ts";
+import type { LiveStream } from "./live-stream.ts";
 import type { PermissionCheck } from "./permissions.ts";
 import { createCalls } from "./queued-call.ts";
 import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";

@@ -15,10 +15,19 @@
 --                         b  start of the log's own frames, like n; absent if it is not a fork
 --                         o  origin as requested, opaque to this library; absent if not a fork
 --                         r  its reference to its source, absent if it is not a fork
+--                         and, if it is the log of a text stream
+--                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
+--                         m  the stream's message: messageId, messageSeq (f64 each)
+--                         l  length of the text in UTF-16 units (u32), bytes that count against the
+--                            limit of a stream (u32), Unix ms of the last event (f64)
+--                         f  publication of the last event, only if its topics are in other slots
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
 --                         (f64 each)
 --   logForks      SET     references of the forks
+--   logEventIds   HASH    for each event id that the producer of a text stream chose, its mark
+--                         (`store/event-ids.ts`), '' if different events share it; kept until no
+--                         retry can arrive any more
 --
 -- Keys of a bucket:
 --
@@ -48,18 +57,33 @@ local open_logs -- logs of the call by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
 
+-- Returns a log, whether it exists or not. Fields that the operations of a call use:
+--   event_head        field h, nil if it is not the log of a text stream
+--   message_id, seq   field m
+--   units, bytes, last  field l
+--   unwritten         frames of events that `write_log` must still write
+--   unwritten_at      offset of the first of them
+--   replies           indexes of the operations that changed the log
+--   is_new            true if the call has started the stream
+--   is_apart          true if the topics of the stream's users are in other slots
 local function load_log(base, name)
   local head = base .. 'logHead:' .. name
-  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r')
+  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r', 'h', 'm', 'l')
   local log = {
     base = base, name = name, head = head, frames = base .. 'logFrames:' .. name,
     incarnation = tonumber(fields[1]), type = fields[2], position = 0, check = 0, records = 0,
     ending = tonumber(fields[4]) or 0, ttl = tonumber(fields[5]), expires = tonumber(fields[6]), used = tonumber(fields[7]),
     order = fields[8], is_deleted = fields[9] == '1', start = 0, reference = fields[11],
     is_changed = false, is_closing = false, is_used = false, has_order = false,
+    event_head = fields[12], message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
+    is_new = false, is_apart = false,
   }
   if fields[3] then log.position, log.check, log.records = struct_unpack('>dI4I4', fields[3]) end
   if fields[10] then log.start = struct_unpack('>d', fields[10]) end
+  if fields[12] then
+    log.message_id, log.seq = struct_unpack('>dd', fields[13])
+    log.units, log.bytes, log.last = struct_unpack('>I4I4d', fields[14])
+  end
   return log
 end
 
@@ -71,7 +95,7 @@ local function open_log(base, name)
   if last_log then return last_log end
   if is_cluster then
     local keys = { head }
-    for _, part in ipairs({ 'logFrames:', 'logProducers:', 'logForks:' }) do keys[#keys + 1] = base .. part .. name end
+    for _, part in ipairs({ 'logFrames:', 'logProducers:', 'logForks:', 'logEventIds:' }) do keys[#keys + 1] = base .. part .. name end
     for _, part in ipairs({ 'logExpiry', 'logReferences', 'logReleases' }) do keys[#keys + 1] = base .. part end
     call('EXISTS', unpack(keys))
   end
@@ -100,7 +124,9 @@ local function absence_of(log)
   return nil
 end
 
+-- Notes that the operation has changed the log, which `end_logs` then writes.
 local function change_log(log)
+  log.replies[#log.replies + 1] = reply_at
   if log.is_changed then return end
   log.is_changed = true
   changed_logs[#changed_logs + 1] = log
@@ -120,12 +146,32 @@ local function set_expiry(log)
   if at then call('ZADD', log.base .. 'logExpiry', int(at), log.name) end
 end
 
+-- Writes frames at an offset of a log. Bytes after the tail may remain from a call that failed. They
+-- are overwritten.
+local function write_frames(log, position, frames) call('SETRANGE', log.frames, int(position - log.start), frames) end
+
 local function write_head(log)
   local fields = { 'n', tail_of(log) }
   if log.is_closing then fields[3], fields[4] = 'c', log.ending end
   if log.is_used then fields[#fields + 1], fields[#fields + 2] = 'u', int(log.used) end
   if log.has_order then fields[#fields + 1], fields[#fields + 2] = 's', log.order end
+  if log.event_head then fields[#fields + 1], fields[#fields + 2] = 'l', struct_pack('>I4I4d', log.units, log.bytes, log.last) end
+  if log.is_new then
+    for _, text in ipairs({ 'i', int(log.incarnation), 't', log.type, 'h', log.event_head, 'm', struct_pack('>dd', log.message_id, log.seq) }) do fields[#fields + 1] = text end
+  end
   call('HSET', log.head, unpack(fields))
+end
+
+-- Writes what the operations of the call have left to its end: the frames of events, and then the
+-- head, which determines the tail.
+local function write_log(log)
+  local frames = log.unwritten
+  if frames[1] then
+    -- A join of a single string would copy it.
+    write_frames(log, log.unwritten_at, frames[2] and table.concat(frames) or frames[1])
+    log.unwritten = {}
+  end
+  write_head(log)
 end
 
 -- Copies the frames of a closed log, because a string that has grown takes up to twice its size.
@@ -143,13 +189,11 @@ local function publish_log(log, change, position, check, frame)
   call('SPUBLISH', log.base .. 'logs' .. topic_end, event .. log.name .. shown)
 end
 
--- Writes a frame, which lacks its last two fields, after the tail of the log. The caller then calls
--- `move_tail`. Bytes after the tail may remain from an operation that failed. They are overwritten.
-local function write_frame(log, frame, crc)
+-- Returns the whole frame that follows the tail of a log, and its check. `frame` lacks its last two
+-- fields.
+local function seal_frame(log, frame, crc)
   local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
-  local whole = frame .. struct_pack('<I4I4', log.records, check)
-  call('SETRANGE', log.frames, int(log.position - log.start), whole)
-  return whole, check % 4294967296
+  return frame .. struct_pack('<I4I4', log.records, check), check % 4294967296
 end
 
 local function move_tail(log, whole, check, records)
@@ -177,7 +221,7 @@ end
 
 -- Returns the fields of the head that nodes read.
 local function head_fields(log)
-  if log.is_changed then write_head(log) end
+  if log.is_changed then write_log(log) end
   return call('HMGET', log.head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 'b', 'o', 'r')
 end
 
@@ -228,7 +272,8 @@ local function log_create()
     add('x', int(expires))
   end
   for at = 1, count do
-    local whole, check_after = write_frame(log, frames[at], counts[at][2])
+    local whole, check_after = seal_frame(log, frames[at], counts[at][2])
+    write_frames(log, log.position, whole)
     move_tail(log, whole, check_after, counts[at][1])
   end
   if ending > 0 then
@@ -306,7 +351,10 @@ local function log_append()
   local silent = producer ~= '' and not stored and silent_producer(producers)
   if silent == nil then return string.char(LOG_PRODUCERS) end
   local position, check, whole, check_after = log.position, log.check, '', log.check
-  if records > 0 then whole, check_after = write_frame(log, frame, crc) end
+  if records > 0 then
+    whole, check_after = seal_frame(log, frame, crc)
+    write_frames(log, position, whole)
+  end
   if producer ~= '' then
     if silent then call('HDEL', producers, silent) end
     call('HSET', producers, producer, struct_pack('>ddd', epoch, number, now))
@@ -452,9 +500,16 @@ end
 
 local function begin_logs() open_logs, changed_logs, last_log = {}, {}, nil end
 
--- Writes the heads first: an error in what follows must not leave one unwritten.
-local function end_logs()
-  for _, log in ipairs(changed_logs) do write_head(log) end
+-- Writes what the call has changed, all logs before the rest: an error in what follows must not leave
+-- one unwritten. If a log cannot be written, the operations that changed it have failed.
+local function end_logs(replies)
+  for _, log in ipairs(changed_logs) do
+    local is_done, failure = pcall(write_log, log)
+    if not is_done then
+      log.is_changed, log.is_used, log.is_closing = false, false, false
+      for _, at in ipairs(log.replies) do replies[at] = failed_reply(failure) end
+    end
+  end
   for _, log in ipairs(changed_logs) do
     if log.is_used then set_expiry(log) end
     if log.is_closing then shrink_frames(log) end

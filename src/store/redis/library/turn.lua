@@ -38,8 +38,9 @@ local function run_turn(_, arguments)
       replies[reply_at] = failed_reply(failure)
     end
   end
-  end_streams(replies)
-  end_logs()
+  write_pubs()
+  end_logs(replies)
+  end_streams()
   return replies
 end
 

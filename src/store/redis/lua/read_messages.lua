@@ -22,12 +22,12 @@
 --             3  record
 --             4  `stream_snapshot` of its stream, or nil
 
--- Limits of one call: entries inspected, bytes of content, entries read at a time.
+-- Limits of one call: entries inspected, bytes of messages, entries read at a time.
 local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
-local messages, bytes, inspected = {}, 0, 0
+local messages, bytes, sent, inspected = {}, 0, 0, 0
 
 local function reply(more, next_seq)
   return { head_seq, more, next_seq, bytes, messages }
@@ -38,9 +38,12 @@ local function is_shown(entry)
   return retention == 0 or now < entry_ms(entry) + retention
 end
 
-local function content_bytes(entry)
-  local stream = entry.stream and stream_bytes(KEYS[1], entry.stream) or 0
-  return stream + payload_bytes(entry.record)
+-- Returns the bytes of a message that count against the limits of content, and the bytes that the
+-- reply contains of it.
+local function message_bytes(entry)
+  local payload, counted, frames = payload_bytes(entry.record), 0, 0
+  if entry.stream then counted, frames = stream_bytes(KEYS[1], entry.stream) end
+  return payload + counted, payload + frames
 end
 
 local from, to = ARGV[1], ARGV[2]
@@ -57,12 +60,12 @@ while true do
     local entry = log_entry(raw_entry)
     if is_shown(entry) then
       if #messages == limit then return reply(1, 0) end
-      local size = content_bytes(entry)
+      local size, reply_size = message_bytes(entry)
       if bytes + size > max_bytes and not is_size_ignored then return reply(1, 0) end
-      if #messages > 0 and bytes + size > MAX_CALL_BYTES then return reply(0, entry.seq) end
+      if #messages > 0 and sent + reply_size > MAX_CALL_BYTES then return reply(0, entry.seq) end
       local stream = entry.stream and stream_snapshot(KEYS[1], entry.stream)
       messages[#messages + 1] = { entry.id, entry.seq, entry.record, stream or false }
-      bytes = bytes + size
+      bytes, sent = bytes + size, sent + reply_size
       is_size_ignored = false
     end
     inspected = inspected + 1

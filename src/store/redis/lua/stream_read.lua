@@ -5,11 +5,12 @@
 -- ARGV   1  clientMsgNo, '' for the channel's active stream
 --        2  Unix ms; an ended stream that started then or earlier is past retention. -1 means no
 --           limit.
---        3  version that the caller has, or ''
+--        3  clientMsgNo of the stream of which the caller has events, or ''
+--        4-6 its incarnation, the position after these events, and the last four bytes before it
 -- Reply  `stream_snapshot`, nil if there is no such stream or it is past retention
 local client_msg_no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
 if not client_msg_no then return false end
-local fields = redis.call('HMGET', stream_keys(KEYS[1], client_msg_no).stream, 't', 'e')
+local fields = redis.call('HMGET', stream_keys(KEYS[1], client_msg_no).head, 'm', 'c')
 if not fields[1] then return false end
-if tonumber(fields[2]) ~= STREAM_ACTIVE and tonumber(fields[1]) <= tonumber(ARGV[2]) then return false end
-return stream_snapshot(KEYS[1], client_msg_no, ARGV[3])
+if fields[2] and message_ms(struct.unpack('>d', fields[1])) <= tonumber(ARGV[2]) then return false end
+return stream_snapshot(KEYS[1], client_msg_no, ARGV[3] == client_msg_no and { ARGV[4], ARGV[5], ARGV[6] })

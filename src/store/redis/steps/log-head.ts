@@ -11,6 +11,8 @@ import {
   logBucket,
   logNameOf,
   logNameText,
+  type OpenFrame,
+  TRAILER_BYTES,
 } from "../../../broker/log-frame.ts";
 import type { LogDraft, LogEnding, LogHead } from "../../../broker/log-ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
@@ -85,6 +87,11 @@ export function encodeTail({ position, check }: LogOffset, records: number): Buf
   bytes.writeUInt32BE(check, TAIL_CHECK_AT);
   bytes.writeUInt32BE(records, TAIL_RECORDS_AT);
   return bytes;
+}
+
+/** Returns a frame without the last two fields, which the operation adds. */
+export function withoutTrailer({ bytes }: OpenFrame): Buffer {
+  return bytes.subarray(0, bytes.length - TRAILER_BYTES);
 }
 
 /** Encodes a value of the key `logProducers`. */

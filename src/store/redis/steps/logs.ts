@@ -15,7 +15,6 @@ import {
   type OpenFrame,
   openFrame,
   recordCount,
-  TRAILER_BYTES,
 } from "../../../broker/log-frame.ts";
 import {
   type LogAppend,
@@ -39,6 +38,7 @@ import {
   newReference,
   originText,
   type StoredLog,
+  withoutTrailer,
 } from "./log-head.ts";
 import { createLogReads, firstFrame } from "./log-reads.ts";
 import { createLogReferences } from "./log-references.ts";
@@ -321,11 +321,6 @@ function existing(log: StoredLog, draft: LogDraft): LogCreation {
   return hasConfiguration(log, draft)
     ? { verdict: "exists", head: log.head }
     : { verdict: "conflict" };
-}
-
-/** Returns a frame without the last two fields, which the operation adds. */
-function withoutTrailer({ bytes }: OpenFrame): Buffer {
-  return bytes.subarray(0, bytes.length - TRAILER_BYTES);
 }
 
 /** Decodes the reply of `log_append`. */

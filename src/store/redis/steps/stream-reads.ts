@@ -1,8 +1,8 @@
-// Reads streams from Redis, each by one script. Reading a stream that has not changed transfers no
-// text and returns the same snapshot: the script receives the version of the cached snapshot and
-// replies whether it is still the newest. State: a cache of snapshots, limited by their size.
+// Reads streams from Redis, each by one script. A node keeps the events that it has read, and a
+// later read transfers only the events after them. Reading a stream that has not changed returns the
+// same snapshot. State: a cache of these events, limited by their size.
 
-import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
 import type { StreamEnd, StreamStore } from "../../../broker/ports.ts";
 import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -10,14 +10,16 @@ import { loadScript } from "../../../redis/script.ts";
 import { newestEnds } from "../../newest-ends.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { bucketArgs, channelPieces } from "./channel-pieces.ts";
-import { decodeVersioned } from "./stream-record.ts";
+import { CachedStream, StreamCache } from "./stream-cache.ts";
+import { decodeStreamReply } from "./stream-record.ts";
 
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
 const ACTIVE = loadScript(lua("active_streams"));
 const ENDS = loadScript(lua("stream_ends"));
-const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
 const MAX_CACHED_UNITS = 8_000_000;
+/** The mark of a reader that has no events, see `CachedStream.mark`. */
+const NO_MARK = ["", "", 0, ""] as const;
 const CHANNELS_IN_FLIGHT = 128;
 /** Maximum number of channels per call. `active_streams.lua` takes 0.2 ms for this number. */
 const CHANNELS_PER_CALL = 500;
@@ -45,18 +47,24 @@ export function createStreamReads({
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
   /** Reads the stream, or the channel's active stream if `clientMsgNo` is "". */
-  async function read(key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
-    const cached = cache.get(key, clientMsgNo);
-    const reply = await link.run(
-      READ,
-      [keys.channel("head", key), keys.channel("activeStream", key)],
-      [clientMsgNo, pastMs(), cached?.version ?? ""],
-    );
-    if (reply === null) return undefined;
-    const [shown] = unreadable.decodeReadable([reply], decodeVersioned);
-    if (shown === undefined) return undefined;
-    const { version, snapshot } = shown;
-    return snapshot === undefined ? cached?.snapshot : cache.put({ version, snapshot });
+  async function read(key: ChannelKey, clientMsgNo: string): Promise<CachedStream | undefined> {
+    for (let cached = cache.get(key, clientMsgNo); ; cached = undefined) {
+      const reply = await link.run(
+        READ,
+        [keys.channel("head", key), keys.channel("activeStream", key)],
+        [clientMsgNo, pastMs(), ...(cached?.mark ?? NO_MARK)],
+      );
+      if (reply === null) return undefined;
+      const [read] = unreadable.decodeReadable([reply], (fields) => {
+        const shown = decodeStreamReply(fields);
+        // A stream that was read from its start replaces the cached one.
+        const stream = shown.from === 0 ? new CachedStream(shown) : cached;
+        return { stream, isComplete: stream?.add(shown) === true };
+      });
+      if (read?.stream === undefined) return undefined;
+      // Otherwise events between those of an earlier read and these are missing.
+      if (read.isComplete) return cache.put(read.stream);
+    }
   }
 
   async function withStream(channels: readonly ChannelKey[]): Promise<readonly ChannelKey[]> {
@@ -112,7 +120,7 @@ export function createStreamReads({
     });
   }
 
-  async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
+  async function indexed(index: string, key: ChannelKey): Promise<CachedStream | undefined> {
     const active = await read(key, "");
     if (active !== undefined) return active;
     await link.write("srem", index, key);
@@ -122,13 +130,14 @@ export function createStreamReads({
   }
 
   return {
-    stream: async (key, clientMsgNo) => (clientMsgNo === "" ? undefined : read(key, clientMsgNo)),
+    stream: async (key, clientMsgNo) =>
+      clientMsgNo === "" ? undefined : (await read(key, clientMsgNo))?.snapshot(),
 
     async activeStreams(channels) {
       const active = channels.length > 1 ? await withStream(channels) : channels;
       const semaphore = new Semaphore(CHANNELS_IN_FLIGHT);
       const streams = await Promise.all(active.map((key) => semaphore.run(() => read(key, ""))));
-      return streams.filter((stream) => stream !== undefined);
+      return streams.flatMap((stream) => stream?.snapshot() ?? []);
     },
 
     async personalStreamsOf(uid) {
@@ -139,7 +148,7 @@ export function createStreamReads({
       const streams = await Promise.all(
         channels.map((key) => semaphore.run(() => indexed(index, key))),
       );
-      return streams.filter((stream) => stream !== undefined);
+      return streams.flatMap((stream) => stream?.snapshot() ?? []);
     },
 
     async streamEnds(channels, sinceMs, limit) {
@@ -156,72 +165,8 @@ export function createStreamReads({
       endsIn(keys.user("endedStreams", uid), undefined, { sinceMs, limit }),
 
     async streamTextOffset(key, clientMsgNo, index) {
-      if (!Number.isSafeInteger(index) || index < 0) return undefined;
-      const reply = await link.run(
-        OFFSET,
-        [keys.channel("head", key)],
-        [clientMsgNo, index, pastMs()],
-      );
-      const units = Number(reply);
-      return units < 0 ? undefined : units;
+      if (clientMsgNo === "") return undefined;
+      return (await read(key, clientMsgNo))?.textOffset(index);
     },
   };
-}
-
-interface CachedStream {
-  readonly version: string;
-  readonly snapshot: StreamSnapshot;
-}
-
-const ENTRY_UNITS = 500;
-
-class StreamCache {
-  readonly #maxUnits: number;
-  readonly #entries = new Map<string, CachedStream>();
-  /** Name of the stream that was active in each channel when it was last read. */
-  readonly #active = new Map<ChannelKey, string>();
-  #units = 0;
-
-  constructor(maxUnits: number) {
-    this.#maxUnits = maxUnits;
-  }
-
-  get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
-    if (clientMsgNo !== "") return this.#entries.get(nameOf(key, clientMsgNo));
-    const name = this.#active.get(key);
-    return name === undefined ? undefined : this.#entries.get(name);
-  }
-
-  /** Caches and returns a snapshot. Returns the cached one instead if it has the same version. */
-  put(read: CachedStream): StreamSnapshot {
-    const { key, clientMsgNo, state } = read.snapshot;
-    const name = nameOf(key, clientMsgNo);
-    const before = this.#entries.get(name);
-    if (before?.version === read.version) return before.snapshot;
-    if (before !== undefined) this.#remove(name, before);
-    this.#entries.set(name, read);
-    this.#units += unitsOf(read.snapshot);
-    if (state === "active") this.#active.set(key, name);
-    for (const [oldest, entry] of this.#entries) {
-      if (this.#units <= this.#maxUnits) break;
-      this.#remove(oldest, entry);
-    }
-    return read.snapshot;
-  }
-
-  #remove(name: string, { snapshot }: CachedStream): void {
-    this.#entries.delete(name);
-    this.#units -= unitsOf(snapshot);
-    if (this.#active.get(snapshot.key) === name) this.#active.delete(snapshot.key);
-  }
-}
-
-function nameOf(key: ChannelKey, clientMsgNo: string): string {
-  return `${key}\n${clientMsgNo}`;
-}
-
-function unitsOf({ text, startData, endData = "", notes }: StreamSnapshot): number {
-  let units = ENTRY_UNITS + text.length + startData.length + endData.length;
-  for (const { eventId, type, data } of notes) units += eventId.length + type.length + data.length;
-  return units;
 }

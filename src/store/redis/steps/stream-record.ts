@@ -1,103 +1,79 @@
-// Encodes and decodes streams in Redis. The record of an event consists of a head, the event id and
-// a tail. The head is stored with the stream, so that a script can end the stream for a caller that
-// does not know the fields of the head. Pure.
+// Encodes and decodes the heads of text streams in Redis, whose events are the frames of a log. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import {
-  type ChannelType,
-  channelKey,
-  type StreamNote,
-  type StreamSnapshot,
-} from "../../../broker/model.ts";
-import { packr, type RecordedEvent, STREAM_STATES, WIRE_VERSION } from "../../../redis/wire.ts";
+import { visitEvents } from "../../../broker/log-frame.ts";
+import type { LogEnding } from "../../../broker/log-ports.ts";
+import { STREAM_END, type StreamSnapshot } from "../../../broker/model.ts";
+import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
+import { decodeStreamHead } from "../../../redis/wire.ts";
+import { endingOf } from "./log-head.ts";
 
-const ARRAY = 0x90;
-const EVENT_FIELDS = 9;
-const HEAD_FIELDS = 5;
+const MESSAGE_SEQ_AT = 8;
 
-export function eventHead({
-  channel,
-  fromUid,
-  clientMsgNo,
-}: Pick<RecordedEvent, "channel" | "fromUid" | "clientMsgNo">): Buffer {
-  const { type, id } = channel;
-  const head = packr.pack([WIRE_VERSION, type, id, fromUid, clientMsgNo]);
-  head[0] = ARRAY + EVENT_FIELDS;
-  return head;
-}
-
-export function eventTail({
-  type,
-  data,
-  timestampMs,
-}: Pick<RecordedEvent, "type" | "data" | "timestampMs">): Buffer {
-  return packr.pack([type, data, timestampMs]).subarray(1);
-}
-
-interface VersionedSnapshot {
-  readonly version: string;
-  /** `undefined` if the stream still has the version that the caller had. */
-  readonly snapshot: StreamSnapshot | undefined;
+/** The log of a stream as a script returns it. */
+export interface StreamReply {
+  readonly head: StreamHead;
+  readonly incarnation: string;
+  /** `undefined` while the stream is active. */
+  readonly ending: LogEnding | undefined;
+  /** Position of the first frame. */
+  readonly from: number;
+  readonly frames: Buffer;
 }
 
 /** Decodes a reply of `stream_snapshot`. Throws `internal` if it has a newer format. */
-export function decodeVersioned(reply: unknown): VersionedSnapshot {
-  const fields = reply as readonly Buffer[]; // as `stream_snapshot` specifies
-  const version = String(fields[0]);
-  if (fields.length === 1) return { version, snapshot: undefined };
-  return { version, snapshot: decodeSnapshot(reply) };
-}
-
-export function decodeSnapshot(reply: unknown): StreamSnapshot {
-  const fields = reply as readonly (Buffer | null)[]; // as `stream_snapshot` specifies
-  const [, head, id, seq, stateAt, next, startData, endData, text] = fields;
-  const notes = fields[9] as unknown as readonly Buffer[];
-  const [startId, endId] = fields.slice(10);
-  const state = STREAM_STATES[Number(stateAt)];
-  if (state === undefined) throw newer(`state ${String(stateAt)}`);
+export function decodeStreamReply(reply: unknown): StreamReply {
+  // As `stream_snapshot` specifies.
+  const [head, message, incarnation, index, from, frames] = reply as readonly [
+    ...[Buffer, Buffer, Buffer, Buffer | null, Buffer, Buffer],
+  ];
+  const ending = endingOf(Number(index ?? 0));
+  if (index !== null && ending === undefined) throw newer(`ending ${String(index)}`);
   return {
-    ...decodeHead(head ?? Buffer.alloc(0)),
-    messageId: Number(id),
-    messageSeq: Number(seq),
-    state,
-    text: String(text),
-    nextIndex: Number(next),
-    startData: String(startData),
-    endData: endData === null ? undefined : String(endData),
-    startId: startId?.toString(),
-    endId: endId?.toString(),
-    notes: notes.map(decodeNote),
+    head: {
+      ...decodeStreamHead(head),
+      messageId: message.readDoubleBE(0),
+      messageSeq: message.readDoubleBE(MESSAGE_SEQ_AT),
+    },
+    incarnation: String(incarnation),
+    ending,
+    from: Number(from),
+    frames,
   };
 }
 
-function decodeHead(
-  head: Buffer,
-): Pick<StreamSnapshot, "key" | "channel" | "fromUid" | "clientMsgNo"> {
-  const array = Buffer.from(head);
-  array[0] = ARRAY + HEAD_FIELDS;
-  const [version, type, id, fromUid, clientMsgNo] = packr.unpack(array) as [
-    ...[number, ChannelType, string, string, string],
-  ];
-  if (version > WIRE_VERSION) throw newer(`format ${version}`);
-  const channel = { id, type };
-  return { key: channelKey(channel, fromUid), channel, fromUid, clientMsgNo };
+/** Decodes a reply of `stream_snapshot` with all frames. Throws `internal`, like the above. */
+export function decodeSnapshot(reply: unknown): StreamSnapshot {
+  const { head, ending, frames } = decodeStreamReply(reply);
+  const fold = new StreamFold(head);
+  visitEvents(frames, (event) =>
+    fold.add(event, stateAfter(event.type === STREAM_END ? ending : undefined)),
+  );
+  return fold.snapshot();
 }
 
-export function encodeNote(note: StreamNote): Buffer {
-  const { index, textOffset, eventId, type, data, timestampMs } = note;
-  return packr.pack([index, textOffset, eventId, type, data, timestampMs]);
+/** Encodes the field m of a log's head. */
+export function encodeMessage({
+  messageId,
+  messageSeq,
+}: Pick<StreamHead, "messageId" | "messageSeq">): Buffer {
+  const bytes = Buffer.allocUnsafe(MESSAGE_SEQ_AT + 8);
+  bytes.writeDoubleBE(messageId, 0);
+  bytes.writeDoubleBE(messageSeq, MESSAGE_SEQ_AT);
+  return bytes;
 }
 
-function decodeNote(note: Buffer): StreamNote {
-  const [index, textOffset, eventId, type, data, timestampMs] = packr.unpack(note) as [
-    number,
-    number,
-    string,
-    string,
-    string,
-    number,
-  ];
-  return { index, textOffset, eventId, type, data, timestampMs };
+/** Encodes the field l of a log's head. */
+export function encodeLengths(lengths: {
+  readonly textUnits: number;
+  readonly bytes: number;
+  readonly lastMs: number;
+}): Buffer {
+  const bytes = Buffer.allocUnsafe(16);
+  bytes.writeUInt32BE(lengths.textUnits, 0);
+  bytes.writeUInt32BE(lengths.bytes, 4);
+  bytes.writeDoubleBE(lengths.lastMs, 8);
+  return bytes;
 }
 
 function newer(problem: string): BrokerError {

@@ -1,8 +1,10 @@
-// Operations that change streams: builds their arguments, and the records in which events and the
-// stream's message are stored and published. Operations are queued synchronously.
+// Operations that change streams: builds their arguments, the frames of events, and the record of the
+// stream's message. Operations are queued synchronously.
 // `library/streams.lua` describes the replies. State: only cached key names.
 
+import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
+import { type OpenFrame, openEventFrame } from "../../../broker/log-frame.ts";
 import {
   isNoteType,
   STREAM_CONTENT,
@@ -11,28 +13,31 @@ import {
   streamPayload,
 } from "../../../broker/model.ts";
 import type { StreamDraft } from "../../../broker/ports.ts";
-import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
+import { encodeExtra, encodeRecord, encodeStreamHead } from "../../../redis/wire.ts";
 import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { checkOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
-import { eventHead, eventTail } from "./stream-record.ts";
+import { endingIndex, withoutTrailer } from "./log-head.ts";
 
 /** Kinds of events by their number in the library. */
 const START = 1;
+const CONTENT = 2;
 const NOTE = 3;
 const END = 4;
 const KINDS = new Map<string, number>([
   [STREAM_START, START],
-  [STREAM_CONTENT, 2],
+  [STREAM_CONTENT, CONTENT],
   [STREAM_END, END],
 ]);
-const EVENT_BYTES = 13;
-const START_BYTES = 16;
-const END_BYTES = 9;
+const EVENT_BYTES = 18;
+const START_BYTES = 28;
+const END_BYTES = 13;
 const VIEWER = -1;
+/** Maximum bytes of an event id or a type, because a frame has their length in two bytes. */
+const MAX_TEXT_BYTES = 65_535;
 
 const NO_TEXT = Buffer.from(streamPayload(""));
 
@@ -51,24 +56,30 @@ export function createStreamSteps(
   const names = new ChannelNamesOf(link);
 
   function start(draft: StreamDraft): Promise<OperationReply> {
-    const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
+    const { key, clientMsgNo, fromUid, eventId = "" } = draft;
     const { bucket, head, ids, users, appendArgs } = names.get(key);
     const nowMs = clock();
     const nobody = { origin: undefined, recipients: undefined };
+    const frame = eventFrame(draft, nowMs);
+    const otherEnd = draft.force ? endFrame(nowMs) : undefined;
     const numbers = Buffer.alloc(START_BYTES);
     numbers[0] = users;
     numbers.set(checkOf(draft.permission ?? "granted"), 1);
     numbers[3] = draft.force ? 1 : 0;
-    numbers.writeDoubleBE(ids.bucket, 4);
-    numbers.writeUInt32BE(snapshotBytes(draft), 12);
+    let at = numbers.writeDoubleBE(ids.bucket, 4);
+    at = numbers.writeUInt32BE(snapshotBytes(draft), at);
+    at = numbers.writeUInt32BE(frame.crc, at);
+    at += randomBytes(4).copy(numbers, at);
+    numbers.writeUInt32BE(otherEnd?.crc ?? 0, at);
     return operations.run(
       { bucket, key: head },
       {
         ...{ name: "stream_start", numbers, order: orderOf(draft) },
         texts: [
           ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
-          ...[data, tailOf(draft, nowMs), eventHead(draft), recordOf(draft, nowMs)],
+          ...[withoutTrailer(frame), encodeStreamHead(draft), recordOf(draft, nowMs)],
           ...[encodeExtra({ ...nobody, isStream: true }), ids.key],
+          otherEnd === undefined ? "" : withoutTrailer(otherEnd),
         ],
       },
     );
@@ -80,20 +91,24 @@ export function createStreamSteps(
       if (kind === START) return start(draft);
       const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
       const { bucket, head, users, appendArgs } = names.get(key);
+      const frame = eventFrame(draft, clock());
+      const ending = draft.isCancel ? "cancelled" : "closed";
       const numbers = Buffer.alloc(EVENT_BYTES);
       numbers[0] = kind;
       numbers[1] = users;
       numbers.set(checkOf(draft.permission ?? "granted"), 2);
-      numbers[4] = draft.isCancel ? 1 : 0;
-      numbers.writeUInt32BE(data.length, 5);
-      numbers.writeUInt32BE(snapshotBytes(draft), 9);
+      numbers[4] = kind === END ? endingIndex(ending) : 0;
+      numbers[5] = kind === END && data === "" ? 1 : 0;
+      numbers.writeUInt32BE(kind === CONTENT ? data.length : 0, 6);
+      numbers.writeUInt32BE(snapshotBytes(draft), 10);
+      numbers.writeUInt32BE(frame.crc, 14);
       return operations.run(
         { bucket, key: head },
         {
           ...{ name: "stream_event", numbers, order: orderOf(draft) },
           texts: [
-            ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? "", data],
-            tailOf(draft, clock()),
+            ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
+            withoutTrailer(frame),
           ],
         },
       );
@@ -101,34 +116,52 @@ export function createStreamSteps(
 
     end({ key, clientMsgNo }, silentSinceMs = VIEWER) {
       const { bucket, head, users, appendArgs } = names.get(key);
+      const frame = endFrame(clock());
       const numbers = Buffer.alloc(END_BYTES);
       numbers[0] = users;
       numbers.writeDoubleBE(silentSinceMs, 1);
+      numbers.writeUInt32BE(frame.crc, 9);
       return operations.run(
         { bucket, key: head },
         {
           ...{ name: "stream_end", numbers, order: orderOf({ key, clientMsgNo }) },
-          texts: [...appendArgs, clientMsgNo],
+          texts: [...appendArgs, clientMsgNo, withoutTrailer(frame)],
         },
       );
     },
   };
 }
 
+/** Returns the frame of an event. */
+function eventFrame(
+  event: Pick<StreamDraft, "type" | "data" | "eventId" | "timestampMs">,
+  nowMs: number,
+): OpenFrame {
+  const { type, data, eventId, timestampMs = nowMs } = event;
+  const isTimed = event.timestampMs !== undefined;
+  // The head of the log has what `detail` has in the embedded store.
+  return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail: 0 });
+}
+
+/** Returns the frame of an end that is not the producer's. */
+function endFrame(nowMs: number): OpenFrame {
+  const event = { type: STREAM_END, data: "", eventId: undefined, timestampMs: undefined };
+  return eventFrame(event, nowMs);
+}
+
 function orderOf({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): number {
+function kindOf(draft: StreamDraft, maxStreamBytes: number): number {
+  const { type, data, eventId = "", timestampMs } = draft;
   const kind = isNoteType(type) ? NOTE : KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
   if (kind === undefined || !isTime) throw new BrokerError("bad_request");
-  if (data.length > maxStreamBytes) throw new BrokerError("too_large");
+  const textBytes = Math.max(Buffer.byteLength(type), Buffer.byteLength(eventId));
+  if (data.length > maxStreamBytes || textBytes > MAX_TEXT_BYTES)
+    throw new BrokerError("too_large");
   return kind;
-}
-
-function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer {
-  return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }
 
 function recordOf(draft: StreamDraft, nowMs: number): Buffer {
