@@ -38,6 +38,7 @@ import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
 import { tcp } from "./tcp.ts";
 import { userGroups } from "./user-groups.ts";
+import { webhooks } from "./webhooks.ts";
 
 const BENCHMARKS: readonly Benchmark[] = [
   http,
@@ -58,6 +59,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   start,
   storeAppend,
   imports,
+  webhooks,
   cluster,
   redisRestart,
 ];

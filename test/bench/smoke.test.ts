@@ -40,6 +40,7 @@ const OTHER_ROWS = {
   idle: 2,
   start: 3,
   imports: 2,
+  webhooks: 4,
   cluster: 26,
   "redis-restart": 8,
 };
