@@ -64,11 +64,22 @@ const page = {
   pages: count("Number of events of the message"),
 };
 
+/** A message as it was when it was stored. */
+const storedMessage = {
+  ...message.properties,
+  stream: Type.Optional(
+    Type.Object(
+      { state: Type.Literal("active", { description: "The stream has just begun" }) },
+      { description: "Present if the message has a stream. `stream.ended` has the text" },
+    ),
+  ),
+};
+
 const EVENTS = {
   "message.stored": {
     when: "a message was stored",
     data: Type.Union([
-      Type.Object({ ...message.properties, channel_key: channelKey }),
+      Type.Object({ ...storedMessage, channel_key: channelKey }),
       Type.Object({ ...goneMessage, channel_key: channelKey }),
     ]),
     example: { ...MESSAGE_EXAMPLE, channel_key: "2:lobby" },
@@ -76,7 +87,7 @@ const EVENTS = {
   "message.unreached": {
     when: `users needed a push for a message, while \`push.enabled\` is true (docs/push.md). A message with more than ${MAX_EVENT_UIDS} such users has several events`,
     data: Type.Union([
-      Type.Object({ ...message.properties, ...page, channel_key: channelKey }),
+      Type.Object({ ...storedMessage, ...page, channel_key: channelKey }),
       Type.Object({ ...goneMessage, ...page, channel_key: channelKey }),
     ]),
     example: {

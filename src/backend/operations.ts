@@ -563,34 +563,11 @@ export type MessageStoredEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Stream of the message, if it has one */
+        /** Present if the message has a stream. `stream.ended` has the text */
         readonly stream?:
           | {
-              /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
-              readonly state: StreamState;
-              /** Text of the stream so far */
-              readonly text: string;
-              /** Index of the next event of the stream */
-              readonly next_index: number;
-              /** Data of the start event */
-              readonly start_data: string;
-              /** Data of the end event; null while the stream is active */
-              readonly end_data: string | null;
-              /** Tool calls and custom events of the stream */
-              readonly events: readonly {
-                /** Index of the event in the stream */
-                readonly index: number;
-                /** Length of the text before the event, in UTF-16 code units */
-                readonly text_offset: number;
-                /** Id of the event */
-                readonly id: string;
-                /** Type of the event */
-                readonly type: string;
-                /** Data of the event */
-                readonly data: string;
-                /** Time in Unix milliseconds */
-                readonly timestamp: number;
-              }[];
+              /** The stream has just begun */
+              readonly state: "active";
             }
           | undefined;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
@@ -900,34 +877,11 @@ export type MessageUnreachedEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Stream of the message, if it has one */
+        /** Present if the message has a stream. `stream.ended` has the text */
         readonly stream?:
           | {
-              /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
-              readonly state: StreamState;
-              /** Text of the stream so far */
-              readonly text: string;
-              /** Index of the next event of the stream */
-              readonly next_index: number;
-              /** Data of the start event */
-              readonly start_data: string;
-              /** Data of the end event; null while the stream is active */
-              readonly end_data: string | null;
-              /** Tool calls and custom events of the stream */
-              readonly events: readonly {
-                /** Index of the event in the stream */
-                readonly index: number;
-                /** Length of the text before the event, in UTF-16 code units */
-                readonly text_offset: number;
-                /** Id of the event */
-                readonly id: string;
-                /** Type of the event */
-                readonly type: string;
-                /** Data of the event */
-                readonly data: string;
-                /** Time in Unix milliseconds */
-                readonly timestamp: number;
-              }[];
+              /** The stream has just begun */
+              readonly state: "active";
             }
           | undefined;
         /** Users */

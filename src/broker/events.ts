@@ -270,7 +270,16 @@ export class Events {
   ): EventData {
     return message === undefined || message.messageId !== id
       ? { message_id: id, message_idstr: String(id), message_seq: messageSeq, gone: 1 }
-      : this.#ports.toJson(asStored(message));
+      : this.#asStored(message);
+  }
+
+  /** Returns the fields of a message as it was when it was stored: a stream had no text then. */
+  #asStored(message: Message): EventData {
+    const { stream, payload } = message;
+    if (stream === undefined) return this.#ports.toJson(message);
+    const isText = Buffer.compare(payload, streamPayload(stream.text)) === 0;
+    const stored = { ...message, stream: undefined, payload: isText ? streamPayload("") : payload };
+    return { ...this.#ports.toJson(stored), stream: { state: "active" } };
   }
 
   #unreachedOf(row: EventRow, message: Message | undefined): EventData {
@@ -364,14 +373,6 @@ function gapOf(partition: number, after: EventPosition, page: EventPage): FeedEv
     timestampMs: rows[0]?.timestampMs ?? Date.now(),
     data: { from, to: from + lost - 1, count: lost },
   };
-}
-
-/** Returns the message of a stream as it was when it was stored, without its text. */
-function asStored(message: Message): Message {
-  const { stream, payload } = message;
-  if (stream === undefined) return message;
-  const isText = Buffer.compare(payload, streamPayload(stream.text)) === 0;
-  return { ...message, payload: isText ? streamPayload("") : payload };
 }
 
 /** Returns the beginning of a text: at most `bytes` bytes in UTF-8, and whole characters. */

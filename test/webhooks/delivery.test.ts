@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import type { ServerResponse } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { openFeed } from "../behaviour/feed.ts";
 import {
   type ApiResponse,
   type Broker,
@@ -14,6 +15,8 @@ import {
 import { startRedis } from "../support/redis.ts";
 import { PYTHON, requirePackage } from "./packages.ts";
 import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
+
+const { Ajv2020 } = requirePackage("ajv/dist/2020.js");
 
 interface World {
   readonly broker: Broker;
@@ -449,4 +452,98 @@ t.test("nothing is stored for a webhook after it was deleted", async (t) => {
     [],
     "no key names it",
   );
+});
+
+/** Returns a function that returns the errors of an event by the schemas of the OpenAPI document. */
+async function eventValidator({ call }: World): Promise<(event: { type: string }) => unknown> {
+  const { body: document } = await call("GET", "/openapi.json");
+  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  ajv.addSchema(document, "api");
+  return (event) => {
+    const path = `webhooks/${event.type}/post/requestBody/content/application~1json/schema`;
+    const validate = ajv.getSchema(`api#/${path}`);
+    if (validate === undefined) return `${event.type} is not documented`;
+    return validate(event) ? [] : validate.errors;
+  };
+}
+
+/** Does what gives events of each type. Returns the types, in the order of their events. */
+async function tellStory({ call }: World, id: string): Promise<readonly string[]> {
+  const channel = { channel_id: id, channel_type: 2 };
+  const post = async (path: string, body: object) => {
+    const reply = await call("POST", path, body);
+    if (reply.status !== 200) throw new Error(`${path}: ${JSON.stringify(reply.body)}`);
+  };
+  const subscribers = (...uids: string[]) => ({ ...channel, subscribers: uids });
+  const stream = (type: string, data: string) => ({
+    ...{ ...channel, client_msg_no: `${id}-answer`, from_uid: "ann" },
+    event: { type: `___TextMessage${type}`, data },
+  });
+  await post("/channel", subscribers("ann", "ben"));
+  await post("/channel/subscriber_add", { ...subscribers("cat"), temp_subscriber: 1 });
+  await post("/message/send", { ...channel, from_uid: "ann", payload: textPayload("hello") });
+  await post("/channel/subscriber_remove", subscribers("ben"));
+  await post("/channel/info", { ...channel, ban: 1 });
+  await post("/channel/info", { ...channel, ban: 0 });
+  await post("/event", stream("Start", ""));
+  for (const text of ["ä".repeat(32_000), "b".repeat(10_000)])
+    await post("/event", stream("Content", text));
+  await post("/event", stream("End", ""));
+  await post("/channel", { ...channel, disband: 1 });
+  return [
+    ...["channel.created", "channel.members_added", "channel.members_added", "message.stored"],
+    ...["channel.members_removed", "channel.updated", "channel.updated", "message.stored"],
+    ...["stream.ended", "channel.deleted"],
+  ];
+}
+
+t.test(
+  "events of all types match their schemas, and are equal by webhook, poll and SSE",
+  async (t) => {
+    const redis = await startRedis(t);
+    for (const settings of [{}, { JINDOU_REDIS_URL: redis.url }]) {
+      const world = await startWorld(t, settings);
+      const errorsOf = await eventValidator(world);
+      const receiver = await world.webhook(t, { types: ["*"] });
+      const types = await tellStory(world, "story");
+      await receiver.until(() => receiver.events.length >= types.length);
+      const path = "/events?channel=2:story&limit=1000";
+      const { events } = (await world.call("GET", path)).body;
+      t.strictSame(
+        events.map(({ type }: { type: string }) => type),
+        types,
+        "the events are in the order of the changes",
+      );
+      for (const event of events) t.strictSame(errorsOf(event), [], event.type);
+      const byId = (list: readonly { readonly id: string }[]) =>
+        Object.fromEntries(list.map((event) => [event.id, event]));
+      t.strictSame(byId(receiver.events), byId(events), "the webhook got the same");
+      const feed = await openFeed(t, `http://127.0.0.1:${world.broker.apiPort}${path}`);
+      await feed.untilEvents(types.length);
+      t.strictSame(
+        byId(feed.events.map(({ data }) => data)),
+        byId(events),
+        "and so did a follower",
+      );
+      const [created] = events;
+      t.match(created.data, {
+        channel_id: "story",
+        channel_type: 2,
+        channel_key: "2:story",
+        ban: 0,
+      });
+      const ended = events.at(-2).data;
+      t.match(ended, { message_seq: 2, state: "closed", truncated: 1 });
+      t.equal(ended.text, "ä".repeat(32_000) + "b".repeat(64 * 1024 - 64_000));
+    }
+  },
+);
+
+t.test("a name that selects no type of event is refused", async (t) => {
+  const { call } = await startWorld(t);
+  const message = /^No type of events is named user\.onlin\. The types are message\.stored, /;
+  const refused = { status: 400, body: { code: "bad_request", error: message } };
+  t.match(await call("GET", "/events?types=message.*,user.onlin"), refused);
+  const url = "http://127.0.0.1:1/";
+  t.match(await call("POST", "/webhooks", { url, types: ["user.onlin"] }), refused);
 });
