@@ -44,7 +44,7 @@ const PUSH = {
   JINDOU_PUSH_AFTER_MS: "50",
 };
 
-/** Returns the ids of the messages that have an event \`message.unreached\`, once for each event. */
+/** Returns the ids of the messages that have an event `message.unreached`, once for each event. */
 async function unreachedIn({ call }: Broker): Promise<readonly number[]> {
   const ids: number[] = [];
   for (let after = "oldest", more = 1; more === 1; ) {
@@ -90,6 +90,39 @@ t.test(`a message is decided once when a node is killed ${PUSH_KILLS} times`, as
   t.strictSame(await repeatedOnceDecided(broker, sent), [], "no message is decided twice");
   t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
 });
+
+const REDIS_KILLS = Math.floor(PUSH_KILLS / 10);
+const noKills = REDIS_KILLS === 0 && "JINDOU_TEST_PUSH_KILLS is below 10";
+
+t.test(
+  `a message is decided once when one of two nodes is killed ${REDIS_KILLS} times`,
+  { skip: noKills },
+  async (t) => {
+    const redis = await startRedis(t);
+    const random = new Random(REDIS_KILLS);
+    const sent = new Set<number>();
+    const start = () => spawnBroker(t, { ...PUSH, JINDOU_REDIS_URL: redis.url });
+    const nodes = [await start(), await start()] as [ChildBroker, ChildBroker];
+    let isEnded = false;
+    const sending = nodes.map((_, at) =>
+      sendUntil(
+        () => nodes[at as 0 | 1],
+        sent,
+        () => isEnded,
+      ),
+    );
+    for (let kill = 0; kill < REDIS_KILLS; kill++) {
+      await pause(random.below(9000)); // a lease of a killed node ends after six seconds
+      const victim = random.below(2) as 0 | 1;
+      await nodes[victim].kill();
+      nodes[victim] = await start();
+    }
+    isEnded = true;
+    await Promise.all(sending);
+    t.strictSame(await repeatedOnceDecided(nodes[0], sent), [], "no message is decided twice");
+    t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
+  },
+);
 
 t.test("another node decides when the node that decided is frozen or killed", async (t) => {
   const redis = await startRedis(t);
