@@ -53,7 +53,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
       } catch (error) {
         failure = error;
       }
-    throw failure ?? keys.missing(typeof header.kid === "string" ? header.kid : "");
+    throw failure ?? keys.missing(header.kid ?? "");
   }
 
   /** Verifies the signature, again if the keys have changed in the meantime. */
@@ -96,9 +96,19 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
   };
 }
 
+/** Three parts in Base64 for URLs. `jose` would ignore other characters, such as line breaks. */
+const COMPACT_FORM = /^[\w-]+\.[\w-]+\.[\w-]*$/;
+
 function headerOf(token: string): Header {
-  if (token.split(".", 4).length !== 3)
-    throw new TokenRefusal("malformed", "the token does not have three parts");
+  if (!COMPACT_FORM.test(token))
+    throw new TokenRefusal("malformed", "the token does not have three parts in base64url");
+  const header = parseHeader(token);
+  if (header.kid !== undefined && typeof header.kid !== "string")
+    throw new TokenRefusal("malformed", "the kid of the token is not a string");
+  return header;
+}
+
+function parseHeader(token: string): Header {
   try {
     return decodeProtectedHeader(token);
   } catch {

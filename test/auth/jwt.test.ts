@@ -184,6 +184,8 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
     await verifier.outcome(`${header}.${payload.toString("base64url")}.${signature}`),
     BAD_SIGNATURE,
   );
+  for (const changed of [`${token}\n`, ` ${token}`, `${token}=`, token.replace(".", ". ")])
+    t.equal(await verifier.outcome(changed), "unauthorized malformed", JSON.stringify(changed));
   t.match(await verifier.outcome(`${token}A`), /^unauthorized/);
   t.match(await verifier.outcome(token.slice(0, -1)), /^unauthorized/);
 });

@@ -123,6 +123,7 @@ const casesOf = (algorithms: readonly string[]): readonly Case[] => [
   caseOf("a path as the kid", /^un/, { kid: "../../../etc/passwd" }),
   caseOf("a query as the kid", /^un/, { kid: "' OR 1=1 --" }),
   caseOf("an empty kid", /^un/, { kid: "" }),
+  caseOf("a list as the kid", "unauthorized", { kid: ["ES256"] }),
   caseOf("a kid of 2,500 characters", "unauthorized", { kid: "k".repeat(2500) }),
   caseOf("a kid of 10 KB", "bad_request", { kid: "k".repeat(10_000) }),
   caseOf("expired for 1 s", "ok", { claims: { exp: nowS - 1 } }),
@@ -139,24 +140,23 @@ const casesOf = (algorithms: readonly string[]): readonly Case[] => [
   caseOf("the sub of Auth0", "ok", { claims: { sub: "auth0|65f0" } }),
 ];
 
-for (const { name, algorithms, sign } of ISSUERS)
-  t.test(
-    `a node accepts the tokens of ${name} that are valid, and refuses all others`,
-    async (t) => {
+t.test("valid tokens of three packages are accepted, and all others are refused", async (t) => {
+  for (const { name, algorithms, sign } of ISSUERS)
+    await t.test(name, async (t) => {
       const cases = casesOf(algorithms);
       const tokens = await sign(cases);
       for (const [at, { title, alg, code, claims }] of cases.entries()) {
         const world = isSymmetric(alg) ? bySecret : byKeys;
-        const uid =
-          typeof claims.sub === "string" && claims.sub.length < 100 ? claims.sub : "alice";
+        const isUid = typeof claims.sub === "string" && claims.sub.length < 100;
+        const uid = isUid ? String(claims.sub) : "alice";
         const outcome = await codeOf(world.connect(t, uid, { token: tokens[at] ?? "" }));
         if (typeof code === "string") t.equal(outcome, code, title);
         else t.match(outcome, code, title);
       }
       const [own = ""] = await sign([caseOf("", "", { alg: "HS256" })]);
       t.equal(await codeOf(byKeys.connect(t, "alice", { token: own })), "unauthorized", "HS256");
-    },
-  );
+    });
+});
 
 if (ISSUERS.length < 3)
   t.test("PyJWT is not installed", { skip: "pip is missing" }, async () => {});
