@@ -37,6 +37,7 @@ import { writeResult } from "./support/results.ts";
 import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
 import { tcp } from "./tcp.ts";
+import { tokens } from "./tokens.ts";
 import { userGroups } from "./user-groups.ts";
 import { webhooks } from "./webhooks.ts";
 
@@ -49,6 +50,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   stream,
   logs,
   connects,
+  tokens,
   reconnects,
   connections,
   userGroups,
