@@ -7,7 +7,7 @@ import type { Gateway } from "./gateway/endpoint.ts";
 import { waitAtMost } from "./lib/wait-at-most.ts";
 import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
-import { EventFeedKeeper } from "./server/event-feed.ts";
+import { createOnlineSweep, EventFeedKeeper } from "./server/event-feed.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import { createNodePush, type NodePush } from "./server/push.ts";
@@ -49,6 +49,8 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const gateway = createNodeGateway(node, delivery, push?.signals);
   const bound = { clientPort: 0 };
   const webhooks = createNodeWebhooks(node);
+  node.webhookTypes = () => webhooks.activeTypes();
+  const onlineSweep = createOnlineSweep(node);
   const eventFeed = new EventFeedKeeper(node, () => webhooks.neededEvents());
   const facts = { ...gateway.facts, clientPort: () => bound.clientPort, webhooks };
   const listeners = await createListeners(node, {
@@ -86,6 +88,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await join();
     await node.imports.start();
     await eventFeed.start();
+    await node.demand.start();
     await node.systemAccounts.start();
     await node.jwt?.start();
     // Until the node is ready, the listeners reject calls with 503.
@@ -95,6 +98,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     node.streams.start();
     webhooks.start();
     await push?.start();
+    onlineSweep.start();
     node.status = "ready";
     return ports;
   }
@@ -155,7 +159,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     stopping.abort();
     node.migration?.close();
     await starting?.catch(() => undefined); // start() reports the error
-    await eventFeed.close();
+    await Promise.all([eventFeed.close(), onlineSweep.close(), node.demand.close()]);
     await stop(node, { gateway, webhooks, push }, allListeners);
   }
 

@@ -33,10 +33,12 @@ const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
 /** Files that the stores and the cluster may import from the broker. */
 const PORTS = [
   ...DOMAIN,
+  "broker/event-demand-ports.ts",
   "broker/event-ports.ts",
   "broker/lease-ports.ts",
   "broker/log-frame.ts",
   "broker/log-ports.ts",
+  "broker/online-ports.ts",
   "broker/ports.ts",
   "broker/push-ports.ts",
   "broker/stream-event.ts",
@@ -157,6 +159,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       ...PORTS,
       "broker/permissions.ts",
       "store/command-draft.ts",
+      "store/command-event.ts",
       "store/embedded/engine/",
       "store/event-ids.ts",
       "store/held-bytes.ts",

@@ -75,6 +75,19 @@ const storedMessage = {
   ),
 };
 
+const sessionData = {
+  uid,
+  device_flag: deviceFlag("Type of the device"),
+  device_id: text("Id of the device, chosen by the client"),
+  conn_id: count("Id of the session as a number, as in /connz"),
+  device_online_count: count("Number of sessions of the user on devices of this type now"),
+  total_online_count: count("Number of all sessions of the user now"),
+};
+const SESSION_EXAMPLE = {
+  conn_id: 4_142_501_573_165_057,
+  ...{ device_online_count: 1, total_online_count: 2 },
+};
+
 const EVENTS = {
   "message.stored": {
     when: "a message was stored",
@@ -186,12 +199,53 @@ const EVENTS = {
     }),
     example: { uid: "alice", command_ids: [4398046511107] },
   },
+  "user.online": {
+    when: "a user who was offline has logged in",
+    data: Type.Object({ uid, device_flag: deviceFlag("Type of the device that logged in") }),
+    example: { uid: "alice", device_flag: 0 },
+  },
+  "user.offline": {
+    when: "a user who was online has had no session for `events.presenceDelayMs`",
+    data: Type.Object({ uid, device_flag: deviceFlag("Type of the device that left last") }),
+    example: { uid: "alice", device_flag: 0 },
+  },
+  "session.opened": {
+    when: "a session of a user has begun. Only while a webhook or reader names the type",
+    data: Type.Object(sessionData),
+    example: { uid: "alice", device_flag: 0, device_id: "phone", ...SESSION_EXAMPLE },
+  },
+  "session.closed": {
+    when: "a session of a user has ended. Only while a webhook or reader names the type",
+    data: Type.Object({
+      ...sessionData,
+      reason: Type.Optional(
+        text("Why the session ended, such as `kicked`. Absent if its connection was lost"),
+      ),
+    }),
+    example: {
+      ...{ uid: "alice", device_flag: 0, device_id: "phone", ...SESSION_EXAMPLE },
+      ...{ device_online_count: 0, total_online_count: 0, reason: "kicked" },
+    },
+  },
+  "command.sent": {
+    when: "a command was sent. Only while a webhook or reader names the type",
+    data: Type.Object({ ...message.properties, channel_key: channelKey }),
+    example: {
+      ...{ ...MESSAGE_EXAMPLE, message_seq: 0 },
+      ...{ header: { no_persist: 0, red_dot: 0, sync_once: 1 }, channel_key: "2:lobby" },
+    },
+  },
   "feed.gap": {
     when: "events before it are lost",
     data: Type.Object({
       from: count("Number of the first lost event in its partition"),
       to: count("Number of the last lost event"),
       count: count("Number of lost events"),
+      types: Type.Optional(
+        Type.Array(text("Type of events"), {
+          description: "Types that the lost events may have. Absent for all types",
+        }),
+      ),
     }),
     example: { from: 12, to: 20, count: 9 },
   },

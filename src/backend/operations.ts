@@ -509,6 +509,11 @@ export type FeedEvent =
   | SessionKickedEvent
   | CommandExpiredEvent
   | MessageUnreachedEvent
+  | UserOnlineEvent
+  | UserOfflineEvent
+  | SessionOpenedEvent
+  | SessionClosedEvent
+  | CommandSentEvent
   | FeedGapEvent;
 
 /** Written when a message was stored */
@@ -913,6 +918,178 @@ export type MessageUnreachedEvent = {
       };
 };
 
+/** Written when a user who was offline has logged in */
+export type UserOnlineEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "user.online";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device that logged in */
+    readonly device_flag: DeviceFlag;
+  };
+};
+
+/** Written when a user who was online has had no session for `events.presenceDelayMs` */
+export type UserOfflineEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "user.offline";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device that left last */
+    readonly device_flag: DeviceFlag;
+  };
+};
+
+/** Written when a session of a user has begun. Only while a webhook or reader names the type */
+export type SessionOpenedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "session.opened";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Id of the device, chosen by the client */
+    readonly device_id: string;
+    /** Id of the session as a number, as in /connz */
+    readonly conn_id: number;
+    /** Number of sessions of the user on devices of this type now */
+    readonly device_online_count: number;
+    /** Number of all sessions of the user now */
+    readonly total_online_count: number;
+  };
+};
+
+/** Written when a session of a user has ended. Only while a webhook or reader names the type */
+export type SessionClosedEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "session.closed";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Id of the device, chosen by the client */
+    readonly device_id: string;
+    /** Id of the session as a number, as in /connz */
+    readonly conn_id: number;
+    /** Number of sessions of the user on devices of this type now */
+    readonly device_online_count: number;
+    /** Number of all sessions of the user now */
+    readonly total_online_count: number;
+    /** Why the session ended, such as `kicked`. Absent if its connection was lost */
+    readonly reason?: string | undefined;
+  };
+};
+
+/** Written when a command was sent. Only while a webhook or reader names the type */
+export type CommandSentEvent = {
+  /** Id of the event, which never names two events */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "command.sent";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** Id of the message, unique in the cluster */
+    readonly message_id: number;
+    /** The same id as a string */
+    readonly message_idstr: string;
+    /** Id of an imported message on its old server */
+    readonly source_id?: string | undefined;
+    /** Sequence number of the message in the channel */
+    readonly message_seq: number;
+    /** client_msg_no of the message */
+    readonly client_msg_no: string;
+    /** Sender */
+    readonly from_uid: string;
+    /** Channel id */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** Time in Unix seconds */
+    readonly timestamp: number;
+    /** Time in Unix milliseconds */
+    readonly timestamp_ms: number;
+    /** Flags of the message */
+    readonly header: {
+      /** 1: the message is not stored */
+      readonly no_persist: Flag;
+      /** 1: the message counts as unread */
+      readonly red_dot: Flag;
+      /** 1: the message is a command */
+      readonly sync_once: Flag;
+    };
+    /** Seconds after its timestamp at which the message expires; 0 means never */
+    readonly expire: number;
+    /** client_msg_no of the stream to which the message belongs, or empty */
+    readonly stream_no: string;
+    /** Label of the message, or empty */
+    readonly tag_key: string;
+    /** Setting bits that a WKProto client sent with the message */
+    readonly setting?: number | undefined;
+    /** Topic that a WKProto client sent with the message */
+    readonly topic?: string | undefined;
+    /** Content of the message in base64 */
+    readonly payload: string;
+    /** Stream of the message, if it has one */
+    readonly stream?:
+      | {
+          /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+          readonly state: StreamState;
+          /** Text of the stream so far */
+          readonly text: string;
+          /** Index of the next event of the stream */
+          readonly next_index: number;
+          /** Data of the start event */
+          readonly start_data: string;
+          /** Data of the end event; null while the stream is active */
+          readonly end_data: string | null;
+          /** Tool calls and custom events of the stream */
+          readonly events: readonly {
+            /** Index of the event in the stream */
+            readonly index: number;
+            /** Length of the text before the event, in UTF-16 code units */
+            readonly text_offset: number;
+            /** Id of the event */
+            readonly id: string;
+            /** Type of the event */
+            readonly type: string;
+            /** Data of the event */
+            readonly data: string;
+            /** Time in Unix milliseconds */
+            readonly timestamp: number;
+          }[];
+        }
+      | undefined;
+    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    readonly channel_key: string;
+  };
+};
+
 /** Written when events before it are lost */
 export type FeedGapEvent = {
   /** Id of the event, which never names two events */
@@ -929,6 +1106,8 @@ export type FeedGapEvent = {
     readonly to: number;
     /** Number of lost events */
     readonly count: number;
+    /** Types that the lost events may have. Absent for all types */
+    readonly types?: readonly string[] | undefined;
   };
 };
 

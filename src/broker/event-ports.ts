@@ -19,6 +19,11 @@ export const EVENT_TYPES = [
   "session.kicked",
   "command.expired",
   "message.unreached",
+  "user.online",
+  "user.offline",
+  "session.opened",
+  "session.closed",
+  "command.sent",
 ] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 

@@ -4,6 +4,8 @@
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
+import { demandedKinds, isOnDemand } from "./event-demand.ts";
+import { ON_DEMAND_TYPES } from "./event-demand-ports.ts";
 import { messagesOf } from "./event-messages.ts";
 import {
   EVENT_NAMES,
@@ -15,8 +17,9 @@ import {
   type EventStore,
 } from "./event-ports.ts";
 import { bucketOf } from "./log-frame.ts";
-import { type ChannelKey, isUserTopic, type Message, streamPayload } from "./model.ts";
+import { type ChannelKey, isUserTopic, type Message, streamPayload, userTopic } from "./model.ts";
 import type { MessageStore } from "./ports.ts";
+import { connectionNumber } from "./session-names.ts";
 
 /** Fields of an event, as readers of the feed get them. */
 type EventData = Readonly<Record<string, unknown>>;
@@ -66,13 +69,25 @@ export interface FeedPage {
   readonly more: boolean;
 }
 
+/** Numbers of consecutive events on demand that were removed. */
+interface Hole {
+  readonly from: number;
+  readonly to: number;
+  /** Time of the next event. */
+  readonly timestampMs: number;
+}
+
 interface EventsPorts {
   readonly store: EventStore & Pick<MessageStore, "readMessages">;
   /** Returns the fields of a message, as the history shows them. */
   readonly toJson: (message: Message) => EventData;
+  /** Called with the types that a reader requests. */
+  readonly onRead?: (types: readonly string[]) => Promise<void>;
 }
 
 const GAP = "feed.gap";
+/** A key of events of users, for filters. */
+const ANY_USER = userTopic("");
 /** Number of partitions that are read at once. */
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected few of them. */
@@ -142,7 +157,7 @@ export class Events {
     const gap = gapOf(partition, after, page);
     const start = startOf(after, page);
     const rows = page.rows.filter(({ number }) => number <= through);
-    const selected = rows.filter(selects);
+    const selected = withHoles(rows, start, selects);
     const events = await this.#withContent(partition, selected.slice(0, limit));
     const isCut = events.length < selected.length;
     const last = isCut ? events.at(-1)?.position : rows.at(-1);
@@ -163,6 +178,7 @@ export class Events {
     filter: EventFilter,
     limit: number,
   ): Promise<FeedPage | undefined> {
+    await this.#ports.onRead?.(filter.types);
     const positions = [...start];
     const newest = await this.#ports.store.newestEvents();
     const selects = selectorOf(filter);
@@ -235,11 +251,15 @@ export class Events {
   }
 
   /** Adds the content of messages. Returns fewer events if they would be too large. */
-  async #withContent(partition: number, rows: readonly EventRow[]) {
-    const messages = await messagesOf(this.#ports.store, rows);
+  async #withContent(partition: number, items: readonly (EventRow | Hole)[]) {
+    const messages = await messagesOf(this.#ports.store, items.filter(isRow));
     const events: PlacedEvent[] = [];
     let bytes = 0;
-    for (const row of rows) {
+    for (const row of items) {
+      if (!isRow(row)) {
+        events.push({ event: holeEvent(partition, row), position: { number: row.to, id: 0 } });
+        continue;
+      }
       const message = messages.get(`${row.key}\n${row.messageSeq}`);
       bytes += (message?.payload.length ?? 0) + textBytes(row.fields);
       if (events.length > 0 && bytes > MAX_PAGE_BYTES) break;
@@ -250,7 +270,7 @@ export class Events {
 
   #dataOf(row: EventRow, message: Message | undefined): EventData {
     const { id, type, key, messageSeq, fields } = row;
-    if (isUserTopic(key)) return { uid: key.slice(2), ...fields };
+    if (isUserTopic(key)) return { uid: key.slice(2), ...userFields(fields) };
     if (type === "message.unreached")
       return { ...this.#unreachedOf(row, message), channel_key: key };
     if (type === "stream.ended") return { ...this.#endOf(row, message), channel_key: key };
@@ -321,10 +341,14 @@ function selectorOf({ types, key }: EventFilter) {
 
 /** Returns a function that decides whether a type matches one of the names (see `EventFilter`). */
 export function typeSelector(names: readonly string[]): (type: string) => boolean {
-  if (names.length === 0) return () => true;
+  const demanded = new Set<string>(demandedKinds(names));
   const exact = new Set(names.filter((name) => !name.endsWith("*")));
   const beginnings = names.filter((name) => name.endsWith("*")).map((name) => name.slice(0, -1));
-  return (type) => exact.has(type) || beginnings.some((beginning) => type.startsWith(beginning));
+  return (type) => {
+    if (exact.has(type)) return true;
+    if (isOnDemand(type)) return demanded.has(type.slice(0, type.indexOf(".")));
+    return names.length === 0 || beginnings.some((beginning) => type.startsWith(beginning));
+  };
 }
 
 /**
@@ -375,6 +399,39 @@ function gapOf(partition: number, after: EventPosition, page: EventPage): FeedEv
   };
 }
 
+/**
+ * Returns the selected rows. If events on demand are selected, the places where removed ones are
+ * missing are selected too.
+ */
+function withHoles(
+  rows: readonly EventRow[],
+  start: EventPosition,
+  selects: (row: Pick<EventRow, "type" | "key">) => boolean,
+): readonly (EventRow | Hole)[] {
+  const showsHoles = ON_DEMAND_TYPES.some((type) => selects({ type, key: ANY_USER }));
+  const items: (EventRow | Hole)[] = [];
+  let next = start.number + 1;
+  for (const row of rows) {
+    const { number, timestampMs } = row;
+    if (showsHoles && number > next) items.push({ from: next, to: number - 1, timestampMs });
+    if (selects(row)) items.push(row);
+    next = number + 1;
+  }
+  return items;
+}
+
+function isRow(item: EventRow | Hole): item is EventRow {
+  return "type" in item;
+}
+
+function holeEvent(partition: number, { from, to, timestampMs }: Hole): FeedEvent {
+  return {
+    id: `${eventId(partition, { number: to, id: 0 })}-gap`,
+    ...{ type: GAP, timestampMs },
+    data: { from, to, count: to - from + 1, types: ON_DEMAND_TYPES },
+  };
+}
+
 /** Returns the beginning of a text: at most `bytes` bytes in UTF-8, and whole characters. */
 function firstBytes(text: string, bytes: number): string {
   if (Buffer.byteLength(text) <= bytes) return text;
@@ -390,6 +447,13 @@ function textBytes(fields: EventFields = {}): number {
   for (const value of Object.values(fields))
     if (Array.isArray(value)) bytes = value.reduce((sum, text) => sum + String(text).length, bytes);
   return bytes;
+}
+
+/** Returns the fields of an event of a user. The id of a session is shown as a number. */
+function userFields({ session_id: sessionId, ...fields }: EventFields = {}): EventFields {
+  if (typeof sessionId !== "string") return fields;
+  const { device_flag, device_id, ...others } = fields;
+  return { device_flag, device_id, conn_id: connectionNumber(sessionId), ...others };
 }
 
 function isSame(a: EventPosition | undefined, b: EventPosition | undefined): boolean {

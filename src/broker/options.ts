@@ -107,7 +107,15 @@ export const eventsOptions = Type.Object(
       minimum: 0,
       unit: "bytes",
       description:
-        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis.",
+        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis. The events of sessions and commands have at most a quarter of it.",
+    }),
+    presenceDelayMs: Type.Integer({
+      default: 5000,
+      minimum: 100,
+      maximum: 600_000,
+      unit: "milliseconds",
+      description:
+        "Time after the end of a user's last session before the event `user.offline`. A user who returns sooner is not mentioned. After a start of the embedded store, users have twice this time to return.",
     }),
   },
   { additionalProperties: false },

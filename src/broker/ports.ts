@@ -4,6 +4,7 @@
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
+import type { EventDemandStore } from "./event-demand-ports.ts";
 import type { EventStore } from "./event-ports.ts";
 import type { LeaseStore } from "./lease-ports.ts";
 import type { LogEvent, LogStore } from "./log-ports.ts";
@@ -28,6 +29,7 @@ import type {
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
+import type { OnlineStore } from "./online-ports.ts";
 import type { PushStore } from "./push-ports.ts";
 import type { WebhookStore } from "./webhook-ports.ts";
 
@@ -933,6 +935,8 @@ export interface Store
     KeySetStore,
     EventStore,
     LeaseStore,
+    EventDemandStore,
+    OnlineStore,
     PushStore,
     WebhookStore,
     ManagerStore,

@@ -63,6 +63,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
 /** Kinds of values that are counted: the command, the name shown, and for HEXISTS the field. */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
+  told: ["exists", "users who were told online"],
   managers: ["hlen", "managers' passwords"],
   systemUids: ["scard", "system accounts"],
   signingKeys: ["hlen", "signing keys"],
@@ -87,6 +88,7 @@ const COUNTED_KINDS = {
   logProducers: ["hlen", "producers of logs"],
   logForks: ["scard", "forks of logs"],
   events: ["xlen", "events of the feed"],
+  onDemandEvents: ["xlen", "events of sessions and commands"],
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;

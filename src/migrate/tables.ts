@@ -2,12 +2,14 @@
 // tokens, dedupe records and command copies are not migrated. The publication numbers of a channel
 // start at its newest seq.
 
+import { bucketOf } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   type ChannelType,
   type DeviceFlag,
   type DeviceLevel,
   GROUP_CHANNEL,
+  userTopic,
 } from "../broker/model.ts";
 import { ChannelRows, numberIn, rangeOf } from "../store/embedded/engine/channel-rows.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
@@ -72,6 +74,8 @@ export interface MoveTable {
 /** Time at which a group was added to a user's index. The folder does not store this time. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
+/** Score of a user whose sessions no node has looked at. */
+const NOT_LOOKED_AT = "0";
 
 function table<K, V>(
   [step, name]: readonly [MoveStep, string],
@@ -119,6 +123,18 @@ function userTables(
         };
       },
     ),
+    // Nobody is online after a migration. `user.offline` follows for users who do not return.
+    table<string, Stored>(["user", "online"], tables.online, ({ key: uid, value }) => {
+      const key = keys.user("told", uid);
+      const index = keys.bucket("online", bucketOf(userTopic(uid)));
+      return {
+        facts: [
+          fact("SET", key, [String(fieldsOf(value)[0])]),
+          fact("ZADD", index, [NOT_LOOKED_AT, uid]),
+        ],
+        ...{ counts: ["told"], sizes: [["told", key]] },
+      };
+    }),
     table<string, Stored>(["user", "managers"], tables.managers, ({ key: username, value }) => {
       const key = managers.passwordsKey(keys);
       const password = managers.encodePassword(String(fieldsOf(value)[0]));
@@ -269,18 +285,22 @@ function eventTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   return [
-    table<Buffer, Stored>(["message", "events"], tables.events, ({ key, value, before }) => {
-      const partition = partitionIn(key);
-      const isFirst = before === undefined || partitionIn(before) !== partition;
-      const rows = eventsIn(key, value);
-      const items = rows.map(encodeEvent).flatMap(([id, fields]) => [id, fields.length, ...fields]);
-      const eventsKey = keys.bucket("events", partition);
-      return {
-        facts: [fact(isFirst ? "XNEW" : "XADD", eventsKey, items)],
-        counts: rows.map(() => "events" as const),
-        sizes: [["events", eventsKey]],
-      };
-    }),
+    ...(["events", "onDemandEvents"] as const).map((name) =>
+      table<Buffer, Stored>(["message", name], tables[name], ({ key, value, before }) => {
+        const partition = partitionIn(key);
+        const isFirst = before === undefined || partitionIn(before) !== partition;
+        const rows = eventsIn(key, value);
+        const items = rows
+          .map(encodeEvent)
+          .flatMap(([id, fields]) => [id, fields.length, ...fields]);
+        const eventsKey = keys.bucket(name, partition);
+        return {
+          facts: [fact(isFirst ? "XNEW" : "XADD", eventsKey, items)],
+          counts: rows.map(() => name),
+          sizes: [[name, eventsKey]],
+        };
+      }),
+    ),
     {
       ...{ name: "feed", step: "message", total: 1 },
       *rows(at) {
@@ -290,7 +310,11 @@ function eventTables(
         const buckets = events
           .newest()
           .map((newest, partition) =>
-            fact("HSET", keys.bucket("feed", partition), feedFields(isOn, newest)),
+            fact(
+              "HSET",
+              keys.bucket("feed", partition),
+              feedFields(isOn, newest, events.trimmed(partition)),
+            ),
           );
         const cursors = buckets.flatMap((_, partition) => {
           const position = pushCursor(tables, partition);

@@ -253,6 +253,15 @@ export const METRICS = {
     "push_lag_seconds",
     "Time for which the oldest message that is due has waited for the decision who needs a push, or 0. Only one node of the cluster decides, and the others report 0",
   ),
+  eventsDemand: gauge(
+    "events_demand",
+    "1 if this node writes the events of sessions or commands, because a webhook or a reader names them",
+    ["kind"],
+  ),
+  eventsOffline: counter(
+    "events_offline_total",
+    "Events user.offline that this node has written for users whose sessions have all ended",
+  ),
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",

@@ -2,6 +2,7 @@
 // events regularly. State: the timer.
 
 import type { EventPosition } from "../broker/event-ports.ts";
+import { OnlineSweep } from "../broker/online-sweep.ts";
 import { errorLog, type Node } from "./node.ts";
 import { StartError } from "./start-error.ts";
 
@@ -69,4 +70,14 @@ export class EventFeedKeeper {
       errorLog(this.#node, "events")(error, "Old events could not be removed");
     }
   }
+}
+
+export function createOnlineSweep(node: Node): OnlineSweep {
+  const { store, cluster, drivers, config, metrics, demand } = node;
+  return new OnlineSweep({
+    ...{ store, cluster, clock: drivers.clock, delayMs: config.events.presenceDelayMs },
+    isOn: () => demand.isOn,
+    onOffline: (users) => metrics.families.eventsOffline.of().add(users),
+    onError: errorLog(node, "events"),
+  });
 }

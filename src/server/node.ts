@@ -13,6 +13,7 @@ import { type ClientEvents, createClientEvents } from "../broker/client-events.t
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { type Credentials, createCredentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
+import { EventDemandWatch } from "../broker/event-demand.ts";
 import { Events } from "../broker/events.ts";
 import { Imports, type LineResult } from "../broker/imports.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
@@ -84,6 +85,7 @@ export interface Node extends ServerDeps {
   readonly messages: Messages;
   readonly clientEvents: ClientEvents;
   readonly events: Events;
+  readonly demand: EventDemandWatch;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly logCursors: LogCursors;
@@ -95,6 +97,8 @@ export interface Node extends ServerDeps {
   readonly imports: Imports;
   /** Ends the sessions of all clients. The gateway sets it. */
   endClients: () => Promise<void>;
+  /** Returns the types of events that webhooks name. The webhooks set it. */
+  webhookTypes: () => Promise<readonly (readonly string[])[]>;
   /** A node that is `waiting` cannot use its store yet. */
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
 }
@@ -201,7 +205,16 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     throttle,
     systemAccounts,
     activity,
-    events: new Events({ store, toJson: (message) => messageJson(message, undefined) }),
+    events: new Events({
+      store,
+      toJson: (message) => messageJson(message, undefined),
+      onRead: (types) => node.demand.note(types),
+    }),
+    demand: new EventDemandWatch({
+      ...{ store, clock, onError },
+      webhookTypes: () => node.webhookTypes(),
+      onDemand: (kind, isWritten) => metrics.families.eventsDemand.of(kind).set(isWritten ? 1 : 0),
+    }),
     credentials: createCredentials(config.auth.clients, jwt?.verifier),
     jwt,
     hooks,
@@ -237,6 +250,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
       onLines: (results) => countLines(metrics, results),
     }),
     endClients: async () => {},
+    webhookTypes: async () => [],
     status: "stopped",
   };
   metrics.families.importOpen.of().from(() => (node.imports.isUnderway ? 1 : 0));

@@ -43,6 +43,7 @@ export function createNodeWebhooks(node: Node): WebhookService {
       },
     },
     onError: errorLog(node, "webhooks"),
+    onChanged: () => node.demand.refresh(),
     onLost(webhook, events) {
       families.webhookLost.of(webhook).add(events);
       log.error({ webhook, events }, "Events left the feed before a webhook received them");

@@ -27,7 +27,7 @@ export async function readFeed(
   after: EventPosition,
   { types, channels, limit, through }: Selection,
 ): Promise<FeedPage> {
-  const matches = deliverySelector(types);
+  const matches = typeSelector(types);
   const selects = (row: Pick<EventRow, "type" | "key">) =>
     matches(row.type) && isInChannels(row.key, channels);
   const maxPages = through === undefined ? MAX_PAGES : Number.POSITIVE_INFINITY;
@@ -49,19 +49,6 @@ export async function readFeed(
     more = page.more && (through === undefined || end.number < through);
   }
   return { events, end, more, gap };
-}
-
-/**
- * Event types that `*` does not select, because such events are frequent. They must be selected by
- * name.
- */
-const ON_DEMAND = /^(session\.(opened|closed)|command\.sent)$/;
-
-function deliverySelector(names: readonly string[]): (type: string) => boolean {
-  const matches = typeSelector(names);
-  const named = names.filter((name) => name !== "*");
-  const matchesNamed = named.length === 0 ? () => false : typeSelector(named);
-  return (type) => (ON_DEMAND.test(type) ? matchesNamed(type) : matches(type));
 }
 
 function isInChannels(key: string, { type, prefix = "" }: ChannelFilter): boolean {

@@ -99,6 +99,8 @@ interface WebhooksPorts {
   readonly metrics: WebhookMetrics;
   onError(error: unknown, message: string): void;
   onDisabled(id: string, reason: string): void;
+  /** Called when an endpoint was created, changed or deleted. */
+  onChanged(): Promise<void>;
   /** Called when events were lost before an endpoint received them. */
   onLost(id: string, events: number): void;
 }
@@ -110,6 +112,8 @@ export interface WebhookService extends Webhooks {
    * has accepted all events. Returns `undefined` if no endpoint is enabled.
    */
   neededEvents(): Promise<readonly EventPosition[] | undefined>;
+  /** Returns the types that each enabled endpoint names. */
+  activeTypes(): Promise<readonly (readonly string[])[]>;
   close(): Promise<void>;
 }
 
@@ -176,6 +180,11 @@ class WebhookDispatch implements WebhookService {
     );
   }
 
+  async activeTypes(): Promise<readonly (readonly string[])[]> {
+    const endpoints = await this.#endpoints();
+    return endpoints.filter(isActive).map(({ settings }) => settings.types);
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
@@ -211,7 +220,7 @@ class WebhookDispatch implements WebhookService {
     const maxRecords = max + fixedRecords.length;
     const result = await store.putWebhook(endpoint.id, textOf(endpoint), 0, maxRecords);
     if (result === "full") return { refusal: "webhook_limit" } as const;
-    this.#tick();
+    await this.#announce();
     return { id: endpoint.id, secret };
   }
 
@@ -238,7 +247,7 @@ class WebhookDispatch implements WebhookService {
     if ("refusal" in endpoint) return endpoint;
     if (endpoint.isFixed) return { refusal: "webhook_fixed" };
     const isRemoved = await this.#ports.store.removeWebhook(id);
-    this.#tick();
+    await this.#announce();
     return isRemoved ? "done" : { refusal: "webhook_not_found" };
   }
 
@@ -369,7 +378,7 @@ class WebhookDispatch implements WebhookService {
       const { store } = this.#ports;
       const result = await store.putWebhook(id, textOf(changed), endpoint.version, UNLIMITED);
       if (result !== "done") continue;
-      this.#tick();
+      await this.#announce();
       return { ...changed, version: endpoint.version + 1 };
     }
     return { refusal: "overloaded" };
@@ -389,6 +398,12 @@ class WebhookDispatch implements WebhookService {
   async #urlRefusal(url: string): Promise<WebhookRefusal | undefined> {
     const message = await this.#rules.urlRefusal(url, this.#ports.resolve);
     return message === undefined ? undefined : { refusal: "url_refused", message };
+  }
+
+  /** Applies a change of an endpoint on this node. The other nodes read it within a second. */
+  async #announce(): Promise<void> {
+    this.#tick();
+    await this.#ports.onChanged();
   }
 
   // --- Deliveries --------------------------------------------------------------------------------

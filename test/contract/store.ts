@@ -22,6 +22,7 @@ import { joins } from "./store-joins.ts";
 import { limits, limitsOfStreams } from "./store-limits.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
+import { online } from "./store-online.ts";
 import { permissions } from "./store-permissions.ts";
 import { positions } from "./store-positions.ts";
 import { push } from "./store-push.ts";
@@ -56,6 +57,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: the event feed has an event for each change`, (t) =>
     events(t, createFixture),
   );
+  t.test(`${driver.name}: the event feed shows who is online`, (t) => online(t, createFixture));
   t.test(`${driver.name}: a retried message is stored once`, (t) => retries(t, createFixture));
   t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
   t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>

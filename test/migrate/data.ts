@@ -82,12 +82,21 @@ export async function fill(store: Store, pass: (ms: number) => void): Promise<vo
   await store.switchFeed(true);
   await store.claimPushCursor(...PUSH_CURSOR);
   await people(store);
+  await sessions(store);
   await channels(store);
   await messages(store, pass);
   await streams(store);
   await commands(store);
   await positions(store, pass);
   await logs(store);
+}
+
+/** Logs zoe in, who is told online and has events of her session. */
+async function sessions(store: Store): Promise<void> {
+  const names = { sessionId: "s1", nodeId: "n1", uid: "zoe", deviceId: "", tokenTag: "" };
+  await store.setDemand({ feed: true, session: true, command: false });
+  await store.login({ ...names, flag: 1, level: 0 }, "n1:alone");
+  await store.setDemand({ feed: true, session: false, command: false });
 }
 
 async function people(store: Store): Promise<void> {

@@ -61,6 +61,9 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
 
   const store = await redisStore(t, redis, clock);
   t.same(await picture(store), before);
+  await store.setDemand({ feed: true, session: false, command: false });
+  t.equal(await store.endOnline("zoe", [], Number.MAX_SAFE_INTEGER), false, "zoe may return");
+  t.equal(await store.endOnline("zoe", [], Number.MAX_SAFE_INTEGER), true, "zoe is offline");
 
   const last = await store.readMessages("2:g", {
     ...{ fromSeq: 1, toSeq: 1e9, limit: 1, reverse: true, maxBytes: 1 },

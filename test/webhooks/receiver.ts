@@ -29,6 +29,8 @@ export type Reply = (request: ReceivedRequest, response: ServerResponse) => numb
 export interface Receiver {
   readonly url: string;
   readonly requests: readonly ReceivedRequest[];
+  /** Path and query of each request. */
+  readonly urls: readonly string[];
   /** Events of requests that were accepted, without repeated ones. */
   readonly events: readonly ReceivedEvent[];
   /** Secret with which the requests are verified. "" to accept any. */
@@ -40,6 +42,7 @@ export interface Receiver {
 
 export async function startReceiver(t: Test): Promise<Receiver> {
   const requests: ReceivedRequest[] = [];
+  const urls: string[] = [];
   const events = new Map<string, ReceivedEvent>();
   const waiting = new Set<() => void>();
   const sockets = new Set<Socket>();
@@ -52,6 +55,7 @@ export async function startReceiver(t: Test): Promise<Receiver> {
       if (receiver.secret !== "") new Webhook(receiver.secret).verify(body, headers);
       const received = { id: headers["webhook-id"] ?? "", body, headers, events: eventsIn(body) };
       requests.push(received);
+      urls.push(request.url ?? "");
       const status = receiver.reply(received, response);
       if (status !== undefined) {
         if (status < 300) for (const event of received.events) events.set(event.id, event);
@@ -68,7 +72,7 @@ export async function startReceiver(t: Test): Promise<Receiver> {
   });
   const receiver: Receiver = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`,
-    requests,
+    ...{ requests, urls },
     get events() {
       return [...events.values()];
     },

@@ -30,6 +30,7 @@ async function startWebhooks(
     ...{ allowNetworks: LOOPBACK_NETWORKS, resolve: resolveHost },
     metrics: { attempted() {}, watch() {} },
     ...{ onError() {}, onDisabled() {}, onLost: (_, events) => lost.push(events) },
+    onChanged: async () => {},
   });
   t.teardown(() => webhooks.close());
   webhooks.start();

@@ -36,7 +36,7 @@ export interface MoveSource {
   readonly id: string;
   readonly tables: Tables;
   readonly lastMessageId: number;
-  readonly events: Pick<EventLog, "switch" | "newest">;
+  readonly events: Pick<EventLog, "switch" | "newest" | "trimmed">;
   /** Returns the stream of a message, if it is stored. */
   stream(message: Message): SourceStream | undefined;
   close(): Promise<void>;

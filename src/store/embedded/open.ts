@@ -40,6 +40,7 @@ import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
+import { createEventDemand, type EmbeddedEventDemand } from "./steps/event-demand.ts";
 import { EventOutbox } from "./steps/event-outbox.ts";
 import { createEvents } from "./steps/events.ts";
 import { History } from "./steps/history.ts";
@@ -337,8 +338,10 @@ async function openOwned(
     checkPermission,
     maxStreamBytes: options.maxStreamBytes,
   });
+  const demand: EmbeddedEventDemand = createEventDemand(tables);
   const inbox = new Inbox({
     ...shared,
+    demand,
     maxInbox: options.maxInbox,
     inboxTtlMs: options.inboxTtlS * 1000,
   });
@@ -356,7 +359,7 @@ async function openOwned(
     ...shared,
     devices,
     channels,
-    appends,
+    demand,
     logins,
   });
   const joinState = createJoinState({ ...shared, sessions, channels, history, inbox, live });
@@ -413,6 +416,7 @@ async function openOwned(
     eventCalls,
     leases,
     push,
+    demand,
     webhooks,
     appends,
     history,

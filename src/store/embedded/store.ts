@@ -77,6 +77,13 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "confirmSessions",
       "setBackground",
       "sessionsOf",
+      "takeOnline",
+      "endOnline",
+    ]),
+    ...whileRunning(lifecycle, (store) => store.demand, [
+      "setDemand",
+      "noteReader",
+      "readerDemand",
     ]),
     ...whileRunning(lifecycle, (store) => store.channels, [
       "channel",

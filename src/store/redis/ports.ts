@@ -77,6 +77,8 @@
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off
 //     id            integer  id of the newest event                if there was an event
+//     trimmed       integer  number of the last event that was     if events were removed, except
+//                            removed with all events before        events on demand
 //   events          STREAM   events with consecutive numbers, with if it is not empty
 //                            the ID <number>-<id> of the last one
 //     t             integer  place of the type in `EVENT_TYPES`    always
@@ -90,6 +92,12 @@
 //     token         integer  token of the lease that claimed it    always
 //     number, id    integer  position in events of the last event  always
 //                            that was decided
+//   onDemandEvents  STREAM   events of the types in                if it is not empty
+//                            `ON_DEMAND_TYPES`, with the fields
+//                            of `events`. Both streams together
+//                            have consecutive numbers
+//   outboxSeen:<uid>         STRING  see `lua/outbox_put.lua`      on a Redis Cluster, for a day
+//   online, leaving ZSET     see `lua/user_events.lua`             if users were told online
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //
@@ -113,6 +121,10 @@
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
 //   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
+//   told            STRING   see `lua/user_events.lua`             if the user was told online
+//   outbox          LIST     see `lua/user_events.lua`             on a Redis Cluster, until the
+//                                                                  events are in the feed
+//   outboxSeq       STRING   see `lua/user_events.lua`             on a Redis Cluster, for two days
 //   inboxSeq        STRING   inboxSeq of the newest copy           if the user ever got a copy
 //   inbox           STREAM   copies, with the ID <inboxSeq>-0      if it is not empty
 //     x             time     when the copy expires                 always
@@ -141,6 +153,10 @@
 //   messageIds      STRING   newest message id                     on a single server
 //   format          STRING   see `redis/format.ts`                 always
 //   feed            STRING   format, and `on` or `off`             if the event feed was switched
+//   eventReaders    HASH     kind: time until which readers want   if a reader ever did
+//                            events on demand of this kind
+//   onlineTurn      STRING                                         while a node looks for users who
+//                                                                  are offline
 //   managers        HASH     see `managers.ts`                     if a password is stored
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
@@ -156,6 +172,7 @@
 //     phase         text     see `ImportPhase`                     always
 //     <line kind>   integer  number of stored lines                if lines were stored
 
+import type { EventDemand } from "../../broker/event-demand-ports.ts";
 import type { LogLimits } from "../../broker/log-ports.ts";
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -186,6 +203,11 @@ export interface RedisStorePorts {
   readonly logoutMs?: number;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
+  /**
+   * Which events this node writes. `setDemand` and `switchFeed` change it. Default: none that
+   * depend on it.
+   */
+  readonly demand?: { -readonly [Name in keyof EventDemand]: EventDemand[Name] } | undefined;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */
   readonly waitForReplicas: (key: string) => Promise<void> | undefined;
   readonly observeReplicas: () => () => Promise<void>;

@@ -1,6 +1,7 @@
 // The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
 // Redis make the decisions.
 
+import { NO_DEMAND } from "../../broker/event-demand-ports.ts";
 import type { LogStore } from "../../broker/log-ports.ts";
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
@@ -12,6 +13,7 @@ import { createOperations } from "./operations.ts";
 import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
+import { createRedisEventDemand } from "./steps/event-demand.ts";
 import { createRedisEvents } from "./steps/events.ts";
 import { createRedisImports } from "./steps/imports.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
@@ -21,6 +23,7 @@ import { createRedisLeases } from "./steps/leases.ts";
 import { createRedisLogs } from "./steps/logs.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
+import { createRedisOnlineUsers } from "./steps/online-users.ts";
 import { createRedisPush } from "./steps/push.ts";
 import { Sweep } from "./steps/retention.ts";
 import { createRedisSessions } from "./steps/sessions.ts";
@@ -34,7 +37,7 @@ import { UnreadableRecords } from "./unreadable.ts";
 /** The store starts the link, and the creator of the link closes it. */
 type RedisStoreOptions = Omit<
   RedisStorePorts,
-  "waitForReplicas" | "observeReplicas" | "unreadable"
+  "waitForReplicas" | "observeReplicas" | "unreadable" | "demand"
 >;
 
 interface RedisStoreStats {
@@ -59,6 +62,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const ports: RedisStorePorts = {
     ...options,
     unreadable,
+    demand: { ...NO_DEMAND },
     waitForReplicas: (key) => barrier.wait(key),
     observeReplicas: () => barrier.observe(),
   };
@@ -105,6 +109,8 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...events,
       ...createRedisLeases(ports),
       ...createRedisPush(ports),
+      ...createRedisEventDemand(ports),
+      ...createRedisOnlineUsers(ports),
       ...createRedisWebhooks(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),

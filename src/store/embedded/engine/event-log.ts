@@ -2,6 +2,7 @@
 // partition, and reads of all events. Numbers are assigned at commit, in the order of the WAL. A
 // replay from the last checkpoint therefore assigns the same numbers.
 
+import { ON_DEMAND_TYPES } from "../../../broker/event-demand-ports.ts";
 import {
   EVENT_PARTITIONS,
   EVENTS_START,
@@ -20,6 +21,9 @@ import type { Tables } from "./tables.ts";
 
 const SWITCH = "feed";
 const SWITCH_VERSION = 1;
+const TRIMMED = "feedTrimmed";
+/** Approximate size of the JSON of events on demand in one row of the table. */
+const MAX_ROW_BYTES = 16_384;
 
 /** A committed event: the record of its message, or a record of its own. */
 type PendingEvent = MemtableRecord | EventRecord;
@@ -44,10 +48,13 @@ export class EventLog {
   readonly #tables: Tables;
   readonly #memtable: Pick<Memtable, "retain" | "release">;
   readonly #rows: EventRows;
+  readonly #onDemandRows: EventRows;
   readonly #partitions: readonly Partition[];
   readonly #listeners = new Set<(partitions: readonly number[]) => void>();
   readonly #changed = new Set<number>();
   #switch: boolean | undefined;
+  /** For each partition the number of the last event that was removed with all events before it. */
+  readonly #trimmed: number[];
 
   /** `state` is the state at the position from which the WAL is replayed. */
   constructor(
@@ -57,7 +64,10 @@ export class EventLog {
   ) {
     this.#tables = tables;
     this.#memtable = memtable;
-    this.#rows = new EventRows(tables);
+    this.#rows = new EventRows(tables.events);
+    this.#onDemandRows = new EventRows(tables.onDemandEvents);
+    const trimmed = fieldsOf(tables.meta.get(TRIMMED) ?? [SWITCH_VERSION], SWITCH_VERSION);
+    this.#trimmed = trimmed.map(Number);
     const [isOn] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);
     this.#switch = isOn as boolean | undefined; // as `putSwitch` wrote it
     this.#partitions = Array.from({ length: EVENT_PARTITIONS }, (_, at) => ({
@@ -82,6 +92,19 @@ export class EventLog {
 
   setOn(isOn: boolean): void {
     this.#switch = isOn;
+  }
+
+  /** Returns the number of the last event that was removed with all events before it. */
+  trimmed(at: number): number {
+    return this.#trimmed[at] ?? 0;
+  }
+
+  /** Puts that all events up to these numbers were removed, inside `commit`. */
+  putTrimmed(trimmed: ReadonlyMap<number, number>): void {
+    for (const [at, number] of trimmed)
+      this.#trimmed[at] = Math.max(this.#trimmed[at] ?? 0, number);
+    const numbers = this.#partitions.map((_, at) => this.#trimmed[at] ?? 0);
+    void this.#tables.meta.put(TRIMMED, [SWITCH_VERSION, ...numbers]);
   }
 
   /** Adds the event of a committed message. */
@@ -126,9 +149,11 @@ export class EventLog {
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {
-      const stored = this.#rows.newest(at);
-      if (stored !== undefined && stored.number > partition.newest.number)
-        partition.newest = positionOf(stored);
+      for (const rows of [this.#rows, this.#onDemandRows]) {
+        const stored = rows.newest(at);
+        if (stored !== undefined && stored.number > partition.newest.number)
+          partition.newest = positionOf(stored);
+      }
     }
   }
 
@@ -152,7 +177,8 @@ export class EventLog {
       let [low, high] = [this.#oldestNumber(at), newest.number + 1];
       while (low < high) {
         const middle = Math.floor((low + high) / 2);
-        if ((this.#get(at, middle)?.timestampMs ?? timeMs) < timeMs) low = middle + 1;
+        const [next] = this.#read(at, middle, 1);
+        if ((next?.timestampMs ?? timeMs) < timeMs) low = middle + 1;
         else high = middle;
       }
       return this.#positionBefore(at, low);
@@ -200,9 +226,12 @@ export class EventLog {
 
   *#putRows(flushed: readonly PartitionFlush[]): Generator<void> {
     for (const { partition, first, count, pending } of flushed)
-      for (let at = 0; at < count; at += MAX_ROW_EVENTS) {
-        const records = pending.slice(at, Math.min(count, at + MAX_ROW_EVENTS));
-        this.#rows.put(
+      for (let at = 0; at < count; ) {
+        const isOnDemand = isOnDemandRecord(pending[at]);
+        const end = rowEnd(pending, at, count);
+        const records = pending.slice(at, end);
+        const rows = isOnDemand ? this.#onDemandRows : this.#rows;
+        rows.put(
           partition,
           records.map((record, index) => rowOf(record, first + at + index)),
         );
@@ -210,14 +239,14 @@ export class EventLog {
         for (const record of records)
           if (isOwnRecord(record) && record.outboxKey > 0)
             void this.#tables.outbox.remove(record.outboxKey);
+        at = end;
         yield;
       }
   }
 
   /** Returns the number of the oldest event, or in an empty partition that of the next event. */
   #oldestNumber(at: number): number {
-    const { newest, pending } = this.#partitionAt(at);
-    return this.#rows.oldest(at) ?? newest.number - pending.length + 1;
+    return this.trimmed(at) + 1;
   }
 
   #positionBefore(at: number, number: number): EventPosition {
@@ -233,7 +262,7 @@ export class EventLog {
     const { newest } = this.#partitionAt(at);
     const isCommon = (candidate: number) => {
       if (candidate === newest.number) return newest.id <= id;
-      return (this.#get(at, candidate)?.id ?? 0) <= id;
+      return (this.#floor(at, candidate)?.id ?? 0) <= id;
     };
     if (number <= newest.number && (id === 0 || isCommon(number))) return number;
     if (id === 0) return newest.number;
@@ -246,16 +275,38 @@ export class EventLog {
     return low;
   }
 
+  /** Returns events from a number on. Events on demand that were removed are missing. */
   #read(at: number, from: number, limit: number): EventRow[] {
     const { newest, pending } = this.#partitionAt(at);
     const pendingFrom = newest.number - pending.length + 1;
-    const rows = from < pendingFrom ? this.#rows.read(at, { from, to: pendingFrom }, limit) : [];
+    const rows = from < pendingFrom ? this.#readStored(at, { from, to: pendingFrom }, limit) : [];
     for (let next = Math.max(from, pendingFrom); rows.length < limit; next++) {
       const record = pending[next - pendingFrom];
       if (record === undefined) break;
       rows.push(rowOf(record, next));
     }
     return rows;
+  }
+
+  #readStored(
+    at: number,
+    range: { readonly from: number; readonly to: number },
+    limit: number,
+  ): EventRow[] {
+    const rows = this.#rows.read(at, range, limit);
+    const onDemand = this.#onDemandRows.read(at, range, limit);
+    if (onDemand.length === 0) return rows;
+    return [...rows, ...onDemand].sort((a, b) => a.number - b.number).slice(0, limit);
+  }
+
+  /** Returns the newest event up to a number. */
+  #floor(at: number, number: number): EventRow | undefined {
+    const { newest, pending } = this.#partitionAt(at);
+    const pendingFrom = newest.number - pending.length + 1;
+    if (number >= pendingFrom) return this.#get(at, number);
+    const row = this.#rows.floor(at, number);
+    const onDemand = this.#onDemandRows.floor(at, number);
+    return (onDemand?.number ?? 0) > (row?.number ?? 0) ? onDemand : row;
   }
 
   #get(at: number, number: number): EventRow | undefined {
@@ -281,6 +332,27 @@ export class EventLog {
 
 function isOwnRecord(event: PendingEvent): event is EventRecord {
   return "outboxKey" in event;
+}
+
+function isOnDemandRecord(event: PendingEvent | undefined): boolean {
+  return event !== undefined && isOwnRecord(event) && ON_DEMAND.has(event.type);
+}
+
+const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);
+
+/** Returns the end of the events from `at` on that are in one row: all on demand, or none. */
+function rowEnd(pending: readonly PendingEvent[], at: number, count: number): number {
+  const isOnDemand = isOnDemandRecord(pending[at]);
+  const limit = Math.min(count, at + MAX_ROW_EVENTS);
+  let bytes = 0;
+  let end = at;
+  for (; end < limit; end++) {
+    const event = pending[end];
+    if (event === undefined || isOnDemandRecord(event) !== isOnDemand) break;
+    if (isOnDemand && isOwnRecord(event)) bytes += event.fields.length;
+    if (end > at && bytes > MAX_ROW_BYTES) break;
+  }
+  return end;
 }
 
 function rowOf(event: PendingEvent, number: number): EventRow {

@@ -1,4 +1,4 @@
-// Reads and writes the table `events`, which holds the event feed. No state.
+// Reads and writes the tables `events` and `onDemandEvents`, which hold the event feed. No state.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
@@ -39,11 +39,13 @@ export interface StoredEvents {
   readonly newest: EventRow;
 }
 
-export class EventRows {
-  readonly #tables: Pick<Tables, "events">;
+export type EventTable = Tables["events"];
 
-  constructor(tables: Pick<Tables, "events">) {
-    this.#tables = tables;
+export class EventRows {
+  readonly #table: EventTable;
+
+  constructor(table: EventTable) {
+    this.#table = table;
   }
 
   /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
@@ -55,13 +57,13 @@ export class EventRows {
       return [...plain, fields === undefined ? "" : JSON.stringify(fields)];
     });
     const version = isPlain ? PLAIN_VERSION : NEWEST_VERSION;
-    void this.#tables.events.put(keyOf(partition, rows[0]?.number ?? 0), [version, ...values]);
+    void this.#table.put(keyOf(partition, rows[0]?.number ?? 0), [version, ...values]);
   }
 
   /** Returns the number of the oldest event, `undefined` if the partition has none. */
   oldest(partition: number): number | undefined {
     const start = keyOf(partition, 0);
-    for (const key of this.#tables.events.getKeys({
+    for (const key of this.#table.getKeys({
       start,
       end: keyOf(partition + 1, 0),
       limit: 1,
@@ -84,7 +86,7 @@ export class EventRows {
     const rows: EventRow[] = [];
     const first = this.#lastChunkFrom(partition, from);
     const start = keyOf(partition, first?.first ?? from);
-    for (const { key, value } of this.#tables.events.getRange({
+    for (const { key, value } of this.#table.getRange({
       start,
       end: keyOf(partition, to),
     })) {
@@ -98,10 +100,16 @@ export class EventRows {
     return rows;
   }
 
+  /** Returns the newest event of the partition up to a number. */
+  floor(partition: number, number: number): EventRow | undefined {
+    const chunk = this.#lastChunkFrom(partition, number);
+    return chunk && rowIn(chunk, Math.min(number, chunk.last));
+  }
+
   /** Yields the rows of the partition, oldest first. */
   *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
-    for (const { key, value } of this.#tables.events.getRange(range)) {
+    for (const { key, value } of this.#table.getRange(range)) {
       const chunk = chunkOf(key, value);
       yield { key, count: chunk.last - chunk.first + 1, newest: rowIn(chunk, chunk.last) };
     }
@@ -112,7 +120,7 @@ export class EventRows {
       ...{ start: keyOf(partition, number), end: keyOf(partition, 0) },
       ...{ reverse: true, limit: 1 },
     };
-    for (const { key, value } of this.#tables.events.getRange(range)) return chunkOf(key, value);
+    for (const { key, value } of this.#table.getRange(range)) return chunkOf(key, value);
     return undefined;
   }
 }

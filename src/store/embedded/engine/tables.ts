@@ -39,6 +39,8 @@ export interface Tables extends Database {
   readonly devices: Table<Stored, (string | number)[]>;
   /** [uid, flag] → newest main login and the time until which it is kept. */
   readonly logins: Table<Stored, (string | number)[]>;
+  /** uid of a user who was told online → device flag. */
+  readonly online: Table<Stored, string>;
   /** username → password hash. */
   readonly managers: Table<Stored, string>;
   /** uid of a system account → only a version. */
@@ -73,6 +75,8 @@ export interface Tables extends Database {
   readonly logExpiry: BinaryTable;
   /** partition, number of the first event → up to 64 events (see event-rows.ts). */
   readonly events: Table<Stored, Buffer>;
+  /** The same for events on demand. Both tables together have consecutive numbers. */
+  readonly onDemandEvents: Table<Stored, Buffer>;
   /** key of an event → an event that may have no number yet (see steps/event-outbox.ts). */
   readonly outbox: Table<Stored, number>;
   /** expiry time, channel number, seq → only a version. */
@@ -121,6 +125,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       groups: env.openDB({ name: "groups" }),
       devices: env.openDB({ name: "devices" }),
       logins: env.openDB({ name: "logins" }),
+      online: env.openDB({ name: "online" }),
       managers: env.openDB({ name: "managers" }),
       systemUids: env.openDB({ name: "systemUids" }),
       signingKeys: env.openDB({ name: "signingKeys" }),
@@ -136,6 +141,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       logProducers: keyed("logProducers"),
       logExpiry: binary("logExpiry"),
       events: keyed("events"),
+      onDemandEvents: keyed("onDemandEvents"),
       outbox: env.openDB({ name: "outbox" }),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],

@@ -1,9 +1,15 @@
 // The event feed (the port's `EventStore`): its switch, reads, and the removal of old events.
 
+import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
 import type { EventLimits, EventStore } from "../../../broker/event-ports.ts";
 import { commit, persist, transact } from "../engine/database.ts";
 import type { EventLog } from "../engine/event-log.ts";
-import { EventRows, type StoredEvents } from "../engine/event-rows.ts";
+import {
+  EventRows,
+  type EventTable,
+  partitionIn,
+  type StoredEvents,
+} from "../engine/event-rows.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 
@@ -16,7 +22,8 @@ interface EventPorts {
 }
 
 export function createEvents({ tables, events, appends }: EventPorts): EventStore {
-  const stored = new EventRows(tables);
+  const stored = new EventRows(tables.events);
+  const onDemand = new EventRows(tables.onDemandEvents);
 
   /** Resolves when all calls that were queued before are durable. */
   function settleQueue(): Promise<void> {
@@ -27,13 +34,14 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   }
 
   /** Removes rows. Returns the number of events in them. */
-  async function remove(rows: readonly StoredEvents[]): Promise<number> {
+  async function remove(table: EventTable, rows: readonly StoredEvents[]): Promise<number> {
     for (let at = 0; at < rows.length; at += ROWS_PER_STEP) {
       const step = rows.slice(at, at + ROWS_PER_STEP);
       await commit(
         tables,
         () => {
-          for (const { key } of step) void tables.events.remove(key);
+          for (const { key } of step) void table.remove(key);
+          if (table === tables.events) events.putTrimmed(lastNumbers(step));
         },
         "reclaim",
       );
@@ -42,10 +50,10 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   }
 
   /** Returns the rows whose events are all old and no longer needed. */
-  function oldRows({ beforeMs, held }: EventLimits): StoredEvents[] {
+  function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): StoredEvents[] {
     return events.newest().flatMap((_, partition) => {
       const rows: StoredEvents[] = [];
-      for (const row of stored.oldestRows(partition)) {
+      for (const row of rowsOf.oldestRows(partition)) {
         const isHeld = held !== undefined && row.newest.number > (held[partition]?.number ?? 0);
         if (row.newest.timestampMs >= beforeMs || isHeld) break;
         rows.push(row);
@@ -55,19 +63,32 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   }
 
   /** Returns the oldest rows of all partitions, which are removed to free the bytes. */
-  function excessRows(excessBytes: number): StoredEvents[] {
-    const { entryCount } = statsOf(tables);
-    const bytesPerRow = bytesOf(tables) / Math.max(1, entryCount);
+  function excessRows(table: EventTable, excessBytes: number): StoredEvents[] {
+    const { entryCount } = statsOf(table);
+    const bytesPerRow = bytesOf(table) / Math.max(1, entryCount);
     const count = Math.ceil(excessBytes / bytesPerRow);
+    const rowsOf = table === tables.events ? stored : onDemand;
     const oldest = events.newest().flatMap((_, partition) => {
       const rows: StoredEvents[] = [];
-      for (const row of stored.oldestRows(partition)) {
+      for (const row of rowsOf.oldestRows(partition)) {
         if (rows.length >= count) break;
         rows.push(row);
       }
       return rows;
     });
     return oldest.sort((a, b) => a.newest.id - b.newest.id).slice(0, count);
+  }
+
+  /** Removes the oldest events of a table until it has about `maxBytes`. */
+  async function shrink(table: EventTable, maxBytes: number): Promise<number> {
+    tables.env.resetReadTxn();
+    const excess = bytesOf(table) - maxBytes;
+    return excess > 0 ? remove(table, excessRows(table, excess)) : 0;
+  }
+
+  function allBytes(): number {
+    tables.env.resetReadTxn();
+    return bytesOf(tables.events) + bytesOf(tables.onDemandEvents);
   }
 
   return {
@@ -87,14 +108,27 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     onEvents: (listener) => events.onEvents(listener),
 
     async trimEvents(limits) {
-      let removed = await remove(oldRows(limits));
-      const excess = bytesOf(tables) - limits.maxBytes;
-      if (excess > 0) removed += await remove(excessRows(excess));
-      return removed;
+      const { maxBytes } = limits;
+      const removed = await remove(tables.onDemandEvents, oldRows(onDemand, limits));
+      const shrunk = await shrink(tables.onDemandEvents, maxBytes * ON_DEMAND_SHARE);
+      const old = await remove(tables.events, oldRows(stored, limits));
+      tables.env.resetReadTxn();
+      const excess = await shrink(tables.events, maxBytes - bytesOf(tables.onDemandEvents));
+      return removed + shrunk + old + excess;
     },
 
-    eventBytes: async () => bytesOf(tables),
+    eventBytes: async () => allBytes(),
   };
+}
+
+/** Returns the highest number of the rows in each partition. */
+function lastNumbers(rows: readonly StoredEvents[]): ReadonlyMap<number, number> {
+  const numbers = new Map<number, number>();
+  for (const { key, newest } of rows) {
+    const partition = partitionIn(key);
+    numbers.set(partition, Math.max(numbers.get(partition) ?? 0, newest.number));
+  }
+  return numbers;
 }
 
 interface TableStats {
@@ -105,13 +139,13 @@ interface TableStats {
   readonly overflowPages: number;
 }
 
-function statsOf({ events }: Pick<Tables, "events">): TableStats {
-  return events.getStats() as TableStats; // lmdb does not declare the fields
+function statsOf(table: EventTable): TableStats {
+  return table.getStats() as TableStats; // lmdb does not declare the fields
 }
 
-function bytesOf(tables: Pick<Tables, "events" | "env">): number {
-  tables.env.resetReadTxn();
-  const stats = statsOf(tables);
+/** Returns the size of the table as of the last `resetReadTxn`. */
+function bytesOf(table: EventTable): number {
+  const stats = statsOf(table);
   const { pageSize, treeBranchPageCount, treeLeafPageCount, overflowPages } = stats;
   if (stats.entryCount === 0) return 0;
   return pageSize * (treeBranchPageCount + treeLeafPageCount + overflowPages);

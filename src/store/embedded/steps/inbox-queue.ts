@@ -6,14 +6,19 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
+import type { EventDemand } from "../../../broker/event-demand-ports.ts";
+import type { EventDraft } from "../../../broker/event-ports.ts";
 import type { Publisher } from "../../../broker/ports.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
+import { commandFields, commandIdFields } from "../../command-event.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { commit, ensureDurable } from "../engine/database.ts";
+import type { EventLog } from "../engine/event-log.ts";
 import type { Tables } from "../engine/tables.ts";
 import { type CommandStep, type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
+import type { EventOutbox } from "./event-outbox.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /** Maximum number of copies of a batch with several steps, because it is written in one turn. */
@@ -28,6 +33,9 @@ export interface InboxQueuePorts {
   readonly maxInbox: number;
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
+  readonly events: Pick<EventLog, "isOn">;
+  readonly outbox: Pick<EventOutbox, "transact">;
+  readonly demand: { readonly current: EventDemand };
 }
 
 export class InboxQueue {
@@ -149,14 +157,20 @@ export class InboxQueue {
   }
 
   async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
-    const { tables, dedupe } = this.#ports;
+    const { tables, dedupe, events, outbox, demand } = this.#ports;
     const commands = steps.filter(isStored);
     for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
     const put = () => {
       batch.write();
       rememberCommands(tables, dedupe, commands);
     };
-    await commit(tables, put, commands.length === 0 ? "reclaim" : "store");
+    const hasEvents = events.isOn && demand.current.command && commands.length > 0;
+    if (!hasEvents) await commit(tables, put, commands.length === 0 ? "reclaim" : "store");
+    else
+      await outbox.transact((emit) => {
+        put();
+        for (const { draft, message } of commands) emit?.(commandEvent(draft, message));
+      });
     this.#dropped += batch.dropped;
   }
 
@@ -177,6 +191,17 @@ export class InboxQueue {
     if (failure === undefined) step.done();
     else step.fail(failure);
   }
+}
+
+function commandEvent(
+  draft: CommandStep["draft"],
+  { messageId, timestampMs }: CommandStep["message"],
+): EventDraft {
+  const idFields = commandIdFields(messageId, draft.clientMsgNo);
+  return {
+    ...{ type: "command.sent", key: draft.key, messageSeq: 0 },
+    fields: { ...idFields, ...commandFields(draft, timestampMs) },
+  };
 }
 
 function noFailure(): undefined {}

@@ -2,16 +2,21 @@
 // Only the newest main logins are stored in the database.
 
 import { timingSafeEqual } from "node:crypto";
-import type { CloseReason } from "../../../broker/errors.ts";
+import { type CloseReason, isTransient } from "../../../broker/errors.ts";
+import type { EventDemand } from "../../../broker/event-demand-ports.ts";
+import type { EventDraft } from "../../../broker/event-ports.ts";
 import {
   type Device,
+  type DeviceFlag,
   type DeviceLevel,
   JWT_TAG,
   MAIN_DEVICE,
   SECONDARY_DEVICE,
   type SessionRecord,
+  userTopic,
   withBackground,
 } from "../../../broker/model.ts";
+import type { OnlineStore } from "../../../broker/online-ports.ts";
 import type {
   Clock,
   Confirmation,
@@ -30,8 +35,11 @@ import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { andThen, type MaybePromise } from "../../../lib/maybe-promise.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { persist } from "../engine/database.ts";
+import type { EventLog } from "../engine/event-log.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { EmbeddedChannels } from "./channels.ts";
+import type { EventOutbox } from "./event-outbox.ts";
+import { OnlineUsers } from "./online-users.ts";
 import { decideLogin, type LoginDecision } from "./session-rules.ts";
 import { type DeviceTable, type NewestLogins, userLock } from "./users.ts";
 
@@ -45,20 +53,33 @@ interface SessionPorts {
   readonly appends: { readonly newestId: number };
   readonly logins: NewestLogins;
   readonly lock: KeyedLock;
+  readonly events: Pick<EventLog, "isOn">;
+  readonly outbox: Pick<EventOutbox, "transact">;
+  readonly demand: { readonly current: EventDemand };
   readonly publisher: Publisher;
   readonly clock: Clock;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
-export interface EmbeddedSessions extends Omit<SessionStore, "joinState"> {
+export interface EmbeddedSessions extends Omit<SessionStore, "joinState">, OnlineStore {
   isEntered(session: SessionName): boolean;
+}
+
+/** A session that has ended. */
+interface LeftSession {
+  readonly session: SessionRecord;
+  /** `undefined` if its connection was lost. */
+  readonly reason: CloseReason | undefined;
 }
 
 export function createSessions(ports: SessionPorts): EmbeddedSessions {
   const { tables, devices, channels, appends, logins, lock, publisher, clock } = ports;
+  const { events, outbox, demand, onError } = ports;
   const sessions = new Map<string, readonly SessionEntry[]>();
+  const online = new OnlineUsers(ports, (uid) => sessions.has(uid));
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
   let lastUs = 0;
@@ -94,7 +115,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     return persist(tables, () => logins.put(uid, flag, login, nowMs));
   }
 
-  function remove(session: SessionName, cause: CloseReason | undefined): void {
+  function remove(session: SessionName, cause: CloseReason | undefined): MaybePromise<void> {
     const entry = find(session);
     if (entry === undefined) return;
     const { uid } = session;
@@ -103,6 +124,37 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
       entriesOf(uid).filter((other) => other !== entry),
     );
     publishPresence(uid, cause);
+    return writeEvents(uid, undefined, [{ session: entry.session, reason: cause }]);
+  }
+
+  /**
+   * Writes the events of a change of a user's sessions. Never rejects: without its events, a login
+   * or logout is still valid. Returns no promise if nothing must be written.
+   */
+  function writeEvents(
+    uid: string,
+    opened: SessionRecord | undefined,
+    left: readonly LeftSession[],
+  ): MaybePromise<void> {
+    if (!events.isOn) return;
+    const last = left.at(-1);
+    if (!sessions.has(uid) && last !== undefined) online.left(uid, last.session.flag);
+    const isNew = opened !== undefined && online.isNew(uid);
+    const isOnDemand = demand.current.session;
+    if (!isNew && !isOnDemand) return;
+    const flags = entriesOf(uid).map(({ session }) => session.flag);
+    return outbox
+      .transact((emit) => {
+        if (emit === undefined) return;
+        if (isNew) online.put(uid, opened.flag, emit);
+        if (!isOnDemand) return;
+        if (opened !== undefined) emit(sessionEvent("session.opened", { session: opened, flags }));
+        for (const { session, reason } of left)
+          emit(sessionEvent("session.closed", { session, flags, reason }));
+      })
+      .catch((error: Error) => {
+        if (!isTransient(error)) onError(error, "Events of a session could not be written");
+      });
   }
 
   function publishEnd(name: SessionName, reason: CloseReason): void {
@@ -122,7 +174,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
       await keep(entry.session, { ...newest, ended: reason });
-    remove(session, reason);
+    await remove(session, reason);
   }
 
   /** Confirms a session. A session that is not in memory was ended. */
@@ -170,7 +222,10 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /** Enters the session in place of those that it ends. */
-  function replace({ entry, ended }: EnteredDecision, incarnation: Incarnation): LoggedInSession {
+  function replace(
+    { entry, ended }: EnteredDecision,
+    incarnation: Incarnation,
+  ): MaybePromise<LoggedInSession> {
     const { session, order, since } = entry;
     const { uid, sessionId } = session;
     const removedIds = new Set([sessionId]);
@@ -180,7 +235,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     put(uid, staying.concat({ session, order, since, incarnation }));
     for (const { session, reason } of ended) publishEnd(session, reason);
     publishPresence(uid);
-    return entry;
+    return andThen(writeEvents(uid, session, ended), () => entry);
   }
 
   return {
@@ -200,7 +255,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
     async removeSession(session, cause) {
       ended.delete(session.sessionId);
-      remove(session, cause);
+      await remove(session, cause);
     },
 
     endSession: (session, reason) =>
@@ -226,6 +281,33 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     },
 
     sessionsOf: async (uids) => uids.map(entriesOf),
+    takeOnline: (terms) => online.takeOnline(terms),
+    endOnline: (uid, deadSessions, leftMs) => online.endOnline(uid, deadSessions, leftMs),
+  };
+}
+
+/** Returns the event of a session. `flags` are the device flags of all sessions of the user now. */
+function sessionEvent(
+  type: "session.opened" | "session.closed",
+  {
+    session,
+    flags,
+    reason,
+  }: {
+    readonly session: SessionRecord;
+    readonly flags: readonly DeviceFlag[];
+    readonly reason?: CloseReason | undefined;
+  },
+): EventDraft {
+  const { uid, flag, deviceId, sessionId } = session;
+  return {
+    ...{ type, key: userTopic(uid), messageSeq: 0 },
+    fields: {
+      ...{ device_flag: flag, device_id: deviceId, session_id: sessionId },
+      device_online_count: flags.filter((other) => other === flag).length,
+      total_online_count: flags.length,
+      ...(reason === undefined ? {} : { reason }),
+    },
   };
 }
 

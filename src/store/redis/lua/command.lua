@@ -16,7 +16,10 @@
 --        14  1 if the command is refused unless it is a retry
 --        15  hash of the payload, see `store/payload-hash.ts`
 --        16  1 if the clientMsgNo may belong to another message or command, else 0
---        17  number of users that get a copy now, then uid and topic of each
+--        17  key of the event `command.sent`, '' if none is written
+--        18  fields of the event: the end of a JSON object that begins with fields of the id
+--        19  1 if the clientMsgNo is among these fields, else 0
+--        20  number of users that get a copy now, then uid and topic of each
 --        then uid and topic of each user that is notified without a copy
 -- Reply to a new command
 --   1  0
@@ -34,6 +37,17 @@
 --   3  its seq
 --   4  its publication number, 0 for a command
 --   5  fields of the pending entry of the first command, or nil
+
+-- Emits `command.sent` if the feed of the bucket is on.
+local function emit_command(id)
+  local bucket = string.sub(KEYS[3], 1, -1 - #'commands')
+  if redis.call('HEXISTS', bucket .. 'feed', 'number') == 0 then return end
+  local text = int(id)
+  local fields = '{"message_id":' .. text .. ',"message_idstr":"' .. text .. '",'
+  if ARGV[19] == '0' then fields = fields .. '"client_msg_no":"server-' .. text .. '",' end
+  append_event(bucket .. 'feed', bucket .. 'onDemandEvents', KEYS[2], tonumber(ARGV[10]), ARGV[17], COMMAND_SENT, '0', fields .. ARGV[18])
+end
+
 local now, window, pending_uids = id_ms(tonumber(ARGV[10]), tonumber(ARGV[1])), tonumber(ARGV[11]), ARGV[13]
 if window > 0 then
   local id, seq, pub, first_hash = read_dedupe(KEYS[1], now, window)
@@ -46,11 +60,11 @@ if window > 0 then
 end
 
 redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anything is written
-local users = { first = 18, last = 17 + 2 * tonumber(ARGV[17]) }
+local users = { first = 21, last = 20 + 2 * tonumber(ARGV[20]) }
 local is_single = users.last == users.first + 1 and pending_uids == ''
 if is_single and ARGV[14] ~= '1' then
   -- If the inbox cannot be read, `put_copy` reports the error.
-  local is_read, has = pcall(has_room, inbox_at(5), ARGV[18])
+  local is_read, has = pcall(has_room, inbox_at(5), ARGV[21])
   if is_read and not has then return { 2 } end
 end
 if ARGV[14] == '1' then return { 2 } end
@@ -62,5 +76,6 @@ if #failed_uids > 0 then
 end
 if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[12], 'r', ARGV[6], 'u', pending_uids) end
 if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id), nil, ARGV[15]) end
+if ARGV[17] ~= '' then emit_command(id) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
 return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

@@ -5,8 +5,11 @@
 -- KEYS   `sessions` of each session's user
 -- ARGV   1  incarnation
 --        2  `judge` if sessions of banned accounts are refused, else `ignore`
+--        3  counter of message ids
+--        4  1 if the events of sessions are written, else 0
 --        then for each session
 --           uid
+--           beginning of the names of the keys of the bucket of the user's events, or ''
 --           sessionId
 --           flag
 --           level
@@ -20,7 +23,7 @@
 --          {'confirmed'}
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
-local FIELDS = 10
+local FIELDS = 11
 
 -- Returns the reason for which the session's device ends the session, nil if it does not. A
 -- device that is not stored ends no session, because a fail-over may have lost it.
@@ -78,18 +81,20 @@ local function confirm(user, session)
   if session.level == 1 then set_newest_login(user, session, '', newest) end
   write_entry(user, session)
   publish_presence(user)
-  return { 'confirmed' }
+  return { 'confirmed' }, session
 end
 
 local replies = {}
 for position, key in ipairs(KEYS) do
-  local at = 2 + (position - 1) * FIELDS
+  local at = 4 + (position - 1) * FIELDS
   local session = {
-    incarnation = ARGV[1], id = ARGV[at + 2], flag = tonumber(ARGV[at + 3]), level = tonumber(ARGV[at + 4]), device = ARGV[at + 5],
-    tag = ARGV[at + 6], token = ARGV[at + 7], since = tonumber(ARGV[at + 8]), order = tonumber(ARGV[at + 9]),
-    background = tonumber(ARGV[at + 10]),
+    incarnation = ARGV[1], id = ARGV[at + 3], flag = tonumber(ARGV[at + 4]), level = tonumber(ARGV[at + 5]), device = ARGV[at + 6],
+    tag = ARGV[at + 7], token = ARGV[at + 8], since = tonumber(ARGV[at + 9]), order = tonumber(ARGV[at + 10]),
+    background = tonumber(ARGV[at + 11]),
   }
-  local is_ok, reply = pcall(confirm, user_of(key, ARGV[at + 1]), session)
+  local user = user_of(key, ARGV[at + 1], ARGV[at + 2])
+  local is_ok, reply, opened = pcall(confirm, user, session)
+  if is_ok then write_user_events(user, opened, ARGV[3], ARGV[4]) end
   if not is_ok then reply = { 'failed', type(reply) == 'table' and reply.err or tostring(reply) } end
   replies[position] = reply
 end

@@ -7,7 +7,10 @@
 --        2  sessionId
 --        3  reason
 --        4  level of the session
-local user = user_of(KEYS[1], ARGV[1])
+--        5  beginning of the names of the keys of the bucket of the user's events, or ''
+--        6  counter of message ids
+--        7  1 if the events of sessions are written, else 0
+local user = user_of(KEYS[1], ARGV[1], ARGV[5])
 local entry = read_entry(user, ARGV[2])
 if entry then
   remove_entry(user, entry, ARGV[3])
@@ -15,3 +18,4 @@ elseif ARGV[4] ~= '1' then
   record_end(user, ARGV[2], 0, ARGV[3])
 end
 publish_end(user, ARGV[2], ARGV[3])
+write_user_events(user, nil, ARGV[6], ARGV[7])

@@ -19,11 +19,14 @@
 --        11  hash of the token; with `jwt`, Unix second at which the JWT was issued; '' with `none`
 --        12  `judge` if a banned account is refused, else `ignore`
 --        13  `secondary` if the session gets level 0 whatever the level of the device, else `any`
+--        14  beginning of the names of the keys of the bucket of the user's events, or ''
+--        15  counter of message ids
+--        16  1 if the events of sessions are written, else 0
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
 --          {'unauthorized'}     the device does not have the token, or the JWT is revoked
-local user = user_of(KEYS[1], ARGV[1])
+local user = user_of(KEYS[1], ARGV[1], ARGV[14])
 local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
 }
@@ -84,5 +87,6 @@ end
 if is_main then set_newest_login(user, session, label, newest) end
 write_entry(user, session)
 publish_presence(user)
+write_user_events(user, session, ARGV[15], ARGV[16])
 local newest_id = KEYS[2] and redis.call('GET', KEYS[2]) or '0'
 return { 'entered', int(since), int(session.order), int(session.level), redis.call('HKEYS', user.groups), newest_id }

@@ -5,8 +5,15 @@
 -- ARGV   1  uid
 --        2  sessionId
 --        3  cause      reason for its end, '' if its connection was lost
-local user = user_of(KEYS[1], ARGV[1])
+--        4  beginning of the names of the keys of the bucket of the user's events, or ''
+--        5  counter of message ids
+--        6  1 if the events of sessions are written, else 0
+local user = user_of(KEYS[1], ARGV[1], ARGV[4])
 redis.call('HDEL', user.ended, ARGV[2])
-if redis.call('HDEL', user.sessions, ARGV[2]) == 1 then
-  publish_presence(user, ARGV[3] ~= '' and ARGV[3] or nil)
-end
+local entry = read_entry(user, ARGV[2])
+if not entry then return end
+local cause = ARGV[3] ~= '' and ARGV[3] or nil
+redis.call('HDEL', user.sessions, entry.id)
+note_left(user, entry, cause)
+publish_presence(user, cause)
+write_user_events(user, nil, ARGV[5], ARGV[6])

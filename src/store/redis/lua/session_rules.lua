@@ -29,6 +29,7 @@
 --                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
 --                   sessions.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
+--   told, outbox, outboxSeq  see `user_events.lua`
 --   devices   HASH  flag: device (`users.ts`)
 --                   `ban`: present while the account is banned
 --
@@ -39,12 +40,22 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
-local function user_of(key, uid)
+-- `bucket` is the beginning of the names of the keys of the bucket that has the user's events, `outbox`
+-- if that is in another slot (see `user_events.lua`), '' if the feed is off. Nil if the script writes
+-- no events of the user.
+local function user_of(key, uid, bucket)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
     uid = uid, sessions = key, logins = base .. 'logins', ended = base .. 'ended', devices = base .. 'devices',
     groups = base .. 'groups', topic = base .. 'topic@DATABASE', presence = base .. 'presence@DATABASE',
+    told = base .. 'told', outbox = base .. 'outbox', bucket = bucket,
+    left = {}, -- entries that the script has removed, with the `reason` of each, for events
   }
+end
+
+local function note_left(user, entry, reason)
+  entry.reason = reason
+  user.left[#user.left + 1] = entry
 end
 
 -- The id of the publication consists of `name` and the time, so `name` must be unique within one
@@ -94,6 +105,7 @@ local function read_entries(user, except)
       local entry = parse_entry(all[at], all[at + 1])
       if entry.expires < NOW_MS then
         redis.call('HDEL', user.sessions, entry.id)
+        note_left(user, entry)
         expired[#expired + 1] = entry
       else
         entries[#entries + 1] = entry
@@ -216,7 +228,7 @@ end
 -- atomic step, because that node would otherwise serve `old` forever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
-  redis.call('HDEL', user.sessions, old.id)
+  if redis.call('HDEL', user.sessions, old.id) == 1 then note_left(user, old, reason) end
   if old.level ~= 1 or by.level ~= 1 then record_end(user, old.id, old.since, reason) end
   publish_end(user, old.id, reason)
 end
@@ -230,5 +242,6 @@ local function remove_entry(user, old, reason)
     write_login(user, int(old.flag), newest)
   end
   redis.call('HDEL', user.sessions, old.id)
+  note_left(user, old, reason)
   publish_presence(user, reason)
 end

@@ -10,11 +10,16 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
 import { BACKEND, senderOf, shareOf } from "../../command-draft.ts";
+import { commandFields } from "../../command-event.ts";
 import { payloadHash } from "../../payload-hash.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
+import { EVENT_CONSTANTS } from "./events.ts";
 
-const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
+const ACCEPT = loadScript(
+  lua("command"),
+  ...[EVENT_CONSTANTS, lua("append_event"), lua("dedupe"), lua("inbox")],
+);
 const PUT = loadScript(lua("command_put"), lua("inbox"));
 const ROOM = loadScript(lua("inbox_room"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
@@ -63,7 +68,7 @@ export type Acceptance =
       readonly unfinished: Command | undefined;
     };
 
-type CommandPorts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
+type CommandPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "demand">;
 
 export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft): Command {
   const { key, payload, recipients, pushOnlyRecipients, origin, expireS } = draft;
@@ -122,7 +127,7 @@ export async function accept(
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
       ...[headOf(command), hasPending ? packr.pack(pending) : ""],
       ...[isRefused ? 1 : 0, payloadHash(draft.sentPayload ?? draft.payload)],
-      ...[draft.allowsReuse ? 1 : 0, direct.length],
+      ...[draft.allowsReuse ? 1 : 0, ...eventArgs(ports, draft), direct.length],
       ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
     ],
   );
@@ -138,6 +143,13 @@ export async function accept(
   const [, , messageSeq, publicationSeq, pendingEntry] = result;
   const unfinished = pendingEntry ? decodePending(messageId, pendingEntry) : undefined;
   return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
+}
+
+/** Returns the arguments for the event `command.sent`. */
+function eventArgs({ demand, clock }: CommandPorts, draft: CommandDraft): readonly Arg[] {
+  if (!demand?.command) return ["", "", 0];
+  const fields = JSON.stringify(commandFields(draft, clock())).slice(1);
+  return [draft.key, fields, draft.clientMsgNo === "" ? 0 : 1];
 }
 
 type AcceptReply =

@@ -2,6 +2,7 @@
 // stream `events`. The steps write events in the turn of their change. State: a timer while
 // listeners wait for new events.
 
+import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
 import {
   EVENT_PARTITIONS,
   EVENT_TYPES,
@@ -20,6 +21,7 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { idCounterOf } from "./channel-names.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
+const READ = loadScript(lua("events_read"));
 const TRIM = loadScript(lua("events_trim"));
 
 const FORMAT = "1";
@@ -65,26 +67,46 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const listeners = new Set<(partitions: readonly number[]) => void>();
   let polling: NodeJS.Timeout | undefined;
 
+  const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
+
+  /** Returns the events from `from` on. Events on demand that were removed are missing. */
   async function entries(
     partition: number,
     from: number,
     count: number,
   ): Promise<readonly EventRow[]> {
-    const key = eventsKey(partition);
-    const reply = await link.call("xrange", key, `${from}-0`, "+", "COUNT", count);
-    return (reply as readonly Entry[]).flatMap(rowsOf);
+    const keys = [eventsKey(partition), onDemandKey(partition)];
+    const lists = (await link.run(READ, keys, [from, count])) as readonly (readonly Entry[])[];
+    const rows = lists.map((list) => list.flatMap(rowsOf));
+    // A list that was cut may lack events that precede the last ones of the other list.
+    const ends = rows.map((list, at) =>
+      lists[at]?.length === count ? (list.at(-1)?.number ?? 0) : Number.POSITIVE_INFINITY,
+    );
+    const end = Math.min(...ends);
+    const [events = [], onDemand = []] = rows;
+    if (onDemand.length === 0) return events;
+    return [...events, ...onDemand]
+      .filter(({ number }) => number <= end)
+      .sort((a, b) => a.number - b.number);
+  }
+
+  /** Returns the newest event, and the number of the last event that was removed with all before. */
+  async function boundsOf(partition: number) {
+    const fields = ["number", "stopped", "id", "trimmed"];
+    const reply = await link.call("hmget", feedKey(partition), ...fields);
+    const [number, stopped, id, trimmed] = (reply as readonly (Buffer | null)[]).map(Number);
+    const newest: EventPosition = { number: number || stopped || 0, id: id || 0 };
+    return { newest, trimmed: trimmed || 0 };
   }
 
   async function newestOf(partition: number): Promise<EventPosition> {
-    const reply = await link.call("hmget", feedKey(partition), "number", "stopped", "id");
-    const [number, stopped, id] = (reply as readonly (Buffer | null)[]).map(Number);
-    return { number: number || stopped || 0, id: id || 0 };
+    return (await boundsOf(partition)).newest;
   }
 
   async function oldestOf(partition: number): Promise<EventPosition> {
-    const [oldest] = await entries(partition, 0, 1);
+    const { newest, trimmed } = await boundsOf(partition);
     // The id of an event that was removed is not known. A position with the id 0 is not compared.
-    return oldest === undefined ? newestOf(partition) : { number: oldest.number - 1, id: 0 };
+    return newest.number === trimmed ? newest : { number: trimmed, id: 0 };
   }
 
   /** Returns the position before the first event at `timeMs` or later, by a binary search. */
@@ -139,21 +161,15 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       if (after.id !== 0 && last.id !== after.id) return forked(partition, after, limit);
       return pageOf(rows, after.number, { limit, ...NOTHING_LOST });
     }
-    const [first] = rows;
-    if (first !== undefined) {
-      const lost = first.number - 1 - after.number;
-      const loss = lost > 0 ? "expired" : undefined;
-      return pageOf(rows, after.number, { limit, lost, loss });
-    }
-    const newest = await newestOf(partition);
+    const { newest, trimmed } = await boundsOf(partition);
     if (newest.number < after.number) return forked(partition, after, limit);
     const isSame = newest.number === after.number;
     if (isSame && after.id !== 0 && newest.id !== after.id) return forked(partition, after, limit);
-    if (isSame) return { rows: [], ...NOTHING_LOST };
-    // Events may have been written after the first read.
-    if ((await entries(partition, after.number + 1, 1)).length > 0)
-      return read(partition, after, limit);
-    return { rows: [], lost: newest.number - after.number, loss: "expired" };
+    const lost = trimmed - after.number;
+    if (lost <= 0) return pageOf(rows, after.number, { limit, ...NOTHING_LOST });
+    // Events after the removed ones may have been written after the first read.
+    const left = await entries(partition, trimmed + 1, count);
+    return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
 
   async function poll(previous: readonly number[]): Promise<readonly number[]> {
@@ -175,21 +191,26 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }, POLL_MS).unref();
   }
 
-  async function trim(partition: number, limits: EventLimits, kept: number): Promise<number> {
+  /** Removes old events of the partition, of those on demand or of the others. */
+  async function trim(
+    partition: number,
+    limits: Omit<EventLimits, "maxBytes">,
+    { key, kept }: { readonly key: string; readonly kept: number },
+  ): Promise<number> {
     const neededAfter = limits.held === undefined ? -1 : (limits.held[partition]?.number ?? 0);
     let total = 0;
     for (;;) {
       const args = [limits.beforeMs, neededAfter, kept];
-      const reply = await link.run(TRIM, [eventsKey(partition)], args);
+      const keys = [key, onDemandKey(partition), feedKey(partition)];
+      const reply = await link.run(TRIM, keys, args);
       const [removed, mustRepeat] = reply as [number, number];
       total += removed;
       if (mustRepeat === 0) return total;
     }
   }
 
-  /** Returns the number of entries of a partition, and the estimated bytes of one. */
-  async function sizeOf(partition: number): Promise<{ readonly count: number; bytes: number }> {
-    const key = eventsKey(partition);
+  /** Returns the number of entries of a key, and the estimated bytes of one. */
+  async function sizeOf(key: string): Promise<{ readonly count: number; bytes: number }> {
     const [count, reply] = await Promise.all([
       link.call("xlen", key),
       link.call("xrange", key, "-", "+", "COUNT", SAMPLE),
@@ -201,7 +222,26 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { count: Number(count), bytes: bytes / Math.max(1, sample.length) };
   }
 
-  const sizes = () => Promise.all(PARTITIONS.map(sizeOf));
+  async function sizesOf(keyOf: (partition: number) => string) {
+    const sizes = await Promise.all(PARTITIONS.map((partition) => sizeOf(keyOf(partition))));
+    return { sizes, total: sizes.reduce((sum, { count, bytes }) => sum + count * bytes, 0) };
+  }
+
+  /** Removes the oldest events of some keys, one for each partition. */
+  async function trimAll(
+    keyOf: (partition: number) => string,
+    { maxBytes, ...limits }: EventLimits,
+  ): Promise<number> {
+    const { sizes, total } = await sizesOf(keyOf);
+    const share = maxBytes / total;
+    const removed = await Promise.all(
+      sizes.map(({ count }, at) => {
+        const kept = share < 1 ? Math.floor(count * share) : Number.MAX_SAFE_INTEGER;
+        return trim(at, limits, { key: keyOf(at), kept });
+      }),
+    );
+    return removed.reduce((sum, count) => sum + count, 0);
+  }
 
   return {
     async feedSwitch() {
@@ -221,6 +261,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       );
       if (isOn) await link.write("set", key, value);
       await waitForReplicas(key);
+      if (ports.demand !== undefined) ports.demand.feed = isOn;
     },
 
     newestEvents: () => Promise.all(PARTITIONS.map(newestOf)),
@@ -235,19 +276,19 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     },
 
     async trimEvents(limits) {
-      const before = await sizes();
-      const total = before.reduce((sum, { count, bytes }) => sum + count * bytes, 0);
-      const share = limits.maxBytes / total;
-      const removed = await Promise.all(
-        before.map(({ count }, at) =>
-          trim(at, limits, share < 1 ? Math.floor(count * share) : Number.MAX_SAFE_INTEGER),
-        ),
-      );
-      return removed.reduce((sum, count) => sum + count, 0);
+      const { maxBytes } = limits;
+      const onDemand = await trimAll(onDemandKey, {
+        ...limits,
+        maxBytes: Math.floor(maxBytes * ON_DEMAND_SHARE),
+      });
+      const { total } = await sizesOf(onDemandKey);
+      const others = { ...limits, maxBytes: Math.max(0, maxBytes - total) };
+      return onDemand + (await trimAll(eventsKey, others));
     },
 
     async eventBytes() {
-      return (await sizes()).reduce((sum, { count, bytes }) => sum + count * bytes, 0);
+      const all = await Promise.all([sizesOf(eventsKey), sizesOf(onDemandKey)]);
+      return all.reduce((sum, { total }) => sum + total, 0);
     },
   };
 }
@@ -295,6 +336,11 @@ export function encodeSwitch(isOn: boolean): string {
 }
 
 /** Returns the fields of a bucket's `feed`. */
-export function feedFields(isOn: boolean, { number, id }: EventPosition): readonly string[] {
-  return [isOn ? "number" : "stopped", `${number}`, "id", `${id}`];
+export function feedFields(
+  isOn: boolean,
+  { number, id }: EventPosition,
+  trimmed: number,
+): readonly string[] {
+  const fields = [isOn ? "number" : "stopped", `${number}`, "id", `${id}`];
+  return trimmed === 0 ? fields : [...fields, "trimmed", `${trimmed}`];
 }

@@ -25,6 +25,8 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { COUNTERS_APART_MS, idCounterOf } from "./channel-names.ts";
+import { EVENT_CONSTANTS } from "./events.ts";
+import { createUserEvents } from "./user-events.ts";
 
 /** Time to live of an entry. A node that confirms no session for this time is most likely dead. */
 const ENTRY_TTL_MS = 600_000;
@@ -37,18 +39,31 @@ export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
 ] as const;
-const LOGIN = loadScript(lua("session_login"), ...SESSION_RULES);
-const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
-const END = loadScript(lua("session_end"), ...SESSION_RULES);
+/** Placed in front of scripts that enter or remove sessions, and write the events of that. */
+export const SESSION_CHANGES = [
+  EVENT_CONSTANTS,
+  lua("append_event"),
+  ...SESSION_RULES,
+  lua("user_events"),
+] as const;
+const LOGIN = loadScript(lua("session_login"), ...SESSION_CHANGES);
+const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_CHANGES);
+const END = loadScript(lua("session_end"), ...SESSION_CHANGES);
 const READ = loadScript(lua("sessions_read"));
-const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
+const REMOVE = loadScript(lua("session_remove"), ...SESSION_CHANGES);
 const STATE = loadScript(lua("session_state"));
 
 export function createRedisSessions({
   link,
   clock,
+  demand,
   judgesBans = false,
-}: Pick<RedisStorePorts, "link" | "clock" | "judgesBans">): Omit<SessionStore, "joinState"> {
+}: Pick<RedisStorePorts, "link" | "clock" | "demand" | "judgesBans">): Omit<
+  SessionStore,
+  "joinState"
+> {
+  const userEvents = createUserEvents(link, demand);
+  const { bucketOfUser, eventArgs, flush } = userEvents;
   const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
@@ -60,7 +75,10 @@ export function createRedisSessions({
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]> {
     const keys = sessions.map(({ session }) => keyOf(session.uid));
-    const args = [incarnation, judgement, ...sessions.flatMap(confirmArgs)];
+    const args = [
+      ...[incarnation, judgement, ...eventArgs()],
+      ...sessions.flatMap((session) => confirmArgs(session, bucketOfUser(session.session.uid))),
+    ];
     try {
       const replies = await link.run(CONFIRM, keys, args);
       return (replies as (readonly Buffer[])[]).map((reply) => readConfirmation(link, reply));
@@ -87,18 +105,20 @@ export function createRedisSessions({
       // On a Redis Cluster the script cannot read the counters of ids, because they are in other
       // slots.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
+      await userEvents.announce(uid);
       const [kind, ...fields] = (await link.run(
         LOGIN,
         [keyOf(uid), ...idKeys],
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, ...(proof.length === 0 ? ["none", ""] : proof), judgement],
-          isSecondary ? "secondary" : "any",
+          ...[isSecondary ? "secondary" : "any", bucketOfUser(uid), ...eventArgs()],
         ],
       )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       if (result === "refused") return refusal(fields[0]);
+      await flush(uid);
       const [since, loginOrder, level, groups, newestId] = fields;
       return {
         kind: result,
@@ -112,11 +132,15 @@ export function createRedisSessions({
     },
 
     async removeSession({ uid, sessionId }, cause) {
-      await link.run(REMOVE, [keyOf(uid)], [uid, sessionId, cause ?? ""]);
+      const args = [uid, sessionId, cause ?? "", bucketOfUser(uid), ...eventArgs()];
+      await link.run(REMOVE, [keyOf(uid)], args);
+      await flush(uid);
     },
 
     async endSession({ uid, sessionId, level }, reason) {
-      await link.run(END, [keyOf(uid)], [uid, sessionId, reason, level]);
+      const args = [uid, sessionId, reason, level, bucketOfUser(uid), ...eventArgs()];
+      await link.run(END, [keyOf(uid)], args);
+      await flush(uid);
     },
 
     async confirmSessions(sessions, incarnation) {
@@ -142,12 +166,12 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
   return [session.flag, session.level, session.deviceId, session.tokenTag];
 }
 
-function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
+function confirmArgs({ session, since, order }: LoggedInSession, bucket: string): readonly Arg[] {
   const { uid, sessionId, tokenTag, isBackground } = session;
   // The beginning of the hash of a registered token.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   const background = isBackground ? 1 : "";
-  return [uid, sessionId, ...recordArgs(session), token, since, order, background];
+  return [uid, bucket, sessionId, ...recordArgs(session), token, since, order, background];
 }
 
 function readConfirmation(

@@ -1,0 +1,117 @@
+// The events that the steps of the store write only while an enabled webhook or a reader names them,
+// because they are frequent: `session.opened`, `session.closed` and `command.sent`. Every node reads
+// once a second which of them are wanted. State: the timer, and what the node has read last.
+
+import {
+  DEMAND_KINDS,
+  type DemandKind,
+  type EventDemand,
+  type EventDemandStore,
+  NO_DEMAND,
+  ON_DEMAND_TYPES,
+} from "./event-demand-ports.ts";
+import type { EventStore } from "./event-ports.ts";
+
+interface DemandPorts {
+  readonly store: EventDemandStore & Pick<EventStore, "feedSwitch">;
+  /** Returns the types that each enabled webhook names. */
+  readonly webhookTypes: () => Promise<readonly (readonly string[])[]>;
+  readonly clock: () => number;
+  /** Called with each kind and whether its events are written. */
+  onDemand(kind: DemandKind, isWritten: boolean): void;
+  onError(error: unknown, message: string): void;
+}
+
+/** Interval at which a node reads what is wanted. */
+const READ_MS = 1000;
+/** Time for which a noted reader is not noted again. */
+const NOTED_MS = 10_000;
+/** Time for which a reader is counted: at least 90 seconds after its last request. */
+const READER_MS = 90_000 + NOTED_MS;
+
+export class EventDemandWatch {
+  readonly #ports: DemandPorts;
+  readonly #notedMs = new Map<DemandKind, number>();
+  #timer: NodeJS.Timeout | undefined;
+  #reading: Promise<void> = Promise.resolve();
+  #isOn = false;
+  #isClosed = false;
+
+  constructor(ports: DemandPorts) {
+    this.#ports = ports;
+  }
+
+  /** True if the feed was on when it was read last. */
+  get isOn(): boolean {
+    return this.#isOn;
+  }
+
+  async start(): Promise<void> {
+    await this.refresh();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#reading;
+  }
+
+  /** Reads what is wanted now. */
+  refresh(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#reading = this.#reading
+      .then(() => this.#read())
+      .catch((error: unknown) =>
+        this.#ports.onError(error, "The wanted types of events could not be read"),
+      )
+      .finally(() => {
+        clearTimeout(this.#timer);
+        if (!this.#isClosed) this.#timer = setTimeout(() => this.refresh(), READ_MS).unref();
+      });
+    return this.#reading;
+  }
+
+  /** Stores that a reader has requested these types now. */
+  async note(types: readonly string[]): Promise<void> {
+    const { store, clock } = this.#ports;
+    const nowMs = performance.now();
+    const kinds = demandedKinds(types).filter(
+      (kind) => nowMs - (this.#notedMs.get(kind) ?? -Infinity) >= NOTED_MS,
+    );
+    if (kinds.length === 0) return;
+    for (const kind of kinds) this.#notedMs.set(kind, nowMs);
+    await store.noteReader(kinds, clock() + READER_MS);
+    await this.refresh();
+  }
+
+  async #read(): Promise<void> {
+    if (this.#isClosed) return;
+    const { store, onDemand } = this.#ports;
+    this.#isOn = (await store.feedSwitch()) === true;
+    const demand = this.#isOn ? await this.#demand() : NO_DEMAND;
+    await store.setDemand(demand);
+    for (const kind of DEMAND_KINDS) onDemand(kind, demand[kind]);
+  }
+
+  async #demand(): Promise<EventDemand> {
+    const { store, webhookTypes, clock } = this.#ports;
+    const [readers, webhooks] = await Promise.all([store.readerDemand(), webhookTypes()]);
+    const named = new Set<DemandKind>(webhooks.flatMap(demandedKinds));
+    const nowMs = clock();
+    const isWanted = (kind: DemandKind) => named.has(kind) || readers[kind] > nowMs;
+    return { feed: true, session: isWanted("session"), command: isWanted("command") };
+  }
+}
+
+/** Returns the kinds that are named: by an exact type, or as `session.*` or `command.*`. */
+export function demandedKinds(types: readonly string[]): readonly DemandKind[] {
+  return DEMAND_KINDS.filter((kind) =>
+    types.some((name) => name === `${kind}.*` || (isOnDemand(name) && name.startsWith(`${kind}.`))),
+  );
+}
+
+export function isOnDemand(type: string): boolean {
+  return ON_DEMAND.has(type);
+}
+
+const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);

@@ -1,0 +1,34 @@
+// The port of the users who were told online: the store keeps a durable row for each user whose
+// `user.online` is in the event feed, until `user.offline` follows. The comment of a method is its
+// contract. Every driver must fulfil it, and `test/contract/` checks that.
+
+/** What `takeOnline` returns. */
+export interface OnlineTerms {
+  /** Maximum number of users. */
+  readonly limit: number;
+  /** Time for which no other node takes users. */
+  readonly turnMs: number;
+  /** Users whose last session left at this time or earlier are returned first. */
+  readonly leftMs: number;
+  /** Other users are returned too if they were not returned since this time. */
+  readonly checkedMs: number;
+}
+
+export interface OnlineStore {
+  /**
+   * Returns users with a row whose sessions must be looked at. Returns none while the turn of
+   * another node has not ended. Times are Unix milliseconds by the clock of the store.
+   */
+  takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
+  /**
+   * Removes those of the sessions that the user still has, all of which belong to dead nodes. Then,
+   * if the user has no other session, in the same atomic step:
+   *
+   * - if the last session left at `leftMs` or earlier, and none was removed now, removes the row and
+   *   writes `user.offline`. Returns true.
+   * - otherwise the last session has left now, unless a time at which it left is stored already.
+   *
+   * Has no effect on a user without a row, or while the feed is off.
+   */
+  endOnline(uid: string, deadSessions: readonly string[], leftMs: number): Promise<boolean>;
+}

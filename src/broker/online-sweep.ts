@@ -1,0 +1,117 @@
+// Writes `user.offline` for users who have been told online and whose sessions have all ended or
+// belong to dead nodes. Any node does it, one at a time. State: the timer, the nodes that were live
+// at the last turn, and the time since which all users must be looked at.
+
+import { isTransient } from "./errors.ts";
+import type { OnlineStore } from "./online-ports.ts";
+import type { Cluster, SessionEntry, SessionStore } from "./ports.ts";
+
+interface SweepPorts {
+  readonly store: OnlineStore & Pick<SessionStore, "sessionsOf">;
+  readonly cluster: Pick<Cluster, "isLive" | "nodes">;
+  /** Clock of the store. */
+  readonly clock: () => number;
+  readonly delayMs: number;
+  /** True if the feed is on. The sweep makes no call while it is off. */
+  readonly isOn: () => boolean;
+  onOffline(users: number): void;
+  onError(error: unknown, message: string): void;
+}
+
+const USERS_PER_SECOND = 2000;
+const MAX_TURN_MS = 1000;
+const MIN_TURN_MS = 50;
+const USERS_PER_READ = 200;
+const USERS_AT_ONCE = 50;
+/** Interval at which all users are looked at although no node has died, in case a death was missed. */
+const CHECK_MS = 300_000;
+
+export class OnlineSweep {
+  readonly #ports: SweepPorts;
+  readonly #turnMs: number;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> = Promise.resolve();
+  #isClosed = false;
+  /** Nodes that were live at the last turn, `undefined` before the first turn with the feed on. */
+  #nodes: ReadonlySet<string> | undefined;
+  /** All users must be looked at once after this time. */
+  #checkedMs = 0;
+  #startedMs = Number.POSITIVE_INFINITY;
+
+  constructor(ports: SweepPorts) {
+    this.#ports = ports;
+    this.#turnMs = Math.max(MIN_TURN_MS, Math.min(MAX_TURN_MS, ports.delayMs / 2));
+  }
+
+  start(): void {
+    this.#startedMs = this.#ports.clock();
+    this.#schedule();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+  }
+
+  #schedule(): void {
+    if (this.#isClosed) return;
+    this.#timer = setTimeout(() => {
+      this.#running = this.#turn()
+        .catch((error: unknown) => {
+          if (isTransient(error)) return; // a later turn of this or another node continues
+          this.#ports.onError(error, "Events of users who went offline could not be written");
+        })
+        .finally(() => this.#schedule());
+    }, this.#turnMs).unref();
+  }
+
+  async #turn(): Promise<void> {
+    const { store, clock, delayMs, isOn } = this.#ports;
+    if (!isOn()) {
+      this.#nodes = undefined;
+      return;
+    }
+    const nowMs = clock();
+    await this.#noteDeaths(nowMs);
+    const uids = await store.takeOnline({
+      limit: Math.ceil((USERS_PER_SECOND * this.#turnMs) / 1000),
+      turnMs: this.#turnMs,
+      leftMs: nowMs - delayMs,
+      checkedMs:
+        nowMs - this.#startedMs < delayMs ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
+    });
+    for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
+      await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs);
+  }
+
+  /** After a node has started or died, or the feed was turned on, all users are looked at. */
+  async #noteDeaths(nowMs: number): Promise<void> {
+    const infos = await this.#ports.cluster.nodes();
+    const nodes = new Set(infos.map(({ nodeId, startedAtMs }) => `${nodeId} ${startedAtMs}`));
+    const before = this.#nodes;
+    this.#nodes = nodes;
+    if (before === undefined || [...before].some((node) => !nodes.has(node)))
+      this.#checkedMs = nowMs;
+  }
+
+  async #judge(uids: readonly string[], leftMs: number): Promise<void> {
+    const { store, onOffline } = this.#ports;
+    const sessions = await store.sessionsOf(uids);
+    let count = 0;
+    const judge = async (uid: string, at: number) => {
+      const dead = await this.#deadAmong(sessions[at] ?? []);
+      if (await store.endOnline(uid, dead, leftMs)) count += 1;
+    };
+    for (let at = 0; at < uids.length; at += USERS_AT_ONCE)
+      await Promise.all(uids.slice(at, at + USERS_AT_ONCE).map((uid, n) => judge(uid, at + n)));
+    if (count > 0) onOffline(count);
+  }
+
+  async #deadAmong(entries: readonly SessionEntry[]): Promise<readonly string[]> {
+    const dead: string[] = [];
+    for (const { session, incarnation } of entries)
+      if (!(await this.#ports.cluster.isLive(incarnation))) dead.push(session.sessionId);
+    return dead;
+  }
+}

@@ -1,0 +1,46 @@
+// Which events on demand are written: the times until which readers want them, in one row. State: the
+// demand of this process.
+
+import {
+  type EventDemand,
+  type EventDemandStore,
+  NO_DEMAND,
+} from "../../../broker/event-demand-ports.ts";
+import { fieldsOf, persist } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
+
+const READERS = "eventReaders";
+const VERSION = 1;
+
+export interface EmbeddedEventDemand extends EventDemandStore {
+  /** Which events on demand steps write. */
+  readonly current: EventDemand;
+}
+
+export function createEventDemand(tables: Tables): EmbeddedEventDemand {
+  let current = NO_DEMAND;
+
+  function readers() {
+    const [session = 0, command = 0] = fieldsOf(tables.meta.get(READERS) ?? [VERSION], VERSION);
+    return { session: Number(session), command: Number(command) };
+  }
+
+  return {
+    get current() {
+      return current;
+    },
+
+    async setDemand(demand) {
+      current = demand;
+    },
+
+    noteReader(kinds, untilMs) {
+      const times = { ...readers(), ...Object.fromEntries(kinds.map((kind) => [kind, untilMs])) };
+      return persist(tables, () => {
+        void tables.meta.put(READERS, [VERSION, times.session, times.command]);
+      });
+    },
+
+    readerDemand: async () => readers(),
+  };
+}

@@ -1,0 +1,132 @@
+// The users who were told online (the port's `OnlineStore`). Their rows are in the database, because
+// they outlive the process, unlike the sessions. State: when the last sessions of users left, which
+// is lost with the process, and how far the rows were looked at.
+
+import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
+import type { OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
+import type { Clock } from "../../../broker/ports.ts";
+import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { fieldsOf } from "../engine/database.ts";
+import type { EventLog } from "../engine/event-log.ts";
+import type { Tables } from "../engine/tables.ts";
+import type { Emit, EventOutbox } from "./event-outbox.ts";
+import { userLock } from "./users.ts";
+
+const VERSION = 1;
+/** Maximum number of users who have left. A walk over all rows finds the others. */
+const MAX_LEFT = 100_000;
+const ROWS_PER_STEP = 500;
+
+interface LeftUser {
+  readonly leftMs: number;
+  readonly flag: DeviceFlag;
+}
+
+interface OnlinePorts {
+  readonly tables: Pick<Tables, "online">;
+  readonly events: Pick<EventLog, "isOn">;
+  readonly outbox: Pick<EventOutbox, "transact">;
+  readonly lock: KeyedLock;
+  readonly clock: Clock;
+}
+
+export class OnlineUsers implements OnlineStore {
+  readonly #ports: OnlinePorts;
+  readonly #hasSessions: (uid: string) => boolean;
+  /** In the order of the times. */
+  readonly #left = new Map<string, LeftUser>();
+  /** Time at which the walk over all rows began, and the last uid of it. */
+  #walkedMs = 0;
+  #walk: string | undefined;
+  #mustWalk = false;
+
+  constructor(ports: OnlinePorts, hasSessions: (uid: string) => boolean) {
+    this.#ports = ports;
+    this.#hasSessions = hasSessions;
+  }
+
+  /** True if the step that enters a session of the user must call `put`. */
+  isNew(uid: string): boolean {
+    this.#left.delete(uid);
+    return this.#ports.tables.online.get(uid) === undefined;
+  }
+
+  /** Puts the row of a user, and emits `user.online` unless the row exists. */
+  put(uid: string, flag: DeviceFlag, emit: Emit): void {
+    const { online } = this.#ports.tables;
+    if (online.get(uid) !== undefined) return;
+    void online.put(uid, [VERSION, flag]);
+    emit({
+      ...{ type: "user.online", key: userTopic(uid), messageSeq: 0 },
+      fields: { device_flag: flag },
+    });
+  }
+
+  /** Must be called while the feed is on, after the last session of a user has left. */
+  left(uid: string, flag: DeviceFlag): void {
+    this.#left.delete(uid);
+    this.#left.set(uid, { leftMs: this.#ports.clock(), flag });
+    if (this.#left.size <= MAX_LEFT) return;
+    const [oldest = ""] = this.#left.keys();
+    this.#left.delete(oldest);
+    this.#mustWalk = true;
+  }
+
+  async takeOnline({ limit, leftMs, checkedMs }: OnlineTerms): Promise<readonly string[]> {
+    const uids: string[] = [];
+    for (const [uid, left] of this.#left) {
+      if (uids.length >= limit || left.leftMs > leftMs) break;
+      uids.push(uid);
+    }
+    if (this.#walk === undefined && (this.#mustWalk || this.#walkedMs < checkedMs)) {
+      this.#mustWalk = false;
+      this.#walkedMs = this.#ports.clock();
+      this.#walk = "";
+    }
+    this.#walkInto(uids, limit);
+    return uids;
+  }
+
+  /** Adds users without sessions whose time of leaving is not known. */
+  #walkInto(uids: string[], limit: number): void {
+    for (let steps = 0; this.#walk !== undefined && uids.length < limit; steps++) {
+      if (steps * ROWS_PER_STEP >= limit) return;
+      const keys = [
+        ...this.#ports.tables.online.getKeys({ start: this.#walk, limit: ROWS_PER_STEP }),
+      ];
+      const before = this.#walk;
+      for (const uid of keys) {
+        if (uids.length >= limit) return;
+        this.#walk = uid;
+        if (uid !== before && !this.#hasSessions(uid) && !this.#left.has(uid)) uids.push(uid);
+      }
+      if (keys.length < ROWS_PER_STEP) this.#walk = undefined;
+    }
+  }
+
+  endOnline(uid: string, _deadSessions: readonly string[], leftMs: number): Promise<boolean> {
+    const { lock, tables, outbox, clock, events } = this.#ports;
+    return lock.run(userLock(uid), async () => {
+      const row = tables.online.get(uid);
+      if (row === undefined || !events.isOn || this.#hasSessions(uid)) {
+        this.#left.delete(uid);
+        return false;
+      }
+      const left = this.#left.get(uid);
+      if (left === undefined) {
+        this.#left.set(uid, { leftMs: clock(), flag: fieldsOf(row, VERSION)[0] as DeviceFlag });
+        return false;
+      }
+      if (left.leftMs > leftMs) return false;
+      await outbox.transact((emit) => {
+        void tables.online.remove(uid);
+        emit?.({
+          ...{ type: "user.offline", key: userTopic(uid), messageSeq: 0 },
+          fields: { device_flag: left.flag },
+        });
+      }, "reclaim");
+      this.#left.delete(uid);
+      return true;
+    });
+  }
+}

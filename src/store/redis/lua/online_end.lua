@@ -1,0 +1,50 @@
+-- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for long
+-- enough.
+--
+-- KEYS   1  sessions
+-- ARGV   1  uid
+--        2  beginning of the names of the keys of the bucket of the user's events
+--        3  counter of message ids
+--        4  1 if the events of sessions are written, else 0
+--        5  Unix ms: a user whose last session left at this time or earlier is offline
+--        then ids of the sessions of dead nodes
+-- Reply  1 if the user is offline now, -1 if the user was not told online, else 0
+local user = user_of(KEYS[1], ARGV[1], ARGV[2])
+if not has_user_feed(user) then return 0 end
+local is_apart = user.bucket == OUTBOX
+
+local function leave_index(name)
+  if not is_apart then redis.call('ZREM', user.bucket .. name, user.uid) end
+end
+
+local told = redis.call('GET', user.told)
+if not told then
+  leave_index('leaving')
+  leave_index('online')
+  return -1
+end
+for at = 6, #ARGV do
+  local entry = read_entry(user, ARGV[at])
+  if entry then
+    redis.call('HDEL', user.sessions, entry.id)
+    note_left(user, entry)
+  end
+end
+write_user_events(user, nil, ARGV[3], ARGV[4])
+if redis.call('EXISTS', user.sessions) == 1 then
+  leave_index('leaving')
+  return 0
+end
+if #user.left > 0 then return 0 end
+local flag, left = string.match(told, '^(%d+) ?(%d*)$')
+if left == '' then
+  redis.call('SET', user.told, flag .. ' ' .. int(NOW_MS))
+  note_leaving(user)
+  return 0
+end
+if tonumber(left) > tonumber(ARGV[5]) then return 0 end
+redis.call('DEL', user.told)
+leave_index('leaving')
+leave_index('online')
+emit_user(user, ARGV[3], 'events', USER_OFFLINE, '{"device_flag":' .. flag .. '}')
+return 1

@@ -1,0 +1,89 @@
+-- Events of users and their sessions, and the users who were told online. Placed in front of scripts,
+-- after `append_event.lua` and `session_rules.lua`. On a single server the scripts write the events
+-- to the feed. On a Redis Cluster the feed is in another slot: they write the events to the outbox of
+-- the user, and the node then moves them to the feed with `outbox_put.lua`.
+--
+-- Keys of the user:
+--   told       STRING  device flag, and if the user has no session a space and the Unix ms when the
+--                      last one left. Present if `user.online` is in the feed and `user.offline`
+--                      does not follow it yet.
+--   outbox     LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
+--                      is no event: the user has left, and the fields are the Unix ms
+--   outboxSeq  STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
+--                      after Redis has lost its last writes.
+-- Keys of the bucket of the user's events:
+--   online     ZSET    uid of each user with `told`, scored by the Unix ms when it was last looked at
+--   leaving    ZSET    uid, scored by the Unix ms when the user's last session left. May contain
+--                      users who have returned.
+local OUTBOX = 'outbox'
+local LEFT = -1
+local MAX_OUTBOX = 64
+local OUTBOX_TTL = 172800000
+
+local function has_user_feed(user)
+  if user.bucket == OUTBOX then return true end
+  return user.bucket ~= '' and redis.call('HEXISTS', user.bucket .. 'feed', 'number') == 1
+end
+
+local function put_outbox(user, events, event_type, fields)
+  local number = math.max(NOW, 1 + tonumber(redis.call('GET', user.outbox .. 'Seq') or '0'))
+  redis.call('SET', user.outbox .. 'Seq', int(number), 'PX', OUTBOX_TTL)
+  redis.call('RPUSH', user.outbox, cmsgpack.pack({ int(number), event_type, events, fields }))
+  redis.call('LTRIM', user.outbox, -MAX_OUTBOX, -1)
+end
+
+local function emit_user(user, ids, events, event_type, fields)
+  if user.bucket == OUTBOX then return put_outbox(user, events, event_type, fields) end
+  append_event(user.bucket .. 'feed', user.bucket .. events, ids, WHOLE_SERVER, 'u:' .. user.uid, event_type, '0', fields)
+end
+
+local function emit_online(user, ids, flag)
+  if user.bucket ~= OUTBOX then redis.call('ZADD', user.bucket .. 'online', int(NOW_MS), user.uid) end
+  emit_user(user, ids, 'events', USER_ONLINE, '{"device_flag":' .. flag .. '}')
+end
+
+local function note_leaving(user)
+  if user.bucket == OUTBOX then return put_outbox(user, '', LEFT, int(NOW_MS)) end
+  redis.call('ZADD', user.bucket .. 'leaving', int(NOW_MS), user.uid)
+end
+
+local function emit_session(user, ids, event_type, session, counts)
+  local reason = session.reason and ',"reason":' .. cjson.encode(session.reason) or ''
+  local flag = int(session.flag)
+  emit_user(user, ids, 'onDemandEvents', event_type, '{"device_flag":' .. flag .. ',"device_id":' .. cjson.encode(session.device)
+    .. ',"session_id":' .. cjson.encode(session.id) .. ',"device_online_count":' .. (counts[flag] or 0)
+    .. ',"total_online_count":' .. counts.total .. reason .. '}')
+end
+
+-- Emits `session.opened` for `opened` (or nil) and `session.closed` for the entries that the script
+-- has removed, with the numbers of sessions after these changes.
+local function emit_sessions(user, opened, ids)
+  if not opened and #user.left == 0 then return end
+  local counts = { total = 0 }
+  local all = redis.call('HVALS', user.sessions)
+  for at = 1, #all do
+    local flag = int(cjson.decode(all[at])[4])
+    counts[flag], counts.total = (counts[flag] or 0) + 1, counts.total + 1
+  end
+  if opened then emit_session(user, ids, SESSION_OPENED, opened, counts) end
+  for _, session in ipairs(user.left) do emit_session(user, ids, SESSION_CLOSED, session, counts) end
+end
+
+-- Writes the events of a script that has entered the session `opened` (or nil), or has removed entries.
+--   ids        counter of message ids
+--   on_demand  '1' if the events of sessions are written, else '0'
+local function write_user_events(user, opened, ids, on_demand)
+  if not opened and #user.left == 0 then return end
+  if not has_user_feed(user) then return end
+  if opened then
+    if not redis.call('SET', user.told, int(opened.flag), 'GET') then
+      emit_online(user, ids, int(opened.flag))
+    end
+  elseif redis.call('EXISTS', user.sessions) == 0 then
+    local last = user.left[#user.left]
+    if redis.call('SET', user.told, int(last.flag) .. ' ' .. int(NOW_MS), 'XX') then
+      note_leaving(user)
+    end
+  end
+  if on_demand == '1' then emit_sessions(user, opened, ids) end
+end

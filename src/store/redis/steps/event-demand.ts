@@ -1,0 +1,27 @@
+// Which events on demand are written, in Redis: the times until which readers want them, in one HASH.
+// State: the demand of this node, in the ports.
+
+import { DEMAND_KINDS, type EventDemandStore } from "../../../broker/event-demand-ports.ts";
+import type { RedisStorePorts } from "../ports.ts";
+
+export function createRedisEventDemand({
+  link,
+  demand,
+}: Pick<RedisStorePorts, "link" | "demand">): EventDemandStore {
+  const key = link.keys.shared("eventReaders");
+  return {
+    async setDemand(next) {
+      if (demand !== undefined) Object.assign(demand, next);
+    },
+
+    async noteReader(kinds, untilMs) {
+      await link.write("hset", key, ...kinds.flatMap((kind) => [kind, Math.floor(untilMs)]));
+    },
+
+    async readerDemand() {
+      const times = (await link.call("hmget", key, ...DEMAND_KINDS)) as readonly (Buffer | null)[];
+      const [session = null, command = null] = times;
+      return { session: Number(session), command: Number(command) };
+    },
+  };
+}

@@ -1,0 +1,160 @@
+// Contract of `OnlineStore` and `EventDemandStore` in `broker/`, which every driver runs: the events
+// of users and their sessions, and those of commands. Each test has an empty store of its own.
+
+import type { Test } from "tap";
+import { ON_DEMAND_TYPES } from "../../src/broker/event-demand-ports.ts";
+import { EVENTS_START, type EventPosition, type EventRow } from "../../src/broker/event-ports.ts";
+import { bucketOf } from "../../src/broker/log-frame.ts";
+import { type DeviceFlag, type SessionRecord, userTopic } from "../../src/broker/model.ts";
+import type { Store } from "../../src/broker/ports.ts";
+import type { FixtureFactory } from "./store-fixture.ts";
+import { commandOf } from "./store-inbox.ts";
+
+const NODE = "n1:alive";
+const EVERY_TIME = Number.MAX_SAFE_INTEGER;
+const ALL_USERS = { limit: 64_000, turnMs: 1, leftMs: EVERY_TIME, checkedMs: EVERY_TIME };
+
+const sessionOf = (sessionId: string, flag: DeviceFlag = 0): SessionRecord => ({
+  ...{ sessionId, nodeId: "n1", uid: "ann", flag },
+  ...{ level: 0, deviceId: `device ${sessionId}`, tokenTag: "" },
+});
+
+/** Returns the events of a key. */
+async function eventsOf(store: Store, key: string): Promise<EventRow[]> {
+  const events: EventRow[] = [];
+  for (let after: EventPosition = EVENTS_START; ; ) {
+    const { rows } = await store.readEvents(bucketOf(key), after, 2);
+    events.push(...rows.filter((row) => row.key === key));
+    const last = rows.at(-1);
+    if (last === undefined) return events;
+    after = last;
+  }
+}
+
+const typesOf = async (store: Store) =>
+  (await eventsOf(store, userTopic("ann"))).map(({ type }) => type);
+
+export async function online(t: Test, createFixture: FixtureFactory): Promise<void> {
+  t.test("a user is online until the last session has left for long enough", async (t) => {
+    const { store } = await createFixture(t);
+    await store.login(sessionOf("s0"), NODE);
+    await store.switchFeed(true);
+    await store.login(sessionOf("s1"), NODE);
+    await store.login(sessionOf("s2", 1), NODE);
+    t.strictSame(await typesOf(store), ["user.online"], "one event for the first login");
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user has sessions");
+    for (const id of ["s0", "s1", "s2"]) await store.removeSession(sessionOf(id));
+    t.equal(await store.endOnline("ann", [], 0), false, "the sessions have left too late");
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), true);
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "a repeated call has no effect");
+    const [, offline] = await eventsOf(store, userTopic("ann"));
+    t.match(offline, { type: "user.offline", fields: { device_flag: 1 }, messageSeq: 0 });
+    await store.login(sessionOf("s3"), NODE);
+    t.strictSame(await typesOf(store), ["user.online", "user.offline", "user.online"]);
+  });
+
+  t.test("users who have left are returned before users who were not looked at", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await store.login(sessionOf("s1"), NODE);
+    t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), []);
+    await store.removeSession(sessionOf("s1"));
+    await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+    t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0, leftMs: 0 }), []);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), ["ann"]);
+  });
+
+  t.test("nothing is written while the feed is off", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await store.login(sessionOf("s1"), NODE);
+    await store.switchFeed(false);
+    await store.removeSession(sessionOf("s1"));
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), false);
+    await store.switchFeed(true);
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user has left now");
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), true);
+    t.strictSame(await typesOf(store), ["user.online", "user.offline"]);
+  });
+
+  t.test("sessions and commands have events only while these are wanted", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await store.login(sessionOf("s1"), NODE);
+    await store.setDemand({ feed: true, session: true, command: false });
+    await store.login(sessionOf("s2", 1), NODE);
+    await store.login({ ...sessionOf("s3", 1), deviceId: "device s2" }, NODE);
+    await store.removeSession(sessionOf("s1"));
+    await store.endSession({ ...sessionOf("s3", 1), deviceId: "device s2" }, "logged_out");
+    const [, ...events] = await eventsOf(store, userTopic("ann"));
+    t.strictSame(
+      events.map(({ type, fields }) => [
+        ...[type, fields?.session_id, fields?.device_online_count, fields?.total_online_count],
+        fields?.reason,
+      ]),
+      [
+        ["session.opened", "s2", 1, 2, undefined],
+        ["session.opened", "s3", 1, 2, undefined],
+        ["session.closed", "s2", 1, 2, "replaced"],
+        ["session.closed", "s1", 0, 1, undefined],
+        ["session.closed", "s3", 0, 0, "logged_out"],
+      ],
+    );
+    await store.appendCommand(commandOf());
+    await store.setDemand({ feed: true, session: false, command: true });
+    const command = commandOf({ clientMsgNo: "" });
+    const { messageId } = await store.appendCommand(command);
+    const payload = Buffer.from(command.payload).toString("base64");
+    const [sent, ...others] = await eventsOf(store, command.key);
+    t.strictSame(others, []);
+    t.match(sent, {
+      type: "command.sent",
+      fields: { message_id: messageId, client_msg_no: `server-${messageId}`, payload },
+    });
+    t.match(sent?.fields?.header, { sync_once: 1 });
+  });
+
+  t.test("readers want events until the time that was stored last", async (t) => {
+    const { store } = await createFixture(t);
+    t.strictSame(await store.readerDemand(), { session: 0, command: 0 });
+    await store.noteReader(["session"], 1000);
+    await store.noteReader(["session", "command"], 2000);
+    t.strictSame(await store.readerDemand(), { session: 2000, command: 2000 });
+  });
+
+  t.test("events on demand are removed first when they have more than a quarter", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.switchFeed(true);
+    await store.setDemand({ feed: true, session: true, command: false });
+    const key = userTopic("ann");
+    for (let at = 0; at < 3; at++) {
+      await store.login(sessionOf(`s${at}`), NODE);
+      await store.sweep();
+    }
+    const before = await eventsOf(store, key);
+    t.equal(before.length, 4, "one user.online, three sessions");
+    const bytes = await store.eventBytes();
+    await store.trimEvents({ beforeMs: 0, maxBytes: bytes, held: undefined });
+    const after = await eventsOf(store, key);
+    t.ok(after.length < 4, "some were removed");
+    t.equal(after[0]?.type, "user.online", "the others are kept");
+    const left = new Set(after.map(({ number }) => number));
+    const removed = before.filter(({ number }) => !left.has(number));
+    const names: readonly string[] = ON_DEMAND_TYPES;
+    t.ok(removed.every(({ type }) => names.includes(type)));
+    t.ok(
+      after.slice(1).every(({ number }) => number > (removed.at(-1)?.number ?? 0)),
+      "the oldest go first",
+    );
+    await fixture.reopen();
+    t.strictSame(await eventsOf(fixture.store, key), after, "the same after a restart");
+    const last = before.at(-1) ?? EVENTS_START;
+    t.match(
+      await fixture.store.readEvents(bucketOf(key), last, 9),
+      { rows: [], lost: 0, loss: undefined },
+      "a reader at a removed event has lost nothing",
+    );
+  });
+}
