@@ -199,6 +199,7 @@ async function stop(
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
   node.logCursors.close();
+  node.events.close();
   await push?.close();
   await webhooks.close();
   await node.streams.close();

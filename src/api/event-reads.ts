@@ -134,6 +134,16 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
     return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${result.more ? 1 : 0}}`);
   }
 
+  /** Returns the head of the reply to GET. Neither waits for events nor follows them. */
+  async function headReply(
+    start: readonly EventPosition[],
+    { filter }: EventRequest,
+    follows: boolean,
+  ): Promise<HttpReply> {
+    if ((await events.read(start, filter, 1)) === undefined) return expired();
+    return { status: 200, headers: follows ? EVENT_STREAM_HEADERS : JSON_HEADERS, body: "" };
+  }
+
   async function follow(
     start: readonly EventPosition[],
     { filter, limit }: EventRequest,
@@ -175,8 +185,9 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
       if (!(await events.isOn())) return edgeReply("events_off");
       const start = await events.positionsAt(read.after);
       if (start === undefined) return errorReply("bad_cursor", { message: BAD_CURSOR });
-      if (request.headers.accept?.includes("text/event-stream") !== true)
-        return page(request, start, read);
+      const follows = request.headers.accept?.includes("text/event-stream") === true;
+      if (request.method === "HEAD") return headReply(start, read, follows);
+      if (!follows) return page(request, start, read);
       const mayStay = async () => {
         const refusal = await guard(request, ["events:read"]);
         return refusal === undefined && (await events.isOn());
@@ -243,6 +254,7 @@ class Follower {
         const terms = { limit: this.#terms.limit, waitMs: FOLLOW_MS, signal };
         const page = await this.#events.readWithin(this.#page.positions, this.#terms.filter, terms);
         if (page === undefined) break; // the next request gets `cursor_expired`
+        if (page.events.length === 0 && this.#events.isClosed) break;
         this.#page = page;
         this.#next = 0;
       }

@@ -1,5 +1,5 @@
 // Reads the event feed for backends: merges the partitions, adds the content of messages, and waits
-// for new events. Owns no state but the timers of its waits.
+// for new events. State: the readers that wait.
 
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
@@ -103,9 +103,23 @@ const MAX_WAIT_MS = 1000;
 
 export class Events {
   readonly #ports: EventsPorts;
+  /** Functions that end the waits of readers. */
+  readonly #waits = new Set<() => void>();
+  #isClosed = false;
 
   constructor(ports: EventsPorts) {
     this.#ports = ports;
+  }
+
+  /** True if nobody may wait for events any more, because the node stops. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Ends all waits. Readers get the page that they have so far. */
+  close(): void {
+    this.#isClosed = true;
+    for (const endWait of this.#waits) endWait();
   }
 
   async isOn(): Promise<boolean> {
@@ -218,7 +232,7 @@ export class Events {
     return { events, positions, more: pending.length > 0 };
   }
 
-  /** As `read`, but waits up to `waitMs` for an event. An abort ends the wait. */
+  /** As `read`, but waits up to `waitMs` for an event. An abort or `close` ends the wait. */
   async readWithin(
     start: readonly EventPosition[],
     filter: EventFilter,
@@ -237,15 +251,18 @@ export class Events {
     for (;;) {
       const news = deferred();
       const endListening = this.onEvents(() => news.resolve());
+      this.#waits.add(news.resolve);
       try {
         const page = await this.read(from, filter, limit);
         const leftMs = untilMs - performance.now();
         if (page === undefined) return undefined;
-        if (page.events.length > 0 || leftMs <= 0 || signal?.aborted) return page;
+        const isOver = leftMs <= 0 || signal?.aborted || this.#isClosed;
+        if (page.events.length > 0 || isOver) return page;
         from = page.positions;
         if (!page.more) await waitAtMost(news.promise, Math.min(leftMs, MAX_WAIT_MS));
       } finally {
         endListening();
+        this.#waits.delete(news.resolve);
       }
     }
   }

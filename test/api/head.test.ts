@@ -107,6 +107,25 @@ t.test("HEAD for the events of a stream does not follow the stream", async (t) =
   t.notMatch(client.text, "event:");
 });
 
+t.test("HEAD for the event feed neither waits for events nor follows them", async (t) => {
+  const broker = await startUsed(t);
+  await broker.call("/events/feed", { feed: "on" }, { token: "secret" });
+  const place = "/events?after=now";
+  for (const headers of [TOKEN, `accept: text/event-stream\r\n${TOKEN}`]) {
+    const startMs = performance.now();
+    const head = await ask(t, broker, requestOf("HEAD", `${place}&wait=60`, headers));
+    t.ok(performance.now() - startMs < 30_000, "the reply does not wait");
+    const get = await ask(t, broker, requestOf("GET", place, headers));
+    const kept = head.headers.filter((line) => !line.startsWith("keep-alive:")); // no feed has it
+    t.equal(head.status, get.status);
+    t.same(
+      kept,
+      get.headers.filter((line) => !line.startsWith("keep-alive:")),
+      "as GET",
+    );
+  }
+});
+
 t.test("a path without GET answers HEAD with 405 and the allowed methods", async (t) => {
   const broker = await startUsed(t);
   const head = await ask(t, broker, requestOf("HEAD", "/message/send", TOKEN));

@@ -80,6 +80,17 @@ t.test("a cursor is refused with 410 when its next event was removed", async (t)
   t.match(rest, { status: 200, body: { events: [] } }, "the reader continues at the oldest event");
 });
 
+t.test("readers that wait for events get a reply at once when the node stops", async (t) => {
+  const { call, apiPort, close } = await startWorld(t, { JINDOU_EVENTS_FEED: "on" });
+  const page = call("/events?after=now&wait=60");
+  const feed = await openFeed(t, `http://127.0.0.1:${apiPort}/events?after=now`);
+  const startMs = performance.now();
+  await close();
+  t.match(await page, { status: 200, body: { events: [], more: 0 } }, "a page without events");
+  await feed.ended;
+  t.ok(performance.now() - startMs < 30_000);
+});
+
 t.test("a node whose setting contradicts the switch in the store does not start", async (t) => {
   const path = await tempFolder(t);
   const { call, close } = await startWorld(t, { JINDOU_EVENTS_FEED: "on" }, path);
