@@ -21,6 +21,7 @@ interface RefresherPorts {
   parse(text: string): KeySet;
   readonly refreshS: number;
   readonly maxStaleS: number;
+  /** Wall clock in Unix milliseconds, for the time in the copy. */
   readonly clock: () => number;
   /** Copy of the last content, from which a node starts while the source cannot be read. */
   readonly copy: {
@@ -45,9 +46,12 @@ export class KeyRefresher {
   readonly #ports: RefresherPorts;
   #set: KeySet | undefined;
   #text = "";
-  /** Unix milliseconds at which the last successful read began. */
-  #readAtMs = 0;
-  /** Unix milliseconds at which each kid was first missing. */
+  /**
+   * Time at which the last successful read began, by the monotonic clock, because a step of the wall
+   * clock must not make the keys too old. `undefined` before the first read.
+   */
+  #readAtMs: number | undefined;
+  /** Time at which each kid was first missing, by the monotonic clock. */
   #missing = new BoundedMap<string, number>(MAX_MISSING);
   #failures = 0;
   #lastEarlyMs = Number.NEGATIVE_INFINITY;
@@ -61,7 +65,7 @@ export class KeyRefresher {
 
   /** Seconds since the last successful read, 0 before the first. */
   get ageS(): number {
-    return this.#readAtMs === 0 ? 0 : (this.#ports.clock() - this.#readAtMs) / 1000;
+    return this.#readAtMs === undefined ? 0 : (performance.now() - this.#readAtMs) / 1000;
   }
 
   /**
@@ -71,7 +75,10 @@ export class KeyRefresher {
   async start(): Promise<void> {
     try {
       const copy = await this.#ports.copy.load();
-      if (copy !== undefined) this.#adopt(copy);
+      if (copy !== undefined) {
+        const ageMs = Math.max(0, this.#ports.clock() - copy.readAtMs);
+        this.#adopt(copy.text, performance.now() - ageMs);
+      }
     } catch (error) {
       this.#ports.onFailure(error);
     }
@@ -100,10 +107,9 @@ export class KeyRefresher {
   missing(kid: string): TokenRefusal | BrokerError {
     const refusal = new TokenRefusal("key", "no key of the issuer has the kid of the token");
     if (kid.length > MAX_KID_LENGTH) return refusal;
-    const nowMs = this.#ports.clock();
     const missingSinceMs = this.#missing.get(kid);
-    if (missingSinceMs === undefined) this.#missing.set(kid, nowMs);
-    else if (this.#readAtMs >= missingSinceMs) return refusal;
+    if (missingSinceMs === undefined) this.#missing.set(kid, performance.now());
+    else if ((this.#readAtMs ?? Number.NEGATIVE_INFINITY) >= missingSinceMs) return refusal;
     this.#readEarly();
     return new BrokerError("unavailable", {
       message: "The key of the token is not known yet. Try again later",
@@ -126,13 +132,13 @@ export class KeyRefresher {
   }
 
   async #readNow(isRegular: boolean): Promise<void> {
+    const startMs = performance.now();
     const readAtMs = this.#ports.clock();
     let isRead = false;
     try {
       const text = (await this.#ports.read()) ?? this.#text;
-      const document = { text, readAtMs };
-      isRead = this.#adopt(document);
-      if (isRead) await this.#ports.copy.save(document);
+      isRead = this.#adopt(text, startMs);
+      if (isRead) await this.#ports.copy.save({ text, readAtMs });
     } catch (error) {
       this.#ports.onFailure(error);
     }
@@ -150,7 +156,7 @@ export class KeyRefresher {
   }
 
   /** Replaces the set if the content has changed. Returns false if it cannot be used. */
-  #adopt({ text, readAtMs }: KeyDocument): boolean {
+  #adopt(text: string, readAtMs: number): boolean {
     try {
       if (text !== this.#text || this.#set === undefined) {
         const set = this.#ports.parse(text);

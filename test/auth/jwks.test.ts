@@ -8,6 +8,8 @@ import type { Test } from "tap";
 import { ALGORITHMS } from "../../src/auth/options.ts";
 import { codeOf, eventually, startWorld, type World } from "../behaviour/world.ts";
 import { type IssuerKey, keyFile, mint } from "../support/mint.ts";
+import { connectNative } from "../support/native-client.ts";
+import { spawnShifted } from "../support/shifted-clock.ts";
 import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";
 
@@ -198,3 +200,19 @@ t.test(
     await eventually(async () => (await outcome(t, world, token)) === "ok");
   },
 );
+
+t.test("keys that were read do not become too old by a step of the clock", async (t) => {
+  const away = new Provider();
+  away.keys = [first.jwk];
+  await away.listen(t);
+  const settings = { ...settingsOf(away.url), JINDOU_AUTH_JWT_JWKS_MAX_STALE_S: "60" };
+  const node = await spawnShifted(t, settings);
+  await away.close();
+  for (const stepS of [600, -600]) {
+    await node.shiftTo(stepS * 1000);
+    const iat = Math.floor(Date.now() / 1000) + stepS;
+    const token = await mint(first.issuer, { ...ISSUER, sub: "alice", iat, exp: iat + 600 });
+    const login = connectNative(t, { port: node.broker.clientPort, uid: "alice", token });
+    await t.resolves(login, `a login after a step of ${stepS} s`);
+  }
+});
