@@ -7,6 +7,7 @@ import { ConfigError } from "./errors.ts";
 import { describe, place } from "./keys.ts";
 import { inconsistencies } from "./rules.ts";
 import { CONFIG_KEYS, type Config } from "./schema.ts";
+import { shown } from "./setting-text.ts";
 import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 
 /** A configuration, and where its values come from. */
@@ -80,7 +81,7 @@ function schemaProblems({ key, value, place }: Setting): readonly string[] {
   if (error === undefined) return [];
   const subject = `${key.name}${dotted(error.instancePath)} (from ${place})`;
   if (error.instancePath !== "") return [`${subject} ${error.message}.`];
-  const actual = key.secret ? "" : `, not ${JSON.stringify(value)}`;
+  const actual = key.secret ? "" : `, not ${shown(value)}`;
   return [`${subject} must be ${describe(key.schema)}${actual}.`];
 }
 

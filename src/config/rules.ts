@@ -18,6 +18,7 @@ import { parseRedisUrl } from "../redis/address.ts";
 import { parseUrl } from "../webhooks/addresses.ts";
 import { NO_ORIGIN, originProblem } from "./origins.ts";
 import type { Config } from "./schema.ts";
+import { shown } from "./setting-text.ts";
 
 /** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
 const FRAME_OVERHEAD_BYTES = 4096;
@@ -178,7 +179,7 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
   const { jwksFile, jwksUrl, issuer, audience } = settings;
   if (jwksUrl !== "" && !isWebUrl(jwksUrl))
     problems.push(
-      `auth.jwt.jwksUrl is ${JSON.stringify(jwksUrl)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
+      `auth.jwt.jwksUrl is ${shown(jwksUrl)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
     );
   if (jwksFile + jwksUrl !== "" && issuer === "" && audience === "")
     problems.push(
@@ -193,7 +194,7 @@ function hooks({ connect, send }: Config["hooks"]): readonly string[] {
       const own: string[] = [];
       if (url !== "" && !isWebUrl(url))
         own.push(
-          `hooks.${name}.url is ${JSON.stringify(url)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
+          `hooks.${name}.url is ${shown(url)}, which is not a URL that begins with https:// or http:// and has no user, password or fragment.`,
         );
       if (url !== "" && signingKeyOf(secret) === undefined)
         own.push(

@@ -124,8 +124,16 @@ export function cleanValue(
   return { value: copy, problems };
 }
 
-/** Returns the message about a text. `shown` is the text, `undefined` if it is secret. */
-export function sentence(subject: string, fault: string, shown: string | undefined): string {
-  const value = shown === undefined ? "" : ` The value is ${JSON.stringify(shown)}.`;
+/** Returns the message about a text. `text` is `undefined` if it is secret. */
+export function sentence(subject: string, fault: string, text: string | undefined): string {
+  const value = text === undefined ? "" : ` The value is ${shown(text)}.`;
   return `${subject} ${fault}.${value}`;
+}
+
+/** Matches the user and the password of a URL in JSON. */
+const USER = /(:\/\/)(?:[^"\\]|\\.)*@/g;
+
+/** Returns a value as JSON, without the user and the password of a URL. */
+export function shown(value: unknown): string {
+  return JSON.stringify(value).replace(USER, "$1******@");
 }

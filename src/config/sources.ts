@@ -13,6 +13,7 @@ import {
   cleanValue,
   encodingFault,
   sentence,
+  shown,
   trimFile,
 } from "./setting-text.ts";
 
@@ -226,9 +227,9 @@ function addText(
   const subject = `${key.name} (from ${place})`;
   const isJson = isObjectList(key);
   const { text, fault } = isJson ? cleanJson(input.text) : cleanText(input.text, isPath(key));
-  const shown = key.secret ? undefined : text;
+  const visible = key.secret ? undefined : text;
   if (fault !== undefined) {
-    result.problems.push(sentence(subject, fault, shown));
+    result.problems.push(sentence(subject, fault, visible));
     return;
   }
   if (isJson) {
@@ -241,7 +242,7 @@ function addText(
     addValue(result, key, value, place);
     return;
   }
-  const actual = shown === undefined ? "" : `, not ${JSON.stringify(shown)}`;
+  const actual = visible === undefined ? "" : `, not ${shown(visible)}`;
   result.problems.push(`${subject} must be ${describe(key.schema)}${actual}.`);
 }
 

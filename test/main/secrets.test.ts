@@ -80,6 +80,25 @@ t.test("a start that fails shows no secret", async (t) => {
     "a list of managers that is not valid": {
       JINDOU_MANAGERS: JSON.stringify([{ username: "a", password: SECRET, role: SECRET }]),
     },
+    "a password in the URL of a hook": {
+      JINDOU_HOOKS_SEND_URL: `https://jindou:${ENCODED}@app.example/hook`,
+    },
+    "a password in the URL of the issuer's keys": {
+      JINDOU_AUTH_CLIENTS: "jwt",
+      JINDOU_AUTH_JWT_ALGORITHMS: "ES256",
+      JINDOU_AUTH_JWT_JWKS_URL: `https://jindou:${SECRET}@id.example/keys`,
+    },
+    "a URL with a password and a space": {
+      JINDOU_HOOKS_CONNECT_URL: `https://jindou:${ENCODED} @app.example/hook `,
+    },
+    "a URL with a password that is too long": {
+      JINDOU_HOOKS_SEND_URL: `https://jindou:${ENCODED}@app.example/${"x".repeat(2048)}`,
+    },
+    "a password in the URL of a webhook": {
+      JINDOU_WEBHOOKS_ENDPOINTS: JSON.stringify([
+        { id: "a", url: `https://jindou:${ENCODED}@app.example/`, secret: `whsec_${SECRET}` },
+      ]),
+    },
     "managers that are not JSON": { JINDOU_MANAGERS: `[{"password":"${SECRET}` },
   };
   for (const [what, settings] of Object.entries(starts)) {
