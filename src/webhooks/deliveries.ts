@@ -89,6 +89,15 @@ export function restarted({ failingSinceMs: _, awaitsMs: __, ...batch }: Batch):
   return { ...batch, attempts: 0, dueMs: 0 };
 }
 
+/**
+ * Returns a stored batch as it continues at `nowMs`. The clock may have been set back since it was
+ * stored, which must not make a pause longer.
+ */
+export function resumed(batch: Batch, nowMs: number): Batch {
+  const { failingSinceMs = 0 } = batch;
+  return failingSinceMs > nowMs ? { ...batch, failingSinceMs: nowMs, dueMs: nowMs } : batch;
+}
+
 /** Next step of a batch after an attempt. */
 type Step =
   | { readonly kind: "accepted" }

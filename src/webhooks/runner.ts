@@ -7,7 +7,7 @@ import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-po
 import type { Lease } from "../broker/lease-ports.ts";
 import type { WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
-import { type Batch, type PartitionState, restarted } from "./deliveries.ts";
+import { type Batch, type PartitionState, restarted, resumed } from "./deliveries.ts";
 import type { Endpoint, Replay } from "./endpoint.ts";
 import type { Selection } from "./feed.ts";
 import type { FormattedRequest, WebhookEvent } from "./formats.ts";
@@ -21,6 +21,8 @@ const MAX_IN_FLIGHT = 8;
 const MAX_PARKED = 1000;
 /** Pause after an error of the store or the feed. */
 const ERROR_PAUSE_MS = 1000;
+/** Minimum time between two reports of such errors: 64 lanes may fail for the same reason. */
+const REPORT_MS = 10_000;
 /** Time after which a lane without events is looked at again, in case a notification was lost. */
 const IDLE_MS = 5000;
 const LIVE = "live";
@@ -45,6 +47,7 @@ interface RunnerPorts {
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
+  /** Unix milliseconds, which never go back. */
   readonly now: () => number;
   readonly formatOf: ConstructorParameters<typeof Lane>[1]["formatOf"];
   /** Sends a signed request and records the attempt. Never rejects. */
@@ -108,6 +111,7 @@ export class Runner {
   #pausedUntilMs = 0;
   /** Number of pauses since a request was accepted. */
   #failures = 0;
+  #reportedMs = Number.NEGATIVE_INFINITY;
   /** Number of requests and failures so far, with which they are ordered. */
   #order = 0;
   #lastFailure = 0;
@@ -232,7 +236,7 @@ export class Runner {
       const state =
         stored === undefined
           ? { position, batches: [] }
-          : stateOf(stored, this.#endpoint.enabledAtMs);
+          : stateOf(stored, this.#endpoint.enabledAtMs, this.#ports.now());
       return new Lane(
         state,
         this.#lanePorts(() => set, key, end),
@@ -408,9 +412,16 @@ export class Runner {
       if (error instanceof LeaseLost) {
         this.#halt();
         this.#ports.onLeaseLost();
-      } else this.#ports.onError(error, "Events could not be delivered to a webhook; trying again");
+      } else this.#report(error);
       return ERROR_PAUSE_MS;
     }
+  }
+
+  #report(error: unknown): void {
+    const nowMs = performance.now();
+    if (nowMs - this.#reportedMs < REPORT_MS) return;
+    this.#reportedMs = nowMs;
+    this.#ports.onError(error, "Events could not be delivered to a webhook; trying again");
   }
 
   async #send(
@@ -582,10 +593,10 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
 }
 
 /** Parses a stored state. Batches that failed before the endpoint was enabled begin again. */
-function stateOf(text: string, enabledAtMs: number): PartitionState {
+function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
   const state: PartitionState = JSON.parse(text); // as written by a runner
   const batches = state.batches.map((batch) =>
-    (batch.failingSinceMs ?? enabledAtMs) < enabledAtMs ? restarted(batch) : batch,
+    (batch.failingSinceMs ?? enabledAtMs) < enabledAtMs ? restarted(batch) : resumed(batch, nowMs),
   );
   return { ...state, batches };
 }

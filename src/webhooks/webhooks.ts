@@ -520,7 +520,7 @@ class WebhookDispatch implements WebhookService {
       read: (partition, after, selection) => readFeed(feed, partition, after, selection),
       onEvents: (listener) => feed.onEvents(listener),
       onLost: (events) => onLost(id, events),
-      now: Date.now,
+      now: neverSetBack(Date.now),
       formatOf: (name) => this.#formatOf(name),
       deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
       disable: async (reason) => {
@@ -638,6 +638,24 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
   return secrets
     .filter(({ untilMs = Infinity }) => nowMs < untilMs)
     .flatMap(({ text }) => signingKeyOf(text) ?? []);
+}
+
+/** Difference up to which a clock counts as adjusted and not as set back. */
+const ADJUSTED_MS = 1000;
+
+/** Returns a clock that the monotonic clock continues after `clock` was set back. */
+function neverSetBack(clock: () => number): () => number {
+  let lastMs = clock();
+  let lastSteadyMs = performance.now();
+  let offsetMs = 0;
+  return () => {
+    const steadyMs = performance.now();
+    const earliestMs = lastMs + steadyMs - lastSteadyMs - ADJUSTED_MS;
+    offsetMs += Math.max(0, earliestMs - clock() - offsetMs);
+    lastMs = clock() + offsetMs;
+    lastSteadyMs = steadyMs;
+    return Math.round(lastMs);
+  };
 }
 
 /** Returns the properties that are not `undefined`. */

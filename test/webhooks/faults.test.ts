@@ -156,6 +156,9 @@ t.test("another node decides when the node that decided is frozen or killed", as
   t.strictSame(await repeatedOnceDecided(other, sent), [], "the thawed node decides nothing twice");
   const late = send(holder);
   await other.kill();
+  const client = redis.client();
+  for (const lease of await client.keys("*:lease:*"))
+    await client.hset(lease, "ends", Date.now() + HOUR_MS); // as if Redis' clock was set back
   await late;
   t.strictSame(await repeatedOnceDecided(holder, sent), [], "the remaining node goes on");
 });
@@ -362,6 +365,28 @@ t.test("a receiver that fails for an hour gets everything when it has recovered"
     t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
   await until(async () => (await metric(node, "lag_events")) === 0);
   await node.kill();
+});
+
+t.test("a clock that is set back delays no repeated request, also across a restart", async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.reply = () => 503;
+  const clock = await ShiftedClock.create(t);
+  const dataPath = await tempFolder(t);
+  const first = await spawnBroker(t, clock.settings, dataPath, SHIFTED);
+  await subscribe(first, receiver);
+  receiver.secret = ""; // the time of signatures is shifted
+  const sent = new Set<number>();
+  await sendOnce(first, sent);
+  await receiver.until(() => receiver.requests.length > 0);
+  await clock.shiftTo(-HOUR_MS);
+  const before = receiver.requests.length;
+  await receiver.until(() => receiver.requests.length > before);
+  await first.kill();
+  clock.set(-4 * HOUR_MS);
+  receiver.reply = () => 204;
+  await spawnBroker(t, clock.settings, dataPath, SHIFTED);
+  await receiver.until(() => hasAll(receiver, sent));
+  t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
 });
 
 t.test("events that a webhook has not accepted are kept beyond events.retentionS", async (t) => {
