@@ -37,7 +37,8 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
     ["logProducers", `${base}logProducers:${text}`],
     ["logForks", `${base}logForks:${text}`],
   ] as const;
-  if (isExpired(state, clock()) && origin === undefined && forks === 0)
+  const nowMs = clock();
+  if (isExpired(state, { wallMs: nowMs, idleMs: nowMs }) && origin === undefined && forks === 0)
     return { expired: ["logs", ...[...producers].map(() => "logProducers" as const)], sizes };
   const facts: Fact[] = [fact("HSET", key, headItems(log))];
   if (frames.length > 0) facts.push(fact("SET", `${base}logFrames:${text}`, [frames]));

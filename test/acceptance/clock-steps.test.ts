@@ -166,6 +166,27 @@ for (const { name, settings } of STORES)
     },
   );
 
+for (const { name, settings } of STORES)
+  t.test(
+    `a durable stream in use outlives steps of the clock that exceed its time to live, on ${name}`,
+    async (t) => {
+      const node = await spawnShifted(t, settings());
+      const { apiPort } = node.broker;
+      const call = (method: string, headers: Record<string, string>, body = "") =>
+        fetch(`http://127.0.0.1:${apiPort}/v1/stream/answer`, {
+          ...{ method, headers },
+          ...(body !== "" && { body }),
+        });
+      const type = { "content-type": "text/plain" };
+      await call("PUT", { ...type, "stream-ttl": "60" });
+      for (const stepMs of [2 * MINUTE_MS, -HOUR_MS, 26 * HOUR_MS]) {
+        await node.shiftTo(stepMs);
+        t.equal((await call("POST", type, "x")).status, 204, `an append at ${stepMs} ms`);
+      }
+      t.equal(await (await call("GET", {})).text(), "xxx", "nothing is lost");
+    },
+  );
+
 t.test(
   "messages are delivered live after the clock of a node was an hour ahead for one message",
   async (t) => {

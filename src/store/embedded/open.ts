@@ -94,7 +94,7 @@ export interface EmbeddedOptions {
   readonly logoutMs?: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Clock for the silence of streams, in milliseconds from any origin. Default: `clock`. */
+  /** Clock for the idle time of streams and logs, in milliseconds of any origin. Default: `clock`. */
   readonly steadyClock?: Clock;
   readonly onError: (error: Error, what: string) => void;
   /**
@@ -347,6 +347,7 @@ async function openOwned(
   });
   const logCalls = createLogs({
     ...shared,
+    idleClock: withoutSteps(clock, options.steadyClock ?? clock),
     limits: logLimits,
     producerIdleMs: options.dedupeWindowS * 1000,
   });
@@ -458,6 +459,12 @@ async function openOwned(
       wal.close();
     }
   }
+}
+
+/** Returns the time of `clock` as it is now, which `steadyClock` then continues. */
+function withoutSteps(clock: Clock, steadyClock: Clock): Clock {
+  const offsetMs = clock() - steadyClock();
+  return () => Math.floor(offsetMs + steadyClock());
 }
 
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {

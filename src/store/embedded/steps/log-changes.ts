@@ -13,6 +13,7 @@ import {
   incarnationOf,
   type LogProducerChange,
   type LogState,
+  type LogTime,
   maxAppendBytes,
   maxStateBytes,
   type ProducerState,
@@ -49,14 +50,16 @@ interface AssignedChange {
   readonly previous: OpenLog | undefined;
 }
 
-export class LogChanges {
+export class LogChanges implements LogTime {
   readonly #ports: LogCallPorts;
-  readonly nowMs: number;
+  readonly wallMs: number;
+  readonly idleMs: number;
   readonly #changes: AssignedChange[] = [];
 
-  constructor(ports: LogCallPorts, nowMs: number) {
+  constructor(ports: LogCallPorts, wallMs: number, idleMs: number = wallMs) {
     this.#ports = ports;
-    this.nowMs = nowMs;
+    this.wallMs = wallMs;
+    this.idleMs = idleMs;
   }
 
   create(name: LogName, state: LogState): OpenLog {
@@ -101,7 +104,7 @@ export class LogChanges {
     const record = {
       number: log.number,
       version: before.version + 1,
-      timeMs: this.nowMs,
+      timeMs: this.idleMs,
       producer,
       order,
       close,

@@ -148,14 +148,22 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
   return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
 }
 
-export function isExpired(state: LogState, nowMs: number): boolean {
+/** Time at which logs are judged. */
+export interface LogTime {
+  /** Wall clock in Unix milliseconds, for a fixed time at which a log expires. */
+  readonly wallMs: number;
+  /** Unix milliseconds that no step of the wall clock changes, for a time to live. */
+  readonly idleMs: number;
+}
+
+export function isExpired(state: LogState, { wallMs, idleMs }: LogTime): boolean {
   const due = dueMs(state);
-  return due !== undefined && due <= nowMs;
+  return due !== undefined && due <= (state.terms.ttlS === undefined ? wallMs : idleMs);
 }
 
 /** Returns true if a use of the log now must be stored. */
-export function mustStoreUse({ terms, usedMs }: LogState, nowMs: number): boolean {
-  return terms.ttlS !== undefined && nowMs - usedMs > STORED_USE * 1000 * terms.ttlS;
+export function mustStoreUse({ terms, usedMs }: LogState, { idleMs }: LogTime): boolean {
+  return terms.ttlS !== undefined && idleMs - usedMs > STORED_USE * 1000 * terms.ttlS;
 }
 
 export function headOf(state: LogState): LogHead {

@@ -38,6 +38,7 @@ import {
   type LogProducerChange,
   type LogState,
   type LogTerms,
+  type LogTime,
   mustStoreUse,
   newIncarnation,
   tailOf,
@@ -50,6 +51,8 @@ const SWEEP_PAGE = 200;
 interface LogPorts extends LogCallPorts {
   readonly appends: Pick<Appends, "enqueue" | "lackOfRoom">;
   readonly clock: Clock;
+  /** Unix milliseconds that no step of `clock` changes, for the idle time of logs and producers. */
+  readonly idleClock: Clock;
   readonly limits: LogLimits;
   /** Silence after which a producer may be forgotten in favour of a new one. */
   readonly producerIdleMs: number;
@@ -57,13 +60,14 @@ interface LogPorts extends LogCallPorts {
 
 export interface EmbeddedLogs extends LogStore {
   /** Removes expired logs. */
-  sweep(nowMs: number, isClosed: () => boolean): Promise<void>;
+  sweep(isClosed: () => boolean): Promise<void>;
 }
 
 export function createLogs(ports: LogPorts): EmbeddedLogs {
-  const { appends, logs, storedLogs, clock } = ports;
+  const { appends, logs, storedLogs, clock, idleClock } = ports;
   const rules = new LogRules(ports);
-  const call = createCalls(appends, (nowMs) => new LogChanges(ports, nowMs));
+  const call = createCalls(appends, (nowMs) => new LogChanges(ports, nowMs, idleClock()));
+  const time = (): LogTime => ({ wallMs: clock(), idleMs: idleClock() });
 
   function assertRoom(bytes: number): void {
     if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
@@ -71,8 +75,8 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
   }
 
   /** Returns the committed state of a log, or the reason for which the log does not exist. */
-  function shownOf(log: OpenLog | undefined, nowMs: number): LogState | "missing" | "deleted" {
-    return log?.shown === undefined ? "missing" : existing(log.shown, nowMs);
+  function shownOf(log: OpenLog | undefined): LogState | "missing" | "deleted" {
+    return log?.shown === undefined ? "missing" : existing(log.shown, time());
   }
 
   return {
@@ -89,17 +93,18 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
     },
 
     async logHead(name) {
-      const state = shownOf(logs.find(name), clock());
+      const state = shownOf(logs.find(name));
       return typeof state === "string" ? state : headOf(state);
     },
 
     async readLog(name, { from, maxBytes }) {
       let log = logs.find(name);
-      let state = shownOf(log, clock());
-      if (typeof state !== "string" && mustStoreUse(state, clock())) {
-        await call((changes) => rules.use(name, changes), 0);
+      let state = shownOf(log);
+      if (typeof state !== "string" && mustStoreUse(state, time())) {
+        // A full disk must not make the read fail: the next read tries again.
+        await call((changes) => rules.use(name, changes), 0).catch(() => undefined);
         log = logs.find(name);
-        state = shownOf(log, clock());
+        state = shownOf(log);
       }
       if (typeof state === "string") return { verdict: state };
       if (log === undefined) return { verdict: "missing" };
@@ -115,13 +120,14 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
       return call((changes) => rules.delete(name, changes), 0);
     },
 
-    async sweep(nowMs, isClosed) {
-      let page = storedLogs.due(nowMs, undefined, SWEEP_PAGE);
+    async sweep(isClosed) {
+      const dueMs = Math.max(clock(), idleClock());
+      let page = storedLogs.due(dueMs, undefined, SWEEP_PAGE);
       while (page.length > 0 && !isClosed()) {
         await Promise.all(
           page.map(({ number }) => call((changes) => rules.expire(number, changes), 0)),
         );
-        page = storedLogs.due(nowMs, page.at(-1)?.key, SWEEP_PAGE);
+        page = storedLogs.due(dueMs, page.at(-1)?.key, SWEEP_PAGE);
       }
     },
   };
@@ -135,17 +141,16 @@ class LogRules {
   }
 
   create(name: LogName, draft: LogDraft, changes: LogChanges): LogCreation {
-    const { nowMs } = changes;
     const former = this.#ports.logs.find(name);
     if (former !== undefined) {
-      const state = existing(former.assigned, nowMs);
+      const state = existing(former.assigned, changes);
       if (state === "deleted") return { verdict: "deleted" };
       if (state !== "missing")
         return isSame(state, draft)
           ? { verdict: "exists", head: headOf(state) }
           : { verdict: "conflict" };
     }
-    const base = this.#baseOf(draft, nowMs);
+    const base = this.#baseOf(draft, changes);
     if ("verdict" in base) return base;
     const frames = [base.cut, draft.records.length > 0 ? openFrame(draft.records) : undefined];
     const limit = this.#limitOf(base.state, frames);
@@ -159,10 +164,9 @@ class LogRules {
   }
 
   append(name: LogName, append: LogAppend, changes: LogChanges): LogAppendResult {
-    const { nowMs } = changes;
     const log = this.#ports.logs.find(name);
     if (log === undefined) return { verdict: "missing" };
-    const state = existing(log.assigned, nowMs);
+    const state = existing(log.assigned, changes);
     if (typeof state === "string") return { verdict: state };
     const { producer, records, order, close } = append;
     const newest = producer && this.#ports.logs.producer(log, producer.id);
@@ -186,7 +190,7 @@ class LogRules {
     const frame = records.length > 0 ? openFrame(records) : undefined;
     const limit = this.#limitOf(state, [frame]);
     if (limit !== undefined) return { verdict: "full", limit };
-    const change = producer && this.#producerChange(log, producer, nowMs);
+    const change = producer && this.#producerChange(log, producer, changes.idleMs);
     if (change === "full") return { verdict: "full", limit: "producers" };
     changes.append(log, frame, { producer: change, order, close });
     return {
@@ -200,14 +204,14 @@ class LogRules {
   /** Records a read, so that the log does not expire. */
   use(name: LogName, changes: LogChanges): void {
     const log = this.#ports.logs.find(name);
-    if (log === undefined || typeof existing(log.assigned, changes.nowMs) === "string") return;
+    if (log === undefined || typeof existing(log.assigned, changes) === "string") return;
     this.#use(log, changes);
   }
 
   delete(name: LogName, changes: LogChanges): "done" | "missing" | "deleted" {
     const log = this.#ports.logs.find(name);
     if (log === undefined) return "missing";
-    const state = existing(log.assigned, changes.nowMs);
+    const state = existing(log.assigned, changes);
     if (typeof state === "string") return state;
     this.#drop(log, changes);
     return "done";
@@ -217,7 +221,7 @@ class LogRules {
   expire(number: number, changes: LogChanges): void {
     const log = this.#ports.logs.byNumber(number);
     if (log === undefined || log.assigned.status !== "live") return;
-    if (isExpired(log.assigned, changes.nowMs)) this.#drop(log, changes);
+    if (isExpired(log.assigned, changes)) this.#drop(log, changes);
   }
 
   /** Removes the log. Keeps its frames while it has forks. */
@@ -238,7 +242,7 @@ class LogRules {
   }
 
   #use(log: OpenLog, changes: LogChanges): void {
-    if (mustStoreUse(log.assigned, changes.nowMs)) changes.change(log, { usedMs: changes.nowMs });
+    if (mustStoreUse(log.assigned, changes)) changes.change(log, { usedMs: changes.idleMs });
   }
 
   /**
@@ -259,12 +263,12 @@ class LogRules {
   }
 
   /** Returns the state with which a log begins, or why it cannot be created. */
-  #baseOf(draft: LogDraft, nowMs: number): Base | Exclude<LogCreation, { readonly head: unknown }> {
+  #baseOf(draft: LogDraft, time: LogTime): Base | Exclude<LogCreation, { readonly head: unknown }> {
     const incarnation = newIncarnation();
     const { origin, ttlS, expiresAtMs } = draft;
     const stateWith = (terms: LogTerms): LogState => ({
       ...emptyState(terms, incarnation),
-      ...{ usedMs: terms.ttlS === undefined ? 0 : nowMs, closed: draft.closed },
+      ...{ usedMs: terms.ttlS === undefined ? 0 : time.idleMs, closed: draft.closed },
     });
     if (origin === undefined) {
       const contentType = draft.contentType ?? "application/octet-stream";
@@ -272,7 +276,7 @@ class LogRules {
       return { source: undefined, cut: undefined, state };
     }
     const source = this.#ports.logs.find(origin.source);
-    const state = source === undefined ? "missing" : existing(source.assigned, nowMs);
+    const state = source === undefined ? "missing" : existing(source.assigned, time);
     if (source === undefined || state === "missing") return { verdict: "source_missing" };
     if (state === "deleted") return { verdict: "source_deleted" };
     const contentType = draft.contentType ?? state.terms.contentType;
@@ -382,9 +386,9 @@ interface Fork {
 
 const NO_TERMS = { producer: undefined, order: undefined, close: undefined };
 
-function existing(state: LogState, nowMs: number): LogState | "missing" | "deleted" {
+function existing(state: LogState, time: LogTime): LogState | "missing" | "deleted" {
   if (state.status === "removed") return "missing";
-  if (state.status === "live" && !isExpired(state, nowMs)) return state;
+  if (state.status === "live" && !isExpired(state, time)) return state;
   return state.forks > 0 ? "deleted" : "missing";
 }
 

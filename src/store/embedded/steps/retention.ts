@@ -110,7 +110,7 @@ export class Sweep {
     const isClosed = () => this.#isClosed;
     removed += await trimAll(this.#ports, nowMs, isClosed);
     await this.#ports.inbox.sweep(nowMs, isClosed);
-    await this.#ports.logCalls.sweep(nowMs, isClosed);
+    await this.#ports.logCalls.sweep(isClosed);
     await this.#removeTokens(nowMs);
     await this.#ports.sweepLogins(nowMs);
     await this.#ports.sweepDevices(nowMs);

@@ -220,12 +220,18 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     return reference !== undefined;
   }
 
-  /** Stores the time of a use if the stored one is old, so that the log does not expire. */
+  /**
+   * Stores the time of a use if the stored one is old, so that the log does not expire. A server that
+   * rejects writes, for example because its memory is full, must not make the read fail: the next
+   * read tries again.
+   */
   async function recordUse(name: LogName, { head, usedAtMs }: StoredLog): Promise<void> {
     if (head.ttlS === undefined || usedAtMs === undefined) return;
     if (clock() - usedAtMs < (head.ttlS * 1000) / 4) return;
     const place = logPlace(keys, name);
-    await operations.run(place, { name: "log_use", texts: [place.base, place.text] });
+    await operations
+      .run(place, { name: "log_use", texts: [place.base, place.text] })
+      .catch(() => undefined);
   }
 
   async function expireIn(bucket: number, isStopped: () => boolean): Promise<void> {
