@@ -69,13 +69,18 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
     },
 
     saveWebhookTexts: (target, { state = new Map(), parked = new Map() }) =>
-      transact(tables, () => {
-        const { webhookId: id } = target;
-        if ("token" in target && !leases.isHeld(webhookLeaseName(id))) return false;
-        putTexts("state", id, state);
-        putTexts("parked", id, parked);
-        return true;
-      }),
+      transact(
+        tables,
+        () => {
+          const { webhookId: id } = target;
+          if ("token" in target && !leases.isHeld(webhookLeaseName(id))) return false;
+          putTexts("state", id, state);
+          putTexts("parked", id, parked);
+          return true;
+        },
+        // Old events can be removed only after the deliveries have passed them.
+        parked.size === 0 ? "reclaim" : "store",
+      ),
 
     async addWebhookAttempts(id, attempts, keep) {
       const newest = [...attempts].reverse();
