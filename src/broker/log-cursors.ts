@@ -65,6 +65,8 @@ interface CursorTarget {
   /** `undefined` for the tail. */
   readonly from: LogOffset | undefined;
   readonly viewer?: LogViewer | undefined;
+  /** Bearer of a signed URL who reads, `undefined` for other readers. */
+  readonly bearer?: string | undefined;
 }
 
 export interface LogCursors {
@@ -72,7 +74,7 @@ export interface LogCursors {
   readonly size: number;
   /**
    * Opens a cursor. The first read has not begun when the promise resolves. Throws `overloaded` if
-   * the node or the viewer has too many cursors, or `unavailable`.
+   * the node, the viewer or the bearer has too many cursors, or `unavailable`.
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;
   onEvent(event: ClusterEvent): void;
@@ -112,7 +114,7 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
     },
 
     async open(target, sink) {
-      table.assertRoom(target.viewer);
+      table.assertRoom(target);
       const cursor = new Cursor(target, sink, {
         ...ports,
         onEnd: () => table.leave(cursor),
@@ -158,6 +160,7 @@ class Cursor implements LogCursor {
   readonly source: string;
   readonly topics: ReadonlySet<Topic>;
   readonly viewer: LogViewer | undefined;
+  readonly bearer: string | undefined;
   readonly #log: LogName;
   readonly #sink: LogSink;
   readonly #ports: Pick<CursorPorts, "store" | "onError"> & { onEnd(): void };
@@ -175,7 +178,7 @@ class Cursor implements LogCursor {
   #turn = 0;
 
   constructor(
-    { name, from, viewer }: CursorTarget,
+    { name, from, viewer, bearer }: CursorTarget,
     sink: LogSink,
     ports: Pick<CursorPorts, "store" | "onError"> & { onEnd(): void },
   ) {
@@ -185,6 +188,7 @@ class Cursor implements LogCursor {
     this.#ports = ports;
     this.source = logNameText(name);
     this.viewer = viewer;
+    this.bearer = bearer;
     this.topics = topicsOf(name, viewer);
   }
 

@@ -11,6 +11,8 @@ interface Reader {
   readonly topics: ReadonlySet<Topic>;
   /** User on whose behalf the reader reads, or `undefined`. */
   readonly viewer: Viewer | undefined;
+  /** Bearer of a signed URL who reads, or `undefined`. */
+  readonly bearer?: string | undefined;
 }
 
 interface Viewer {
@@ -25,11 +27,15 @@ interface ReaderTablePorts {
   readonly maxReadersPerUser: number;
 }
 
+/** At most this fraction of the readers of a node may belong to one bearer of a signed URL. */
+const BEARER_SHARE = 1 / 4;
+
 export class ReaderTable<R extends Reader> {
   readonly #ports: ReaderTablePorts;
   readonly #all = new Set<R>();
   readonly #bySource = new Map<string, Set<R>>();
   readonly #byViewer = new Map<string, Set<R>>();
+  readonly #byBearer = new Map<string, Set<R>>();
   readonly #byTopic = new Map<Topic, Set<R>>();
 
   constructor(ports: ReaderTablePorts) {
@@ -57,12 +63,17 @@ export class ReaderTable<R extends Reader> {
     return this.#byTopic.get(topic) ?? [];
   }
 
-  /** Throws `overloaded` if the node or the viewer has too many readers. */
-  assertRoom(viewer: Viewer | undefined): void {
+  /** Throws `overloaded` if the node, the viewer or the bearer has too many readers. */
+  assertRoom({ viewer, bearer = "" }: Partial<Pick<Reader, "viewer" | "bearer">>): void {
     const { maxReaders, maxReadersPerUser } = this.#ports;
     if (this.#all.size >= maxReaders)
       throw new BrokerError("overloaded", {
         message: "Too many readers follow streams on this node; try again later",
+      });
+    const perBearer = Math.max(1, Math.floor(maxReaders * BEARER_SHARE));
+    if ((this.#byBearer.get(bearer)?.size ?? 0) >= perBearer)
+      throw new BrokerError("overloaded", {
+        message: "Too many readers with this URL follow streams on this node; try again later",
       });
     if (viewer === undefined || maxReadersPerUser === 0) return;
     if ((this.#byViewer.get(viewer.uid)?.size ?? 0) >= maxReadersPerUser)
@@ -73,19 +84,21 @@ export class ReaderTable<R extends Reader> {
 
   /** Resolves when the node listens to the topics. If it rejects, the reader is still added. */
   async enter(reader: R): Promise<void> {
-    const { source, topics, viewer } = reader;
+    const { source, topics, viewer, bearer } = reader;
     this.#all.add(reader);
     add(this.#bySource, source, reader);
     if (viewer !== undefined) add(this.#byViewer, viewer.uid, reader);
+    if (bearer !== undefined) add(this.#byBearer, bearer, reader);
     for (const topic of topics) add(this.#byTopic, topic, reader);
     await this.#ports.interest.listen(...topics);
   }
 
   leave(reader: R): void {
-    const { source, topics, viewer } = reader;
+    const { source, topics, viewer, bearer } = reader;
     if (!this.#all.delete(reader)) return;
     remove(this.#bySource, source, reader);
     if (viewer !== undefined) remove(this.#byViewer, viewer.uid, reader);
+    if (bearer !== undefined) remove(this.#byBearer, bearer, reader);
     for (const topic of topics)
       if (remove(this.#byTopic, topic, reader)) this.#ports.interest.unlisten(topic);
   }

@@ -182,7 +182,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   return {
     async follow({ view, clientMsgNo, fromIndex, viewer }, sink) {
       const source = viewedKey(view);
-      table.assertRoom(viewer);
+      table.assertRoom({ viewer });
       const follower: Follower = {
         source,
         topics: topicsOf(view, viewer),

@@ -3,6 +3,7 @@
 
 import { readFile } from "node:fs/promises";
 import type { ClosedConnection, LocalSession } from "../api/connections.ts";
+import { REPLY_BYTES } from "../api/durable-streams/read.ts";
 import type { DurableStreamPorts } from "../api/durable-streams/routes.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
@@ -199,9 +200,11 @@ function settingsOf({ config, version }: Node) {
   };
 }
 
-function durableStreamPorts({ logs, logCursors, signedUrls, config }: Node): DurableStreamPorts {
+function durableStreamPorts(node: Node): DurableStreamPorts {
+  const { logs, logCursors, signedUrls, rates, config } = node;
   const { allowedOrigins } = config.client;
   return {
+    bearerBudget: createReadBudget(rates, REPLY_BYTES, () => performance.now()),
     ...{ logs, logCursors, signedUrls, longPollMs: config.streams.longPollMs },
     admitsPage: (origin) => allowedOrigins.length > 0 && isOriginAllowed(origin, allowedOrigins),
   };

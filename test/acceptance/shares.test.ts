@@ -11,6 +11,7 @@ import { type Settings, spawnBroker, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { NativeClientError } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
+import { signedPath } from "../support/signed-path.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 import { connectFrame } from "./attacker.ts";
 
@@ -129,6 +130,68 @@ t.test(
         t.fail(`a request was refused with ${status}, Retry-After ${retryAfterS}`);
     t.equal((await read(clientPort, "alice")).status, 200, "another user is served");
     t.equal((await read(apiPort, "")).status, 200, "a backend's requests do not count");
+  },
+);
+
+t.test(
+  "the bearer of a signed URL is limited like a user, and is refused with 429 and Retry-After",
+  async (t) => {
+    const BYTES = 60_000;
+    const REQUESTS = 100;
+    const budget = { rate: 20, burst: 200 }; // of a user: twice that of a connection
+    const { broker } = await startNode(t, {
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
+      JINDOU_CLIENT_FRAME_BURST: "100",
+    });
+    const { clientPort, apiPort } = broker;
+    const path = "/v1/stream/answers/1";
+    const call = async (target: string, method = "GET", body?: string) => {
+      const abort = new AbortController();
+      const reply = await fetch(`http://127.0.0.1:${target}`, {
+        ...{ method, signal: abort.signal, headers: { "content-type": "text/plain" } },
+        ...(body !== undefined && { body }),
+      });
+      const isLive = target.includes("live=sse");
+      await (isLive ? undefined : reply.text());
+      abort.abort();
+      return { status: reply.status, retryAfterS: Number(reply.headers.get("retry-after")) };
+    };
+    t.equal((await call(`${apiPort}${path}`, "PUT", "x".repeat(BYTES))).status, 201);
+    const greedy = await signedPath(broker, path, "read");
+    const others = await signedPath(broker, path, "write");
+    const writer = await signedPath(broker, "/v1/stream/answers/2", "write");
+
+    const person = await Promise.all(range(3).map(() => call(`${clientPort}${others}`)));
+    t.strictSame(
+      person.map(({ status }) => status),
+      [200, 200, 200],
+      "a few reads are served",
+    );
+
+    const startMs = performance.now();
+    const places = ["", "&offset=-1&live=sse", "&offset=-1&live=long-poll"];
+    const attack = await Promise.all(
+      range(REQUESTS).map((i) =>
+        call(`${i % 2 === 0 ? clientPort : apiPort}${greedy}${places[i % 3]}`),
+      ),
+    );
+    const served = attack.filter(({ status }) => status === 200).length;
+    const bound = affordable(BYTES / 8192, startMs, budget);
+    t.ok(served >= 1 && served <= bound, `${served} of ${REQUESTS} served, at most ${bound}`);
+    for (const { status, retryAfterS } of attack)
+      if (status !== 200 && (status !== 429 || !(retryAfterS >= 1)))
+        t.fail(`a request was refused with ${status}, Retry-After ${retryAfterS}`);
+
+    const writingMs = performance.now();
+    await call(`${apiPort}/v1/stream/answers/2`, "PUT");
+    const writes = await Promise.all(
+      range(400).map(() => call(`${clientPort}${writer}`, "POST", "x")),
+    );
+    const stored = writes.filter(({ status }) => status === 204).length;
+    const most = affordable(1, writingMs, budget);
+    t.ok(stored >= 1 && stored <= most, `${stored} of 400 writes served, at most ${most}`);
+    t.equal((await call(`${clientPort}${others}`)).status, 200, "another bearer is served");
+    t.equal((await call(`${apiPort}${path}`)).status, 200, "a backend's requests do not count");
   },
 );
 

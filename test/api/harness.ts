@@ -308,6 +308,7 @@ function useCases(state: StubState): UseCases {
       deleteLog: record("deleteLog", () => "done" as const),
     },
     logCursors: { open: unused },
+    bearerBudget: { requirePaid: () => undefined, begin: () => () => undefined },
     signedUrls: {
       sign: record("sign", () => "1.read..mac"),
       verify: unused,

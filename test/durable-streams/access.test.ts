@@ -275,3 +275,23 @@ t.test("no log contains a signature", async (t) => {
   const mac = url.slice(-43);
   t.notOk(broker.output().includes(mac), "neither of accepted nor of refused calls");
 });
+
+t.test("the bearer of one signed URL cannot keep other readers out", async (t) => {
+  const broker = await startBroker(t, { JINDOU_API_MAX_FOLLOWERS: "8" });
+  const path = "/v1/stream/crowded";
+  await callAt(broker.apiPort, path, put());
+  const [greedy, other] = [
+    await sign(broker, path, "read"),
+    await sign(broker, path, "read", { from_uid: "bob" }),
+  ];
+  const leaving = new AbortController();
+  t.teardown(() => leaving.abort());
+  const follow = async (url: string) => {
+    const target = `http://127.0.0.1:${broker.clientPort}${url}&offset=-1&live=sse`;
+    const { status } = await fetch(target, { signal: leaving.signal });
+    return status;
+  };
+  const statuses = [await follow(greedy), await follow(greedy), await follow(greedy)];
+  t.strictSame(statuses, [200, 200, 503], "a quarter of the readers of the node");
+  t.equal(await follow(other), 200);
+});

@@ -3,6 +3,7 @@
 // requests in progress.
 
 import type { SignedUrls } from "../../broker/signed-urls.ts";
+import { networkOf } from "../../lib/network.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
 import { errorReply, thrownReply } from "../errors.ts";
 import type { Guard, PageRule } from "../guard.ts";
@@ -21,6 +22,11 @@ export type StreamUse = "read" | "write" | "delete";
  */
 export interface StreamCaller {
   readonly kind: "anonymous" | "backend" | "signed";
+  /**
+   * Identifies the bearer of a signed URL, whose work is limited: the client network and the
+   * signature. `undefined` for other callers.
+   */
+  readonly bearer: string | undefined;
 }
 
 export interface Admission {
@@ -37,6 +43,8 @@ export interface Admission {
 
 interface AdmissionPorts {
   readonly signedUrls: Pick<SignedUrls, "verify">;
+  /** Throws `rate_limited` if the bearer of a signed URL has used up the budget. */
+  readonly requirePaid: (bearer: string) => void;
   readonly admitsPage: PageRule;
 }
 
@@ -49,7 +57,8 @@ interface Admitted {
 const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
 
-export function createAdmission({ signedUrls, admitsPage }: AdmissionPorts): Admission {
+export function createAdmission(ports: AdmissionPorts): Admission {
+  const { signedUrls, requirePaid, admitsPage } = ports;
   const admitted = new WeakMap<HttpRequest, Admitted>();
 
   function admittedOf(request: HttpRequest): Admitted {
@@ -89,9 +98,10 @@ export function createAdmission({ signedUrls, admitsPage }: AdmissionPorts): Adm
       const parsed = parseStreamPath(request.path);
       if ("refusal" in parsed) return parsed.refusal;
       const { target } = parsed;
+      const caller = callerOf(request);
+      if (caller.bearer !== undefined) requirePaid(caller.bearer);
       const verdict = await judge(request, guard, { target, use });
-      if (verdict === undefined)
-        admitted.set(request, { target, guard, caller: { kind: kindOf(request) } });
+      if (verdict === undefined) admitted.set(request, { target, guard, caller });
       return verdict;
     },
 
@@ -123,10 +133,13 @@ export function createAdmission({ signedUrls, admitsPage }: AdmissionPorts): Adm
   };
 }
 
-function kindOf(request: HttpRequest): StreamCaller["kind"] {
-  if (signatureOf(request) !== undefined) return "signed";
+function callerOf(request: HttpRequest): StreamCaller {
+  const signature = signatureOf(request);
+  if (signature !== undefined)
+    return { kind: "signed", bearer: `${networkOf(request.remoteAddress)} ${signature}` };
   const { authorization, token } = request.headers;
-  return authorization === undefined && token === undefined ? "anonymous" : "backend";
+  const isAnonymous = authorization === undefined && token === undefined;
+  return { kind: isAnonymous ? "anonymous" : "backend", bearer: undefined };
 }
 
 /** Returns the parameter `sig`, or `undefined`. */

@@ -21,11 +21,18 @@ import { bodyOf } from "./records.ts";
 import { CURSOR, offsetHeaders, streamReply, UP_TO_DATE } from "./replies.ts";
 import type { StreamFeeds } from "./stream-feeds.ts";
 
+/**
+ * Charges a request to the bearer of a signed URL. The returned function must be called once with
+ * the bytes that are read or written. Throws `rate_limited` if the budget is used up.
+ */
+export type BeginWork = (bearer: string) => (bytes: number) => void;
+
 interface ReadPorts {
   readonly logs: Pick<Logs, "logHead" | "read">;
   readonly cursors: Pick<LogCursors, "open">;
   readonly admission: Pick<Admission, "targetOf" | "callerOf">;
   readonly feeds: StreamFeeds;
+  readonly beginWork: BeginWork;
   readonly longPollMs: number;
   /** Wall clock in Unix milliseconds. */
   readonly clock: () => number;
@@ -45,25 +52,34 @@ type TypedHead = Pick<LogHead, "contentType">;
 const START = "-1";
 const NOW = "now";
 /** Maximum bytes of the frames in one reply. */
-const REPLY_BYTES = 1024 * 1024;
+export const REPLY_BYTES = 1024 * 1024;
 const CACHEABLE = "max-age=60, stale-while-revalidate=300";
 
 export function createReadCalls(ports: ReadPorts) {
-  const { logs, cursors, admission, feeds, clock } = ports;
+  const { logs, cursors, admission, feeds, beginWork, clock } = ports;
   const deadlines = new Deadlines<LongPoll>(ports.longPollMs, (poll) => poll.expire());
 
   async function read(request: HttpRequest): Promise<RouteReply> {
     const target = admission.targetOf(request);
-    if (request.method === "HEAD") return headReply(await logs.logHead(target.name));
+    const caller = admission.callerOf(request);
+    const begin = () => (caller.bearer === undefined ? FREE : beginWork(caller.bearer));
+    if (request.method === "HEAD") {
+      begin()(0);
+      return headReply(await logs.logHead(target.name));
+    }
     const place = readPlace(request.query);
     if ("refusal" in place) return place.refusal;
-    const caller = admission.callerOf(request);
-    if (place.live === "no") return catchUp(request, place.from, caller);
+    const { from } = place;
+    if (place.live === "no") return chargedFor(begin(), () => catchUp(request, from, caller));
     const head = await logs.logHead(target.name);
     if (typeof head === "string") return missingReply(head);
+    // A live read is charged for the data that it begins with, and not while it waits.
+    const { tail } = head;
+    const behind = Math.max(0, tail.position - (from ?? tail).position);
+    begin()(place.live === "sse" ? behind : Math.min(behind, REPLY_BYTES));
     if (place.live === "long-poll") return longPoll(request, place, { head, caller });
     const cursor = liveCursor(clock(), place.cursor);
-    return feeds.open(request, { name: target.name, from: place.from, head, cursor, caller });
+    return feeds.open(request, { name: target.name, from, head, cursor, caller });
   }
 
   async function catchUp(
@@ -99,7 +115,7 @@ export function createReadCalls(ports: ReadPorts) {
   ): Promise<HttpReply> {
     const { name } = admission.targetOf(request);
     const poll = new LongPoll();
-    const open = cursors.open({ name, from }, poll);
+    const open = cursors.open({ name, from, bearer: caller.bearer }, poll);
     request.onAborted(() => poll.expire());
     deadlines.add(poll, performance.now());
     const handle = await open.catch((error) => {
@@ -125,6 +141,23 @@ export function createReadCalls(ports: ReadPorts) {
   }
 
   return { read };
+}
+
+const FREE: ReturnType<BeginWork> = () => {};
+
+/** Runs a read and charges it for the size of its reply. */
+async function chargedFor(
+  charge: ReturnType<BeginWork>,
+  run: () => Promise<HttpReply>,
+): Promise<HttpReply> {
+  let bytes = 0;
+  try {
+    const reply = await run();
+    bytes = reply.body.length;
+    return reply;
+  } finally {
+    charge(bytes);
+  }
 }
 
 /** Waits for the first frames of a log, for its end, or until `expire`. */

@@ -14,7 +14,7 @@ import { type ApiRoute, plainRoute, postRoute, type RouteReply } from "../route.
 import { VIEWER_HEADERS } from "../stream-request.ts";
 import { createAdmission, type StreamUse } from "./admission.ts";
 import { encodeStreamPath, parseStreamPath, STREAMS_PATH, STREAMS_PREFIX } from "./path.ts";
-import { createReadCalls } from "./read.ts";
+import { type BeginWork, createReadCalls } from "./read.ts";
 import { STREAM_REPLY_HEADERS, STREAM_REQUEST_HEADERS } from "./replies.ts";
 import { StreamFeeds } from "./stream-feeds.ts";
 import { createWriteCalls } from "./write.ts";
@@ -23,6 +23,8 @@ export interface DurableStreamPorts {
   readonly logs: Logs;
   readonly logCursors: Pick<LogCursors, "open">;
   readonly signedUrls: SignedUrls;
+  /** Limits the work for the bearers of signed URLs. */
+  readonly bearerBudget: { requirePaid(bearer: string): void; begin: BeginWork };
   /** Decides which pages may call without a credential, in protected mode. */
   readonly admitsPage: PageRule;
   readonly longPollMs: number;
@@ -58,12 +60,16 @@ const { path: pathParameter, sig } = readQuery.properties;
 const writeQuery = Type.Object({ path: pathParameter, sig });
 
 export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly ApiRoute[] {
-  const { logs, logCursors: cursors, signedUrls, admitsPage, longPollMs, keepAliveMs } = ports;
-  const admission = createAdmission({ signedUrls, admitsPage });
+  const { logs, logCursors: cursors, signedUrls, bearerBudget } = ports;
+  const { admitsPage, longPollMs, keepAliveMs } = ports;
+  const requirePaid = (bearer: string) => bearerBudget.requirePaid(bearer);
+  const beginWork: BeginWork = (bearer) => bearerBudget.begin(bearer);
+  const admission = createAdmission({ signedUrls, requirePaid, admitsPage });
   const feeds = new StreamFeeds(cursors, admission, keepAliveMs);
   const write = createWriteCalls({ logs, admission });
   const { read } = createReadCalls({
     ...{ logs, cursors, admission, feeds, longPollMs },
+    beginWork,
     clock: Date.now,
   });
   const shared = {
@@ -79,6 +85,12 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
     admit: (request, guard) => admission.admit(request, guard, use),
   });
   const running = (handle: (request: HttpRequest) => Promise<RouteReply>) => ({ run: handle });
+  const writing = (handle: (request: HttpRequest) => Promise<RouteReply>) =>
+    running(async (request) => {
+      const { bearer } = admission.callerOf(request);
+      if (bearer !== undefined) beginWork(bearer)(request.body.length);
+      return handle(request);
+    });
   return [
     {
       ...{ ...shared, ...admitting("read"), ...running(read) },
@@ -98,7 +110,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
     },
     {
-      ...{ ...shared, ...admitting("write"), ...running(write.create) },
+      ...{ ...shared, ...admitting("write"), ...writing(write.create) },
       method: "PUT",
       operation: "createDurableStream",
       summary: "Creates a stream, or a fork of another stream",
@@ -112,7 +124,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       edgeErrors: ["stream_exists", "stream_type", "log_full", "not_found"],
     },
     {
-      ...{ ...shared, ...admitting("write"), ...running(write.append) },
+      ...{ ...shared, ...admitting("write"), ...writing(write.append) },
       method: "POST",
       operation: "appendToDurableStream",
       summary: "Appends data to a stream, closes it, or both",

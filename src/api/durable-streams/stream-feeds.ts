@@ -50,7 +50,7 @@ export class StreamFeeds {
       onClosed: () => this.#wheel.delete(feed),
     });
     const source = await this.#cursors.open(
-      { name, from },
+      { name, from, bearer: caller.bearer },
       {
         push: (batch) =>
           feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor)),
