@@ -1,9 +1,11 @@
-// A disk that fills up and is freed again under sends, commands and control-plane writes, with
-// kills in between. Nothing that was acknowledged is lost, the broker never aborts, it rejects
+// A disk that fills up and is freed again under sends, commands, control-plane writes and appends to
+// durable streams, with the event feed on and a webhook behind, and with kills in between. Nothing that was acknowledged is lost, the broker never aborts, it rejects
 // writes with `disk_full` while there is no space, and accepts writes again when there is.
 // JINDOU_TEST_FULL_DISKS sets the number of rounds. With JINDOU_TEST_VOLUME=full an ext4 file
 // system is filled as well.
 
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
@@ -12,7 +14,9 @@ import { IS_FULL, volume } from "../support/volume.ts";
 
 const ROUNDS = volume(10, "JINDOU_TEST_FULL_DISKS");
 const DISK_MIB = 48;
-const WRITERS = 8;
+const WRITERS = 10;
+const KINDS = 5;
+const STREAM_PATH = "/v1/stream/worker";
 const FULL_MS = 1200;
 const FREE_MS = 1500;
 const RESUME_MS = 15_000;
@@ -27,6 +31,8 @@ class Ledger {
   readonly commands = new Set<string>();
   readonly channels = new Set<string>();
   readonly tokens = new Map<string, string>();
+  /** Records of durable streams. */
+  readonly records = new Set<string>();
   readonly codes = new Map<string, number>();
 
   reject(code: string): void {
@@ -54,7 +60,7 @@ class Writers {
   async #loop(writer: number): Promise<void> {
     while (!this.#isStopped) {
       const number = this.#count++;
-      const isDone = await this.#write(writer % 4, number);
+      const isDone = await this.#write(writer % KINDS, number);
       if (!isDone) await pause(10);
     }
   }
@@ -78,6 +84,10 @@ class Writers {
       if (answer !== undefined) ledger.commands.add(name);
       return answer !== undefined;
     }
+    if (kind === 4) {
+      await pause(2);
+      return this.#append(name);
+    }
     const channel = { channel_id: name, channel_type: 2, subscribers: ["alice", "bob"] };
     if ((await this.#post("/channel", channel)) !== undefined) ledger.channels.add(name);
     const device = { uid: `user-${number % 20}`, token: name, device_flag: 0 };
@@ -86,6 +96,28 @@ class Writers {
     if (token !== undefined) ledger.tokens.set(device.uid, name);
     else ledger.tokens.delete(device.uid);
     return token !== undefined;
+  }
+
+  /** Appends a record to the durable stream, and creates the stream if it is missing. */
+  async #append(name: string): Promise<boolean> {
+    const { apiPort = 0 } = this.broker ?? {};
+    const url = `http://127.0.0.1:${apiPort}${STREAM_PATH}`;
+    const headers = { "content-type": "application/json" };
+    try {
+      const body = JSON.stringify(name);
+      let reply = await fetch(url, { method: "POST", headers, body });
+      if (reply.status === 404) {
+        await fetch(url, { method: "PUT", headers });
+        reply = await fetch(url, { method: "POST", headers, body });
+      }
+      const text = await reply.text();
+      if (reply.ok) this.ledger.records.add(name);
+      else this.ledger.reject(JSON.parse(text).code);
+      return reply.ok;
+    } catch {
+      this.ledger.reject("no answer");
+      return false;
+    }
   }
 
   async #post(path: string, body: unknown) {
@@ -165,6 +197,35 @@ async function assertAllThere(t: Test, broker: ChildBroker, ledger: Ledger): Pro
     if (!JSON.stringify(body).includes("alice")) lostChannels.push(name);
   }
   t.same(lostChannels, [], `none of ${ledger.channels.size} acknowledged channels is lost`);
+  await assertRecords(t, broker, ledger);
+  await assertEvents(t, broker, ledger);
+}
+
+async function assertRecords(t: Test, { apiPort }: ChildBroker, ledger: Ledger): Promise<void> {
+  const stored: string[] = [];
+  for (let offset = "-1", isOver = false; !isOver; ) {
+    const reply = await fetch(`http://127.0.0.1:${apiPort}${STREAM_PATH}?offset=${offset}`);
+    stored.push(...((await reply.json()) as string[]));
+    isOver = reply.headers.has("stream-up-to-date");
+    offset = reply.headers.get("stream-next-offset") ?? "";
+  }
+  const records = new Set(stored);
+  t.equal(records.size, stored.length, "no record is stored twice");
+  const lost = [...ledger.records].filter((name) => !records.has(name));
+  t.same(lost, [], `none of ${ledger.records.size} acknowledged records is lost`);
+}
+
+/** Compares the event feed with the ledger. */
+async function assertEvents(t: Test, broker: ChildBroker, ledger: Ledger): Promise<void> {
+  const names = new Set<string>();
+  for (let after = "oldest", more = 1; more === 1; ) {
+    const { body } = await broker.call(`/events?after=${after}&channel=2:group&limit=1000`);
+    for (const { data } of body.events) names.add(data.client_msg_no);
+    after = body.cursor;
+    more = body.more;
+  }
+  const lost = [...ledger.messages.keys()].filter((name) => !names.has(name));
+  t.same(lost, [], "the feed has an event for each acknowledged message");
 }
 
 /** Reads and acknowledges all commands, and compares them with the ledger. */
@@ -188,6 +249,12 @@ async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
   let broker = await startOn(t, disk);
   writers.broker = broker;
   await broker.call("/channel", { ...GROUP, subscribers: ["alice", "bob"] });
+  await broker.call("/events/feed", { feed: "on" });
+  const receiver = createServer((_request, response) => response.writeHead(503).end());
+  await new Promise<void>((resolve) => receiver.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => receiver.close());
+  const { port } = receiver.address() as AddressInfo;
+  await broker.call("/webhooks", { url: `http://127.0.0.1:${port}/hook` });
   for (let number = 0; number < 2 * ROUNDS; number++)
     await broker.call("/message/send", {
       ...{ from_uid: "alice", channel_id: "carol", channel_type: 1 },
