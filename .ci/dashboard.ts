@@ -180,6 +180,10 @@ const SECTIONS: readonly Section[] = [
         ...gauge("Age of the oldest undelivered event", "webhookOldest", "s"),
         lines: { "{{webhook}}": current("webhookOldest", "webhook") },
       },
+      {
+        ...gauge("Events that wait", "webhookLag"),
+        lines: { "{{webhook}}": current("webhookLag", "webhook") },
+      },
       counts("Requests of webhooks", "webhookAttempts", "outcome"),
       counts("Events delivered", "webhookEvents", "webhook"),
       durations("Time of a request", "webhookDuration"),
