@@ -1,10 +1,11 @@
-// Managers' passwords and tokens on Redis, in addition to the contract: the stored time ends a
-// token, and its key expires later.
+// Managers' passwords and tokens, and leases on Redis, in addition to the contract: the stored time
+// ends a token, and its key expires later. A lease has one owner.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
+import { openStore } from "./one-store.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -50,3 +51,29 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
     t.equal(await codeOf(owner), "unavailable");
   });
 });
+
+t.test(
+  "a lease ends only with its token, and its tokens grow after Redis was emptied",
+  async (t) => {
+    const server = await startRedis(t);
+    const { store } = await openStore(t, server.url);
+    const first = await store.acquireLease("task", "one", 60_000);
+    if (first === undefined) throw new Error("the lease is held by another owner");
+    t.equal(await store.acquireLease("task", "two", 60_000), undefined, "it has an owner");
+    await store.releaseLease({ ...first, token: first.token - 1 }, "one");
+    t.equal(
+      await store.acquireLease("task", "two", 60_000),
+      undefined,
+      "another token ends nothing",
+    );
+    await store.releaseLease(first, "one");
+    const second = await store.acquireLease("task", "two", 60_000);
+    t.ok((second?.token ?? 0) > first.token, "another owner has it");
+    await server.client().flushall();
+    const third = await store.acquireLease("task", "three", 60_000);
+    t.ok(
+      (third?.token ?? 0) > (second?.token ?? 0),
+      "the tokens that were lost are not used again",
+    );
+  },
+);
