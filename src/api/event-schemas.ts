@@ -188,17 +188,6 @@ const EVENTS = {
     }),
     example: { uid: "alice", device_flag: 0, device_id: "phone", reason: "kicked" },
   },
-  "command.expired": {
-    when: "commands expired in the inbox of a user before a device acknowledged them",
-    data: Type.Object({
-      uid,
-      command_ids: Type.Array(count("Message id"), {
-        maxItems: MAX_EVENT_UIDS,
-        description: "Message ids of the commands",
-      }),
-    }),
-    example: { uid: "alice", command_ids: [4398046511107] },
-  },
   "user.online": {
     when: "a user who was offline has logged in",
     data: Type.Object({ uid, device_flag: deviceFlag("Type of the device that logged in") }),

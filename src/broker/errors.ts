@@ -213,3 +213,11 @@ export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<Close
   "logged_out",
   "banned",
 ]);
+
+/** Reasons for which the server ends a session because of its user, not of its connection. */
+export const KICK_REASONS: readonly CloseReason[] = [
+  "kicked",
+  "token_changed",
+  "logged_out",
+  "banned",
+];

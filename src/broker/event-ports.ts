@@ -17,7 +17,6 @@ export const EVENT_TYPES = [
   "stream.ended",
   "user.token_changed",
   "session.kicked",
-  "command.expired",
   "message.unreached",
   "user.online",
   "user.offline",

@@ -53,6 +53,40 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online", "user.offline", "user.online"]);
   });
 
+  t.test("a changed token has an event, and so has a session that the server ends", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
+    await store.putDevice(device);
+    await store.putDevice(device);
+    await store.putDevice({ ...device, level: 0 });
+    const main = (id: string) => ({ ...sessionOf(id), level: 1 }) as const;
+    await store.login(main("s1"), NODE);
+    await store.login(main("s2"), NODE);
+    await store.login({ ...main("s3"), deviceId: "device s2" }, NODE);
+    await store.endSession(main("s3"), "logged_out");
+    await store.login(main("s4"), NODE);
+    await store.removeSession(main("s4"), "slow_reader");
+    await store.putDevice({ ...device, tokenHash: new Uint8Array() });
+    const rows = await eventsOf(store, userTopic("ann"));
+    const kicked = (id: string, reason: string) => [
+      "session.kicked",
+      { device_flag: 0, device_id: `device ${id}`, reason },
+    ];
+    const changed = (level: number) => [
+      "user.token_changed",
+      { device_flag: 0, device_level: level },
+    ];
+    t.strictSame(
+      rows.filter(({ type }) => !type.startsWith("user.o")).map(({ type, fields }) => [type, fields]),
+      [
+        ...[changed(1), changed(0), kicked("s1", "kicked"), kicked("s2", "logged_out")],
+        changed(1),
+      ],
+      "a session that the same device replaces is not kicked, nor one whose client reads slowly",
+    );
+  });
+
   t.test("users who have left are returned before users who were not looked at", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
@@ -87,7 +121,8 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.login({ ...sessionOf("s3", 1), deviceId: "device s2" }, NODE);
     await store.removeSession(sessionOf("s1"));
     await store.endSession({ ...sessionOf("s3", 1), deviceId: "device s2" }, "logged_out");
-    const [, ...events] = await eventsOf(store, userTopic("ann"));
+    const [, ...rows] = await eventsOf(store, userTopic("ann"));
+    const events = rows.filter(({ type }) => type !== "session.kicked");
     t.strictSame(
       events.map(({ type, fields }) => [
         ...[type, fields?.session_id, fields?.device_online_count, fields?.total_online_count],

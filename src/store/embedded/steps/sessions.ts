@@ -2,7 +2,7 @@
 // Only the newest main logins are stored in the database.
 
 import { timingSafeEqual } from "node:crypto";
-import { type CloseReason, isTransient } from "../../../broker/errors.ts";
+import { type CloseReason, isTransient, KICK_REASONS } from "../../../broker/errors.ts";
 import type { EventDemand } from "../../../broker/event-demand-ports.ts";
 import type { EventDraft } from "../../../broker/event-ports.ts";
 import {
@@ -141,12 +141,14 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     if (!sessions.has(uid) && last !== undefined) online.left(uid, last.session.flag);
     const isNew = opened !== undefined && online.isNew(uid);
     const isOnDemand = demand.current.session;
-    if (!isNew && !isOnDemand) return;
+    const kicked = left.filter(({ reason }) => reason && KICK_REASONS.includes(reason));
+    if (!isNew && !isOnDemand && kicked.length === 0) return;
     const flags = entriesOf(uid).map(({ session }) => session.flag);
     return outbox
       .transact((emit) => {
         if (emit === undefined) return;
         if (isNew) online.put(uid, opened.flag, emit);
+        for (const { session, reason } of kicked) emit(kickEvent(session, reason));
         if (!isOnDemand) return;
         if (opened !== undefined) emit(sessionEvent("session.opened", { session: opened, flags }));
         for (const { session, reason } of left)
@@ -284,6 +286,14 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     takeOnline: (terms) => online.takeOnline(terms),
     endOnline: (uid, deadSessions, leftMs) => online.endOnline(uid, deadSessions, leftMs),
   };
+}
+
+function kickEvent(
+  { uid, flag, deviceId }: SessionRecord,
+  reason: CloseReason | undefined,
+): EventDraft {
+  const fields = { device_flag: flag, device_id: deviceId, reason };
+  return { type: "session.kicked", key: userTopic(uid), messageSeq: 0, fields };
 }
 
 /** Returns the event of a session. `flags` are the device flags of all sessions of the user now. */

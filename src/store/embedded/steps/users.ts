@@ -2,7 +2,7 @@
 // and the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
-import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
+import { type Device, type DeviceFlag, type DeviceLevel, userTopic } from "../../../broker/model.ts";
 import {
   type Clock,
   LOGIN_TTL_MS,
@@ -12,6 +12,7 @@ import {
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
+import type { EventOutbox } from "./event-outbox.ts";
 
 const VERSION = 1;
 export const DEVICE_VERSION = 2;
@@ -49,12 +50,14 @@ export function createUsers({
   devices,
   lock,
   logins,
+  outbox,
   clock,
 }: {
   readonly tables: Tables;
   readonly devices: DeviceTable;
   readonly lock: KeyedLock;
   readonly logins: NewestLogins;
+  readonly outbox: Pick<EventOutbox, "transact">;
   readonly clock: Clock;
 }): Omit<UserStore, "userStates"> {
   return {
@@ -80,9 +83,8 @@ export function createUsers({
       // This call is serialised with the user's logins: when it returns, every login that was
       // checked against the old token is visible.
       return lock.run(userLock(uid), () =>
-        transact(
-          tables,
-          () => {
+        outbox.transact(
+          (emit) => {
             const before = devices.get(uid, flag);
             const newest = logins.get(uid, flag);
             if (tokenHash.length === 0 && newest !== undefined)
@@ -91,6 +93,11 @@ export function createUsers({
             const revokedS = isLogout ? Math.floor(clock() / 1000) : (before?.revokedS ?? 0);
             const value = [DEVICE_VERSION, level, Buffer.from(tokenHash), revokedS];
             void tables.devices.put([uid, flag], value);
+            if (hasChanged(device, before))
+              emit?.({
+                ...{ type: "user.token_changed", key: userTopic(uid), messageSeq: 0 },
+                fields: { device_flag: flag, device_level: level },
+              });
             return before;
           },
           tokenHash.length === 0 ? "reclaim" : "store",
@@ -98,6 +105,11 @@ export function createUsers({
       );
     },
   };
+}
+
+function hasChanged({ level, tokenHash }: Device, before: Device | undefined): boolean {
+  if (before === undefined) return tokenHash.length > 0;
+  return level !== before.level || Buffer.compare(tokenHash, before.tokenHash) !== 0;
 }
 
 function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {

@@ -85,5 +85,11 @@ local function write_user_events(user, opened, ids, on_demand)
       note_leaving(user)
     end
   end
+  for _, session in ipairs(user.left) do
+    if session.reason and string.find(KICK_REASONS, ' ' .. session.reason .. ' ', 1, true) then
+      emit_user(user, ids, 'events', SESSION_KICKED, '{"device_flag":' .. int(session.flag) .. ',"device_id":' .. cjson.encode(session.device)
+        .. ',"reason":"' .. session.reason .. '"}')
+    end
+  end
   if on_demand == '1' then emit_sessions(user, opened, ids) end
 end

@@ -2,7 +2,7 @@
 // (`lua/session_rules.lua`). Each change is one script in the user's slot, which also publishes the
 // change. No state.
 
-import type { CloseReason } from "../../../broker/errors.ts";
+import { type CloseReason, KICK_REASONS } from "../../../broker/errors.ts";
 import {
   type DeviceFlag,
   type DeviceLevel,
@@ -42,6 +42,7 @@ export const SESSION_RULES = [
 /** Placed in front of scripts that enter or remove sessions, and write the events of that. */
 export const SESSION_CHANGES = [
   EVENT_CONSTANTS,
+  `local KICK_REASONS = ' ${KICK_REASONS.join(" ")} '\n`,
   lua("append_event"),
   ...SESSION_RULES,
   lua("user_events"),

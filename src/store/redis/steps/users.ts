@@ -8,12 +8,13 @@ import { LOGOUT_TTL_MS, type UserState, type UserStore } from "../../../broker/p
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { SESSION_RULES } from "./sessions.ts";
+import { SESSION_CHANGES, SESSION_RULES } from "./sessions.ts";
+import { createUserEvents } from "./user-events.ts";
 
 const FORMAT = 2;
 const REVOKED_BYTES = 6;
 export const BAN_FIELD = "ban";
-const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
+const PUT = loadScript(lua("device_put"), ...SESSION_CHANGES);
 const PUT_BAN = loadScript(lua("ban_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
@@ -26,9 +27,14 @@ const STATES_IN_FLIGHT = 256;
 export function createRedisUsers({
   link,
   waitForReplicas,
+  demand,
   judgesBans = false,
   logoutMs = LOGOUT_TTL_MS,
-}: Pick<RedisStorePorts, "link" | "waitForReplicas" | "judgesBans" | "logoutMs">): UserStore {
+}: Pick<
+  RedisStorePorts,
+  "link" | "waitForReplicas" | "demand" | "judgesBans" | "logoutMs"
+>): UserStore {
+  const { bucketOfUser, eventArgs, flush } = createUserEvents(link, demand);
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -53,9 +59,12 @@ export function createRedisUsers({
     async putDevice(device) {
       const { uid, flag, tokenHash } = device;
       const key = link.keys.user("sessions", uid);
-      const args = [flag, device.level, Buffer.from(tokenHash), logoutMs];
+      const [counter] = eventArgs();
+      const events = [uid, bucketOfUser(uid), counter];
+      const args = [flag, device.level, Buffer.from(tokenHash), logoutMs, ...events];
       const oldDevice = await link.run(PUT, [key], args);
       await waitForReplicas(key);
+      await flush(uid);
       return deviceOf(uid, flag, oldDevice);
     },
 
