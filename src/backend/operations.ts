@@ -507,7 +507,6 @@ export type FeedEvent =
   | StreamEndedEvent
   | UserTokenChangedEvent
   | SessionKickedEvent
-  | CommandExpiredEvent
   | MessageUnreachedEvent
   | UserOnlineEvent
   | UserOfflineEvent
@@ -810,23 +809,6 @@ export type SessionKickedEvent = {
     readonly device_id: string;
     /** Why the session was ended, such as `kicked`, `logged_out` or `banned` */
     readonly reason: string;
-  };
-};
-
-/** Written when commands expired in the inbox of a user before a device acknowledged them */
-export type CommandExpiredEvent = {
-  /** Id of the event, which never names two events */
-  readonly id: string;
-  /** Type of the event */
-  readonly type: "command.expired";
-  /** Time of the event, RFC 3339 in UTC */
-  readonly timestamp: string;
-  /** Fields of the event */
-  readonly data: {
-    /** User id */
-    readonly uid: string;
-    /** Message ids of the commands */
-    readonly command_ids: readonly number[];
   };
 };
 

@@ -78,11 +78,10 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
       { device_flag: 0, device_level: level },
     ];
     t.strictSame(
-      rows.filter(({ type }) => !type.startsWith("user.o")).map(({ type, fields }) => [type, fields]),
-      [
-        ...[changed(1), changed(0), kicked("s1", "kicked"), kicked("s2", "logged_out")],
-        changed(1),
-      ],
+      rows
+        .filter(({ type }) => !type.startsWith("user.o"))
+        .map(({ type, fields }) => [type, fields]),
+      [...[changed(1), changed(0), kicked("s1", "kicked"), kicked("s2", "logged_out")], changed(1)],
       "a session that the same device replaces is not kicked, nor one whose client reads slowly",
     );
   });

@@ -12,6 +12,7 @@ import {
   startBroker,
   textPayload,
 } from "../support/broker.ts";
+import { connectNative } from "../support/native-client.ts";
 import { startRedis } from "../support/redis.ts";
 import { PYTHON, requirePackage } from "./packages.ts";
 import { type ReceivedEvent, type Receiver, startReceiver } from "./receiver.ts";
@@ -467,6 +468,17 @@ async function eventValidator({ call }: World): Promise<(event: { type: string }
   };
 }
 
+/** Changes the token of a user, and lets a main device end another. Returns the types. */
+async function tellStoryOfUser(t: Test, { broker, call }: World, uid: string) {
+  const token = { uid, token: "secret", device_flag: 0, device_level: 1 };
+  await call("POST", "/user/token", token);
+  const { clientPort: port } = broker;
+  for (const deviceId of ["phone", "tablet"])
+    await connectNative(t, { uid, token: "secret", port, deviceId });
+  await call("POST", "/user/device_quit", { uid, device_flag: 0 });
+  return [...["user.token_changed", "session.kicked"], ...["user.token_changed", "session.kicked"]];
+}
+
 /** Does what gives events of each type. Returns the types, in the order of their events. */
 async function tellStory({ call }: World, id: string): Promise<readonly string[]> {
   const channel = { channel_id: id, channel_type: 2 };
@@ -504,35 +516,33 @@ t.test(
     for (const settings of [{}, { JINDOU_REDIS_URL: redis.url }]) {
       const world = await startWorld(t, settings);
       const errorsOf = await eventValidator(world);
-      const receiver = await world.webhook(t, { types: ["*"] });
+      const names = ["message.*", "channel.*", "stream.*", "user.token_changed", "session.kicked"];
+      const receiver = await world.webhook(t, { types: names });
       const types = await tellStory(world, "story");
-      await receiver.until(() => receiver.events.length >= types.length);
-      const path = "/events?channel=2:story&limit=1000";
-      const { events } = (await world.call("GET", path)).body;
-      t.strictSame(
-        events.map(({ type }: { type: string }) => type),
-        types,
-        "the events are in the order of the changes",
-      );
-      for (const event of events) t.strictSame(errorsOf(event), [], event.type);
-      const byId = (list: readonly { readonly id: string }[]) =>
+      const userTypes = await tellStoryOfUser(t, world, "zoe");
+      const count = types.length + userTypes.length;
+      await receiver.until(() => receiver.events.length >= count);
+      const path = `/events?types=${names.join(",")}&limit=1000`;
+      const all: readonly ReceivedEvent[] = (await world.call("GET", path)).body.events;
+      for (const event of all) t.strictSame(errorsOf(event), [], event.type);
+      const typesOf = (list: readonly ReceivedEvent[]) => list.map(({ type }) => type);
+      const events = all.filter(({ data }) => data.channel_key === "2:story");
+      t.strictSame(typesOf(events), types, "the events are in the order of the changes");
+      t.strictSame(typesOf(all.filter(({ data }) => data.uid === "zoe")), userTypes);
+      const byId = (list: readonly ReceivedEvent[]) =>
         Object.fromEntries(list.map((event) => [event.id, event]));
-      t.strictSame(byId(receiver.events), byId(events), "the webhook got the same");
+      t.strictSame(byId(receiver.events), byId(all), "the webhook got the same");
       const feed = await openFeed(t, `http://127.0.0.1:${world.broker.apiPort}${path}`);
-      await feed.untilEvents(types.length);
-      t.strictSame(
-        byId(feed.events.map(({ data }) => data)),
-        byId(events),
-        "and so did a follower",
-      );
+      await feed.untilEvents(count);
+      t.strictSame(byId(feed.events.map(({ data }) => data)), byId(all), "so did a follower");
       const [created] = events;
-      t.match(created.data, {
+      t.match(created?.data, {
         channel_id: "story",
         channel_type: 2,
         channel_key: "2:story",
         ban: 0,
       });
-      const ended = events.at(-2).data;
+      const ended = events.at(-2)?.data;
       t.match(ended, { message_seq: 2, state: "closed", truncated: 1 });
       t.equal(ended.text, "ä".repeat(32_000) + "b".repeat(64 * 1024 - 64_000));
     }

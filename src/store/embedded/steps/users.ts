@@ -2,7 +2,12 @@
 // and the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
-import { type Device, type DeviceFlag, type DeviceLevel, userTopic } from "../../../broker/model.ts";
+import {
+  type Device,
+  type DeviceFlag,
+  type DeviceLevel,
+  userTopic,
+} from "../../../broker/model.ts";
 import {
   type Clock,
   LOGIN_TTL_MS,
