@@ -186,6 +186,12 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
   );
   for (const changed of [`${token}\n`, ` ${token}`, `${token}=`, token.replace(".", ". ")])
     t.equal(await verifier.outcome(changed), "unauthorized malformed", JSON.stringify(changed));
+  for (const kid of [["k1"], 5, null, {}])
+    t.equal(
+      await verifier.outcome(handmade({ alg: "HS256", kid }, { sub: "bob", exp: nowS() + 60 })),
+      "unauthorized malformed",
+      "a kid that is not a string",
+    );
   t.match(await verifier.outcome(`${token}A`), /^unauthorized/);
   t.match(await verifier.outcome(token.slice(0, -1)), /^unauthorized/);
 });

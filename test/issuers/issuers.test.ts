@@ -123,7 +123,6 @@ const casesOf = (algorithms: readonly string[]): readonly Case[] => [
   caseOf("a path as the kid", /^un/, { kid: "../../../etc/passwd" }),
   caseOf("a query as the kid", /^un/, { kid: "' OR 1=1 --" }),
   caseOf("an empty kid", /^un/, { kid: "" }),
-  caseOf("a list as the kid", "unauthorized", { kid: ["ES256"] }),
   caseOf("a kid of 2,500 characters", "unauthorized", { kid: "k".repeat(2500) }),
   caseOf("a kid of 10 KB", "bad_request", { kid: "k".repeat(10_000) }),
   caseOf("expired for 1 s", "ok", { claims: { exp: nowS - 1 } }),
