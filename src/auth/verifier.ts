@@ -4,7 +4,7 @@
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";
-import type { JwtVerifier } from "../broker/credentials.ts";
+import type { Claims, JwtVerifier } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { MAX_TOKEN_LENGTH } from "../broker/model.ts";
 import {
@@ -67,7 +67,15 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     }
   }
 
-  function judge(payload: Payload) {
+  async function verifyNew(token: string, digest: string): Promise<Claims> {
+    try {
+      return judge(await verifySignature(token, digest));
+    } catch (error) {
+      throw refusalOf(error);
+    }
+  }
+
+  function judge(payload: Payload): Claims {
     return judgeClaims(payload, rules, clock() / 1000);
   }
 
@@ -82,13 +90,13 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     countRevoked: () =>
       onRefused("revoked", "iat is earlier than the logout of the device (/user/device_quit)"),
 
-    async verify(token) {
+    verify(token) {
       try {
         if (token.length > MAX_TOKEN_LENGTH)
           throw new TokenRefusal("malformed", `has more than ${MAX_TOKEN_LENGTH} characters`);
         const digest = hash("sha256", token, "base64url");
         const payload = keys.current().verified.get(digest);
-        return judge(payload ?? (await verifySignature(token, digest)));
+        return payload === undefined ? verifyNew(token, digest) : judge(payload);
       } catch (error) {
         throw refusalOf(error);
       }

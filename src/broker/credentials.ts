@@ -31,8 +31,8 @@ export interface Claims {
 
 export interface JwtVerifier {
   /**
-   * Returns the claims of a token if its signature and claims are valid now. Throws `unauthorized`,
-   * `token_expired` if nothing is wrong except that it has expired, or `unavailable` if its key is
+   * Returns the claims of a token if its signature and claims are valid now. Throws, or rejects with,
+   * `unauthorized`, `token_expired` if nothing is wrong except that it has expired, or `unavailable` if its key is
    * not known yet.
    */
   verify(token: string): MaybePromise<Claims>;
@@ -58,8 +58,8 @@ export type Proof =
 
 export interface Credentials {
   /**
-   * Returns what the token proves for this uid and device flag. Rejects with the errors of
-   * `JwtVerifier`, and also if the claims name another uid or device flag.
+   * Returns what the token proves for this uid and device flag. Throws, or rejects with, the errors
+   * of `JwtVerifier`, also if the claims name another uid or device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;
   /**
@@ -76,9 +76,28 @@ export const MISMATCH = "uid, device flag and token do not match";
 
 /** `jwt` is needed unless `mode` is `token` or `none`. */
 export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credentials {
-  async function proveJwt({ uid, flag, token }: Bearer): Promise<Proof> {
+  /** Header of the newest JWT. An issuer's tokens have the same header, which is read only once. */
+  let newestHeader = "";
+
+  /** Returns true if the token has the form of a JWT. */
+  function isJwt(token: string): boolean {
+    const parts = token.split(".", 4);
+    const [header = ""] = parts;
+    if (parts.length !== 3 || (header !== newestHeader && !isHeader(header))) return false;
+    newestHeader = header;
+    return true;
+  }
+
+  /** Returns the proof at once if the signature was verified before. */
+  function proveJwt(bearer: Bearer): MaybePromise<Proof> {
     if (jwt === undefined) throw new BrokerError("internal");
-    const claims = await jwt.verify(token);
+    const claims = jwt.verify(bearer.token);
+    return claims instanceof Promise
+      ? claims.then((verified) => proofOf(bearer, verified))
+      : proofOf(bearer, claims);
+  }
+
+  function proofOf({ uid, flag }: Bearer, claims: Claims): Proof {
     if (claims.uid !== uid || uid === SYSTEM_UID || (claims.flag ?? flag) !== flag)
       throw new BrokerError("unauthorized", { message: MISMATCH });
     return { kind: "jwt", claims };
@@ -105,12 +124,10 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
   };
 }
 
-/** Returns true if the token has the form of a JWT: three parts, the first of which is a header. */
-function isJwt(token: string): boolean {
-  const parts = token.split(".", 4);
-  if (parts.length !== 3) return false;
+/** Returns true if the text is the header of a JWT, the first of its three parts. */
+function isHeader(text: string): boolean {
   try {
-    const header: unknown = JSON.parse(Buffer.from(parts[0] ?? "", "base64url").toString());
+    const header: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
     return typeof (header as { readonly alg?: unknown } | null)?.alg === "string";
   } catch {
     return false;
