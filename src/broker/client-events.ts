@@ -7,6 +7,7 @@ import { assertId } from "./ids.ts";
 import {
   type ChannelRef,
   channelKey,
+  EXPIRING_EVENT,
   isWellFormed,
   MAX_CLIENT_EVENT_BYTES,
   MAX_CLIENT_EVENT_TYPE,
@@ -77,6 +78,8 @@ function checkType(type: string): void {
   if (!isWellFormed(type)) throw invalid("type", "must be well-formed Unicode");
   if (type.startsWith(RESERVED_EVENT_PREFIX))
     throw invalid("type", `must not begin with ${RESERVED_EVENT_PREFIX}, which is reserved`);
+  // Receivers believe that this event is from the server, and refresh their tokens.
+  if (type === EXPIRING_EVENT) throw invalid("type", `must not be ${EXPIRING_EVENT}`);
 }
 
 function checkData(data: string): void {

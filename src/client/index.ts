@@ -7,7 +7,6 @@ import {
   GROUP_CHANNEL,
   historyRange,
   PERSON_CHANNEL,
-  SYSTEM_UID,
 } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type {
@@ -272,8 +271,7 @@ function route(push: Push, components: Components): void {
     case "messages":
       return channels.range(push);
     case "event":
-      if (push.event.type === EXPIRING_EVENT && push.event.fromUid === SYSTEM_UID)
-        return components.refresh.expiring();
+      if (push.event.type === EXPIRING_EVENT) return components.refresh.expiring();
       return streams.event(push.channel, push.event);
     case "stream":
       return void streams.snapshot(push.channel, push.snapshot);

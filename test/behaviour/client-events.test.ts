@@ -193,7 +193,7 @@ t.test("an event with an invalid type or too much data is refused", async (t) =>
   t.equal(await emit("é", "ü".repeat(2048)), "ok");
   t.equal(await emit(""), "event_type_empty");
   t.equal(await emit("x".repeat(65)), "bad_request");
-  for (const type of ["___TextMessageStart", "___", "___typing"])
+  for (const type of ["___TextMessageStart", "___", "___typing", "auth.expiring"])
     t.equal(await emit(type), "bad_request", type);
   t.equal(await emit("typing", "d".repeat(4097)), "too_large");
   t.equal(await emit("typing", "ü".repeat(2049)), "too_large");
