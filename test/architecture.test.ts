@@ -42,6 +42,7 @@ const PORTS = [
   "broker/ports.ts",
   "broker/push-ports.ts",
   "broker/stream-event.ts",
+  "broker/stream-record.ts",
   "broker/stream-fold.ts",
   "broker/webhook-ports.ts",
 ];

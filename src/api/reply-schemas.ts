@@ -585,6 +585,13 @@ const stream = {
     }),
     { description: "Tool calls and custom events of the stream" },
   ),
+  truncated: Type.Optional(
+    Type.Literal(1, {
+      description:
+        "Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest",
+    }),
+  ),
+  log: Type.Optional(text("Path at which the whole stream can be read. Present if `truncated` is")),
 };
 
 const STREAM_EXAMPLE = {

@@ -75,14 +75,34 @@ const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
-    const malformed = EXTENDED_HEADERS.find((name) => {
-      const value = request.headers[`${name}*`] ?? "";
-      return value !== "" && decodeExtended(value) === undefined;
-    });
+    const malformed = malformedHeaderIn(request);
     if (malformed !== undefined) return { refusal: malformedHeader(`${malformed}*`) };
     const result = read(request);
     return "refusal" in result ? result : toRequest(result.value, request, audience);
   };
+}
+
+/** Creates a reader of the client token in a request that has one (see `presentsToken`). */
+export function createViewerReader(): Reader<Viewer> {
+  const { uid: uidSchema, token: tokenSchema, device_flag: flagSchema } = streamQuery.properties;
+  const schema = Type.Object({ uid: uidSchema, token: tokenSchema, device_flag: flagSchema });
+  const read = queryReader(schema, ({ headers }) => presentValues(viewerValues(headers)));
+  return (request) => {
+    const malformed = malformedHeaderIn(request);
+    if (malformed !== undefined) return { refusal: malformedHeader(`${malformed}*`) };
+    const result = read(request);
+    if ("refusal" in result) return result;
+    const { uid, token = "", device_flag: flag = WEB } = result.value;
+    if (uid === undefined || uid === "") return { refusal: uidRequired(VIEWER_WITHOUT_UID) };
+    return { value: { uid, token, flag } };
+  };
+}
+
+function malformedHeaderIn({ headers }: HttpRequest): string | undefined {
+  return EXTENDED_HEADERS.find((name) => {
+    const value = headers[`${name}*`] ?? "";
+    return value !== "" && decodeExtended(value) === undefined;
+  });
 }
 
 /** Returns true if the request has a client token. Used for requests that could not be parsed. */
@@ -93,19 +113,24 @@ export function presentsToken({ query, headers }: HttpRequest): boolean {
 
 function valuesOf({ params, headers }: HttpRequest): Record<string, string> {
   const [type = "", id = "", clientMsgNo = ""] = params;
-  const values: Record<string, string> = {
-    channel_type: type,
-    channel_id: id,
-    client_msg_no: clientMsgNo,
-  };
-  const headerValues = {
-    from: headers["last-event-id"],
+  const path = { channel_type: type, channel_id: id, client_msg_no: clientMsgNo };
+  const headerValues = { from: headers["last-event-id"], ...viewerValues(headers) };
+  return { ...path, ...presentValues(headerValues) };
+}
+
+function viewerValues(headers: HttpRequest["headers"]) {
+  return {
     uid: extendedOr(headers, "x-uid"),
     token: extendedOr(headers, "x-token"),
     device_flag: headers["x-device-flag"],
   };
-  for (const [name, text = ""] of Object.entries(headerValues))
-    if (text !== "") values[name] = text;
+}
+
+function presentValues(
+  texts: Readonly<Record<string, string | undefined>>,
+): Record<string, string> {
+  const values: Record<string, string> = {};
+  for (const [name, text = ""] of Object.entries(texts)) if (text !== "") values[name] = text;
   return values;
 }
 

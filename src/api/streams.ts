@@ -114,6 +114,7 @@ export function streamJson(stream: StreamSnapshot) {
     start_data: stream.startData,
     end_data: stream.endData ?? null,
     events: stream.notes.map(noteJson),
+    ...(stream.cut !== undefined && { truncated: 1, log: stream.cut.log }),
   };
 }
 

@@ -120,16 +120,17 @@ export interface AdmissionPorts {
   readonly log: Pick<ApiLog, "error">;
 }
 
-export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience: Audience) {
-  const read = createStreamReader(audience);
+/** Checks a request of a viewer: first before it is served, and later while its feed is open. */
+type ViewerCheck = (
+  request: HttpRequest,
+  target: { readonly viewer: Viewer; readonly channel: ChannelRef },
+  isFirst: boolean,
+) => Promise<HttpReply | undefined>;
+
+export function createViewerCheck(viewers: Pick<Viewers, "allowsOrigin" | "admit">): ViewerCheck {
   /** Unix milliseconds at which the hook ends the feed of a request. */
   const ends = new WeakMap<HttpRequest, number>();
-
-  async function admitViewer(
-    request: HttpRequest,
-    { viewer, channel }: { readonly viewer: Viewer; readonly channel: ChannelRef },
-    isFirst: boolean,
-  ): Promise<HttpReply | undefined> {
+  return async (request, { viewer, channel }, isFirst) => {
     const { origin = "" } = request.headers;
     if (!viewers.allowsOrigin(origin))
       return errorReply("forbidden", {
@@ -142,7 +143,12 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
     if ((ends.get(request) ?? Number.POSITIVE_INFINITY) <= Date.now())
       return errorReply("token_expired");
     return undefined;
-  }
+  };
+}
+
+export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience: Audience) {
+  const read = createStreamReader(audience);
+  const admitViewer = createViewerCheck(viewers);
 
   function check(request: HttpRequest, guard: Guard, isFirst: boolean): ReturnType<Guard> {
     const result = read(request);

@@ -431,6 +431,10 @@ export type Message = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
+        /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+        readonly truncated?: 1 | undefined;
+        /** Path at which the whole stream can be read. Present if `truncated` is */
+        readonly log?: string | undefined;
       }
     | undefined;
 };
@@ -1065,6 +1069,10 @@ export type CommandSentEvent = {
             /** Time in Unix milliseconds */
             readonly timestamp: number;
           }[];
+          /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+          readonly truncated?: 1 | undefined;
+          /** Path at which the whole stream can be read. Present if `truncated` is */
+          readonly log?: string | undefined;
         }
       | undefined;
     /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
@@ -1134,6 +1142,10 @@ export type Stream = {
     /** Time in Unix milliseconds */
     readonly timestamp: number;
   }[];
+  /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+  readonly truncated?: 1 | undefined;
+  /** Path at which the whole stream can be read. Present if `truncated` is */
+  readonly log?: string | undefined;
   /** client_msg_no of the stream */
   readonly client_msg_no: string;
   /** Sender of the stream */
@@ -1763,6 +1775,10 @@ export type SyncedMessage = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
+        /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+        readonly truncated?: 1 | undefined;
+        /** Path at which the whole stream can be read. Present if `truncated` is */
+        readonly log?: string | undefined;
       }
     | undefined;
   /** 1: the stream has ended */

@@ -1,20 +1,28 @@
-// Lets readers follow logs. A cursor is a position in a log: it reads frames from the store, holds
-// the frames that are published in the meantime, and is then live. A cursor whose reader is slow is
-// paused, and reads the store again when the reader continues. So each reader gets every frame once
-// and in order, and costs a bounded amount of memory. State: the open cursors of this node.
+// Lets readers follow logs, each with a cursor at an offset (see cursor.ts). State: the open cursors
+// of this node.
 
+import {
+  Cursor,
+  type CursorEnd,
+  type CursorFeed,
+  type CursorRead,
+  type CursorStep,
+  type CursorViewer,
+} from "./cursor.ts";
 import { BrokerError } from "./errors.ts";
 import type { Interest } from "./interest.ts";
 import {
+  frameOf,
   isSameOffset,
   type LogName,
   type LogOffset,
   logBucket,
   logNameText,
   logTopic,
+  recordCount,
 } from "./log-frame.ts";
 import type { LogEnding, LogEvent, LogStore } from "./log-ports.ts";
-import { groupTopic, type Topic, userTopic } from "./model.ts";
+import { type ChannelEvent, GROUP_CHANNEL, groupTopic, type Topic, userTopic } from "./model.ts";
 import type { ClusterEvent } from "./ports.ts";
 import { ReaderTable } from "./reader-table.ts";
 
@@ -31,9 +39,6 @@ export interface LogBatch {
   /** Set only if the log is closed and has no frames after `next`. */
   readonly closed: LogEnding | undefined;
 }
-
-/** `revoked`: the viewer may no longer read the log. `failed`: the store could not be read. */
-export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | "failed";
 
 interface LogSink {
   /**
@@ -52,15 +57,12 @@ interface LogCursor {
 }
 
 /** A user on whose behalf a log is read. */
-interface LogViewer {
-  readonly uid: string;
+interface LogViewer extends CursorViewer {
   /** Group to which the log belongs. `undefined` for a personal channel. */
   readonly groupId: string | undefined;
-  /** Returns whether the user may still read the log. Must not reject. */
-  mayStay(): Promise<boolean>;
 }
 
-interface CursorTarget {
+export interface CursorTarget {
   readonly name: LogName;
   /** `undefined` for the tail. */
   readonly from: LogOffset | undefined;
@@ -98,11 +100,19 @@ const CURSOR_READ_BYTES = 65_536;
 /** Maximum number of events that a cursor holds during a read. */
 const MAX_HELD = 16;
 
-type Status = "opening" | "reading" | "live" | "paused" | "ended";
+/**
+ * A change of a log, or an event of the stream whose log it is. Redis publishes only the latter for
+ * the stream of a channel.
+ */
+type LogNews = LogEvent | ChannelEvent;
 
 export function createLogCursors(ports: CursorPorts): LogCursors {
   const { interest, maxCursors: maxReaders, maxCursorsPerUser: maxReadersPerUser } = ports;
-  const table = new ReaderTable<Cursor>({ interest, maxReaders, maxReadersPerUser });
+  const table = new ReaderTable<Cursor<LogBatch, LogNews>>({
+    interest,
+    maxReaders,
+    maxReadersPerUser,
+  });
 
   function recheckGroup(groupId: string): void {
     for (const cursor of table.onTopic(groupTopic(groupId))) cursor.recheck();
@@ -114,10 +124,14 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
     },
 
     async open(target, sink) {
+      const { name, viewer, bearer } = target;
       table.assertRoom(target);
-      const cursor = new Cursor(target, sink, {
-        ...ports,
+      const source = logNameText(name);
+      const place = { source, topics: topicsOf(name, viewer), viewer, bearer };
+      const cursor = new Cursor(place, new LogFeed(target, sink, ports.store), {
+        maxHeld: MAX_HELD,
         onEnd: () => table.leave(cursor),
+        onError: (error) => ports.onError(error, "Could not read a followed log"),
       });
       try {
         await table.enter(cursor);
@@ -135,6 +149,13 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
         case "log":
           for (const cursor of table.ofSource(logNameText(event.name))) cursor.published(event);
           break;
+        case "event": {
+          const { key, clientMsgNo, stream } = event.event;
+          if (stream === undefined || table.size === 0) break;
+          const source = logNameText({ kind: "channel", key, clientMsgNo });
+          for (const cursor of table.ofSource(source)) cursor.published(event.event);
+          break;
+        }
         case "credential":
           for (const cursor of table.ofViewer(event.uid)) cursor.recheck();
           break;
@@ -156,176 +177,90 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
   };
 }
 
-class Cursor implements LogCursor {
-  readonly source: string;
-  readonly topics: ReadonlySet<Topic>;
-  readonly viewer: LogViewer | undefined;
-  readonly bearer: string | undefined;
+/** The reader of a log, and its offset. */
+class LogFeed implements CursorFeed<LogBatch, LogNews> {
   readonly #log: LogName;
   readonly #sink: LogSink;
-  readonly #ports: Pick<CursorPorts, "store" | "onError"> & { onEnd(): void };
-  #status: Status = "opening";
+  readonly #store: Pick<LogStore, "readLog">;
   /** `undefined` until the first read of a cursor that begins at the tail. */
   #position: LogOffset | undefined;
   #incarnation: number | undefined;
-  /** Events that were published during the current read. */
-  #held: LogEvent[] = [];
-  /** True if an event was not held, so that the store must be read again. */
-  #missed = false;
+  /** Number of records before the position, if it is known. */
+  #records = 0;
   /** True if the reader was notified that it has all frames. */
   #isUpToDate = false;
-  /** Number of the last read. The result of an earlier read is ignored. */
-  #turn = 0;
 
-  constructor(
-    { name, from, viewer, bearer }: CursorTarget,
-    sink: LogSink,
-    ports: Pick<CursorPorts, "store" | "onError"> & { onEnd(): void },
-  ) {
+  constructor({ name, from }: CursorTarget, sink: LogSink, store: Pick<LogStore, "readLog">) {
     this.#log = name;
     this.#position = from;
     this.#sink = sink;
-    this.#ports = ports;
-    this.source = logNameText(name);
-    this.viewer = viewer;
-    this.bearer = bearer;
-    this.topics = topicsOf(name, viewer);
+    this.#store = store;
   }
 
-  get hasEnded(): boolean {
-    return this.#status === "ended";
+  async read(): Promise<CursorRead<LogBatch>> {
+    const range = { from: this.#position, maxBytes: CURSOR_READ_BYTES };
+    const read = await this.#store.readLog(this.#log, range);
+    if (read.verdict !== "read") return { end: read.verdict };
+    const { head, pieces, start, next } = read;
+    const { incarnation } = head;
+    const isUpToDate = isSameOffset(next, head.tail);
+    this.#incarnation = incarnation;
+    if (isUpToDate) this.#records = head.records;
+    const closed = isUpToDate ? head.closed : undefined;
+    const batch = { incarnation, start, next, pieces, isUpToDate, closed };
+    return { items: [batch], isUpToDate, isEnded: closed !== undefined };
   }
 
-  start(): void {
-    this.#run();
-  }
-
-  resume(): void {
-    if (this.#status === "paused") this.#run();
-  }
-
-  stop(): void {
-    if (this.hasEnded) return;
-    this.#status = "ended";
-    this.#turn += 1;
-    this.#held = [];
-    this.#ports.onEnd();
-  }
-
-  finish(why: CursorEnd): void {
-    if (this.hasEnded) return;
-    this.stop();
-    this.#sink.ended(why);
-  }
-
-  /** Reads the store again, because events may have been missed. */
-  reread(): void {
-    if (this.#status === "reading") this.#missed = true;
-    else if (this.#status === "live") this.#run();
-  }
-
-  /** Checks whether the viewer may stay. A live cursor also reads the store again. */
-  recheck(): void {
-    const { viewer } = this;
-    if (viewer === undefined || this.#status === "opening") return;
-    if (this.#status === "paused") void this.#recheckPaused(viewer);
-    else if (!this.hasEnded) this.#run();
-  }
-
-  published(event: LogEvent): void {
-    if (this.#status === "live") this.#follow(event);
-    else if (this.#status !== "reading") return;
-    else if (this.#held.length < MAX_HELD) this.#held.push(event);
-    else this.#missed = true;
-  }
-
-  async #recheckPaused(viewer: LogViewer): Promise<void> {
-    const turn = this.#turn;
-    const mayStay = await viewer.mayStay();
-    if (this.#turn === turn && !mayStay) this.finish("revoked");
-  }
-
-  #run(): void {
-    this.#catchUp().catch((error) => {
-      this.#ports.onError(error, "Could not read a followed log");
-      this.finish("failed");
-    });
-  }
-
-  async #catchUp(): Promise<void> {
-    this.#status = "reading";
-    this.#held = [];
-    this.#turn += 1;
-    const turn = this.#turn;
-    do {
-      this.#missed = false;
-      const range = { from: this.#position, maxBytes: CURSOR_READ_BYTES };
-      const read = await this.#ports.store.readLog(this.#log, range);
-      const mayStay = (await this.viewer?.mayStay()) ?? true;
-      if (this.#turn !== turn) return;
-      if (!mayStay) return this.finish("revoked");
-      if (read.verdict !== "read") return this.finish(read.verdict);
-      const { head, pieces, start, next } = read;
-      const isUpToDate = isSameOffset(next, head.tail);
-      this.#incarnation = head.incarnation;
-      const batch = {
-        ...{ incarnation: head.incarnation, start, next, pieces, isUpToDate },
-        closed: isUpToDate ? head.closed : undefined,
-      };
-      if (!this.#push(batch)) return;
-      if (!isUpToDate) this.#missed = true;
-      else this.#applyHeld();
-      if (this.#turn !== turn || this.#status !== "reading") return;
-    } while (this.#missed);
-    this.#status = "live";
-  }
-
-  /** Delivers the events that were held. Sets `#missed` if they do not follow the position. */
-  #applyHeld(): void {
-    const held = this.#held;
-    this.#held = [];
-    for (const event of held) {
-      if (this.#status !== "reading") return;
-      this.#follow(event);
-    }
-  }
-
-  #follow(event: LogEvent): void {
-    if (event.incarnation !== this.#incarnation) return this.reread();
-    if (event.change === "deleted") return this.finish("deleted");
+  judge(event: LogNews): CursorStep<LogBatch> {
+    if (!("incarnation" in event))
+      return (event.stream?.nextIndex ?? 0) > this.#records ? "reread" : "old";
+    if (event.incarnation !== this.#incarnation) return "reread";
+    if (event.change === "deleted") return { end: "deleted" };
     const position = this.#position;
-    if (position === undefined) return this.reread();
+    if (position === undefined) return "reread";
     const { from, tail, frame, closed, incarnation } = event;
     const isNext =
       isSameOffset(from, position) && (frame !== undefined || isSameOffset(from, tail));
-    if (!isNext) {
-      if (tail.position > position.position || closed !== undefined) this.reread();
-      return;
-    }
+    if (!isNext)
+      return tail.position > position.position || closed !== undefined ? "reread" : "old";
     const pieces = frame === undefined ? [] : [frame];
-    this.#push({ incarnation, start: from, next: tail, pieces, isUpToDate: true, closed });
+    if (frame !== undefined) this.#records = recordsBefore(frame);
+    const batch = { incarnation, start: from, next: tail, pieces, isUpToDate: true, closed };
+    return { item: batch };
   }
 
-  /** Returns false if the cursor must not deliver anything more now. */
-  #push(batch: LogBatch): boolean {
-    this.#position = batch.next;
-    const isNews = batch.pieces.length > 0 || batch.closed !== undefined || !this.#isUpToDate;
-    this.#isUpToDate = batch.isUpToDate;
+  push(batch: LogBatch): ReturnType<CursorFeed<LogBatch, LogNews>["push"]> {
+    const { next, pieces, closed, isUpToDate } = batch;
+    this.#position = next;
+    const isNews = pieces.length > 0 || closed !== undefined || !this.#isUpToDate;
+    this.#isUpToDate = isUpToDate;
     const wantsMore = isNews ? this.#sink.push(batch) : true;
-    if (this.hasEnded) return false;
-    if (batch.closed !== undefined) this.finish("closed");
-    else if (!wantsMore) {
-      this.#turn += 1;
-      this.#status = "paused";
-    }
-    return !this.hasEnded && wantsMore;
+    if (closed !== undefined) return "ended";
+    return wantsMore ? "next" : "paused";
   }
+
+  ended(why: CursorEnd): void {
+    this.#sink.ended(why);
+  }
+}
+
+/** Returns the number of records of the log before the end of a frame. */
+function recordsBefore(frame: Uint8Array): number {
+  const whole = frameOf(frame);
+  return whole.first + recordCount(whole);
 }
 
 function topicsOf(name: LogName, viewer: LogViewer | undefined): ReadonlySet<Topic> {
   const topics = new Set([logTopic(logBucket(name))]);
+  if (name.kind === "channel") topics.add(channelTopic(name.key));
   if (viewer === undefined) return topics;
   topics.add(userTopic(viewer.uid));
   if (viewer.groupId !== undefined) topics.add(groupTopic(viewer.groupId));
   return topics;
+}
+
+/** Returns a topic under which the events of a channel's streams are published. */
+function channelTopic(key: string): Topic {
+  const [type, id = ""] = [key.slice(0, 1), key.slice(2)];
+  return type === String(GROUP_CHANNEL) ? groupTopic(id) : userTopic(id.split("@")[0] ?? "");
 }

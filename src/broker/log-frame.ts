@@ -5,10 +5,12 @@
 //
 //   field    type         meaning
 //   size     u32          number of bytes of the body
-//   kind     u8           ONE_RECORD, SEVERAL_RECORDS or EVENT
+//   kind     u8           ONE_RECORD, SEVERAL_RECORDS, EVENT, TIMED_RECORDS or TIMED_TEXTS
 //   body     size bytes   the record; or the number of records (u32), the end of each record counted
 //                         from the start of the first one (u32 each), and the records; or an event
-//                         of a text stream (see stream-event.ts), which is one record
+//                         of a text stream (see stream-event.ts), which counts as one record; or
+//                         the time of an append to the stream of a channel in Unix milliseconds
+//                         (f64), followed by the body of SEVERAL_RECORDS
 //   first    u32          number of records of the log before this frame
 //   check    u32          see `nextCheck`
 //
@@ -18,14 +20,15 @@
 
 import { crc32 } from "../lib/crc32.ts";
 import { BrokerError } from "./errors.ts";
-import { type ChannelKey, isId, type Topic } from "./model.ts";
+import { type ChannelKey, isId, STREAM_CONTENT, type Topic } from "./model.ts";
 import {
   decodeEvent,
-  eventMessage,
+  eventMessages,
   eventSize,
   type StreamEvent,
   writeEvent,
 } from "./stream-event.ts";
+import { eventOfRecord } from "./stream-record.ts";
 
 /**
  * Number of buckets. On Redis, all keys of a bucket are in the same hash slot. Message ids on a
@@ -58,6 +61,18 @@ export function logPath(segments: readonly string[]): string | undefined {
 export function logNameText(name: LogName): string {
   // No channel key begins with a slash.
   return name.kind === "free" ? `/${name.path}` : `${name.key}\n${name.clientMsgNo}`;
+}
+
+/**
+ * Returns the path of the URL of a log. The path of a personal channel names both of its users,
+ * `<lower uid>@<higher uid>`, so that it is the same for both.
+ */
+export function logUrlPath(name: LogName): string {
+  const segments =
+    name.kind === "free"
+      ? name.path.split("/")
+      : ["channel", name.key.slice(0, 1), name.key.slice(2), name.clientMsgNo];
+  return `/v1/stream/${segments.map(encodeURIComponent).join("/").replaceAll("%40", "@")}`;
 }
 
 /** Returns the log with this text (see `logNameText`). */
@@ -136,8 +151,11 @@ export function isSameOffset(a: LogOffset, b: LogOffset): boolean {
 const ONE_RECORD = 1;
 const SEVERAL_RECORDS = 2;
 const EVENT = 3;
+const TIMED_RECORDS = 4;
+const TIMED_TEXTS = 5;
 const KIND_AT = 4;
 const BODY_AT = 5;
+const TIME_BYTES = 8;
 const COUNT_BYTES = 4;
 const END_BYTES = 4;
 /** Number of bytes of the last two fields, which the CRC of a frame does not cover. */
@@ -173,8 +191,29 @@ export function openFrame(records: readonly Uint8Array[]): OpenFrame {
   const prefix = isSingle ? 0 : COUNT_BYTES + records.length * END_BYTES;
   const bytes = frameWithout(isSingle ? ONE_RECORD : SEVERAL_RECORDS, prefix + size);
   if (isSingle && first !== undefined) bytes.set(first, BODY_AT);
-  else writeRecords(bytes, records);
+  else writeRecords(bytes, records, BODY_AT);
   return openFrameOf(bytes, records.length);
+}
+
+/**
+ * Builds the frame of one append to the stream of a channel. `records` must not be empty. `isJson` is
+ * the mode of the log.
+ */
+export function openTimedFrame(
+  records: readonly Uint8Array[],
+  timeMs: number,
+  isJson: boolean,
+): OpenFrame {
+  const size = records.reduce((sum, record) => sum + record.length, 0);
+  const prefix = TIME_BYTES + COUNT_BYTES + records.length * END_BYTES;
+  const bytes = frameWithout(isJson ? TIMED_RECORDS : TIMED_TEXTS, prefix + size);
+  writeRecords(bytes, records, bytes.writeDoubleLE(timeMs, BODY_AT));
+  return openFrameOf(bytes, records.length);
+}
+
+/** Returns a copy of a whole frame as a frame that has no place yet. */
+export function reopenFrame(frame: LogFrame): OpenFrame {
+  return openFrameOf(Buffer.from(frame.bytes), recordCount(frame));
 }
 
 /** Builds the frame of an event of a text stream. */
@@ -196,10 +235,11 @@ function openFrameOf(bytes: Buffer, records: number): OpenFrame {
   return { bytes, crc: crc32(bytes.subarray(0, bytes.length - TRAILER_BYTES)), records };
 }
 
-function writeRecords(bytes: Buffer, records: readonly Uint8Array[]): void {
-  bytes.writeUInt32LE(records.length, BODY_AT);
-  const start = BODY_AT + COUNT_BYTES + records.length * END_BYTES;
-  let endAt = BODY_AT + COUNT_BYTES;
+/** Writes the number, the ends and the bytes of the records at `countAt`. */
+function writeRecords(bytes: Buffer, records: readonly Uint8Array[], countAt: number): void {
+  bytes.writeUInt32LE(records.length, countAt);
+  const start = countAt + COUNT_BYTES + records.length * END_BYTES;
+  let endAt = countAt + COUNT_BYTES;
   let at = start;
   for (const record of records) {
     bytes.set(record, at);
@@ -273,12 +313,23 @@ export function wholeFrames(piece: Uint8Array): number {
 }
 
 export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
-  return bytes[KIND_AT] === SEVERAL_RECORDS ? bytes.readUInt32LE(BODY_AT) : 1;
+  const countAt = countPlace(bytes);
+  return countAt === undefined ? 1 : bytes.readUInt32LE(countAt);
+}
+
+/** Returns where a frame has the number of its records, `undefined` if it always has one. */
+function countPlace(bytes: Buffer): number | undefined {
+  if (bytes[KIND_AT] === SEVERAL_RECORDS) return BODY_AT;
+  return isTimed(bytes) ? BODY_AT + TIME_BYTES : undefined;
+}
+
+function isTimed(bytes: Buffer): boolean {
+  return bytes[KIND_AT] === TIMED_RECORDS || bytes[KIND_AT] === TIMED_TEXTS;
 }
 
 /**
- * Calls `visit` for each event in `piece`, which must consist of whole frames of a text stream, in
- * order. Much faster than `framesIn`: a history page can have thousands of events.
+ * Calls `visit` for each event in `piece`, which must consist of whole frames of the stream of a
+ * channel, in order. Much faster than `framesIn`: a history page can have thousands of events.
  */
 export function visitEvents(
   piece: Buffer,
@@ -287,9 +338,18 @@ export function visitEvents(
   let at = 0;
   while (at < piece.length) {
     const end = at + BODY_AT + piece.readUInt32LE(at);
-    visit(decodeEvent(piece, at + BODY_AT, end), piece.readUInt32LE(end));
+    const first = piece.readUInt32LE(end);
+    if (piece[at + KIND_AT] === EVENT) visit(decodeEvent(piece, at + BODY_AT, end), first);
+    else visitRecords(piece.subarray(at, end + TRAILER_BYTES), visit);
     at = end + TRAILER_BYTES;
   }
+}
+
+function visitRecords(bytes: Buffer, visit: (event: StreamEvent, index: number) => void): void {
+  const timeMs = isTimed(bytes) ? bytes.readDoubleLE(BODY_AT) : 0;
+  const isJson = bytes[KIND_AT] !== TIMED_TEXTS;
+  let index = frameOf(bytes).first;
+  for (const record of recordsIn({ bytes })) visit(eventOfRecord(record, timeMs, isJson), index++);
 }
 
 /** Returns the event of a frame. Throws if the bytes are not one whole frame of an event. */
@@ -299,21 +359,32 @@ export function eventIn(frame: Buffer): StreamEvent {
   return decodeEvent(frame, BODY_AT, frame.length - TRAILER_BYTES);
 }
 
-/** Returns the records of a frame, as parts of its bytes. An event is returned as JSON. */
-export function recordsIn({ bytes }: Pick<LogFrame, "bytes">): Buffer[] {
+/**
+ * Returns what readers of the log get of a frame, as parts of its bytes. An event is returned as
+ * JSON messages. In a log that is not in JSON mode, only the data of content events is returned.
+ */
+export function recordsIn({ bytes }: Pick<LogFrame, "bytes">, isJson = true): Buffer[] {
   const body = bytes.subarray(BODY_AT, bytes.length - TRAILER_BYTES);
-  if (bytes[KIND_AT] === EVENT) return [eventMessage(body, frameOf(bytes).first)];
-  if (bytes[KIND_AT] !== SEVERAL_RECORDS) return [body];
-  const count = body.readUInt32LE(0);
+  if (bytes[KIND_AT] === EVENT)
+    return isJson ? eventMessages(body, frameOf(bytes).first) : contentOf(body);
+  const countAt = countPlace(bytes);
+  if (countAt === undefined) return [body];
+  const list = bytes.subarray(countAt, bytes.length - TRAILER_BYTES);
+  const count = list.readUInt32LE(0);
   const start = COUNT_BYTES + count * END_BYTES;
   const records: Buffer[] = [];
   let from = start;
   for (let i = 0; i < count; i++) {
-    const end = start + body.readUInt32LE(COUNT_BYTES + i * END_BYTES);
-    records.push(body.subarray(from, end));
+    const end = start + list.readUInt32LE(COUNT_BYTES + i * END_BYTES);
+    records.push(list.subarray(from, end));
     from = end;
   }
   return records;
+}
+
+function contentOf(body: Buffer): Buffer[] {
+  const { type, data } = decodeEvent(body);
+  return type === STREAM_CONTENT ? [Buffer.from(data)] : [];
 }
 
 /**
@@ -325,7 +396,7 @@ export function cutRecords(
   size: number,
   isJson: boolean,
 ): readonly Uint8Array[] | undefined {
-  const records = recordsIn(frame);
+  const records = recordsIn(frame, isJson);
   if (isJson) return size <= records.length ? records.slice(0, size) : undefined;
   const bytes = records.length === 1 ? records[0] : Buffer.concat(records);
   return bytes !== undefined && size <= bytes.length ? [bytes.subarray(0, size)] : undefined;
@@ -333,7 +404,7 @@ export function cutRecords(
 
 /** Returns true if the part that `cutRecords` returns for `size` is the whole frame. */
 export function isWholeCut(frame: Pick<LogFrame, "bytes">, size: number, isJson: boolean): boolean {
-  const records = recordsIn(frame);
+  const records = recordsIn(frame, isJson);
   if (isJson) return size === records.length;
   return size === records.reduce((sum, record) => sum + record.length, 0);
 }

@@ -17,7 +17,15 @@ export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLo
    * for them, at most `GAP_WAIT_MS`. Requests of a producer can overtake each other.
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
+  /** Like `append`, but calls `attempt` in place of `appendLog` of the store. */
+  appendInOrder(
+    name: LogName,
+    append: Pick<LogAppend, "records">,
+    attempt: AppendAttempt,
+  ): Promise<LogAppendResult>;
 }
+
+type AppendAttempt = () => Promise<LogAppendResult>;
 
 interface LogPorts {
   readonly store: LogStore;
@@ -40,7 +48,7 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
    */
   async function appendAfterGap(
     name: LogName,
-    append: LogAppend,
+    attempt: AppendAttempt,
     gap: LogAppendResult,
   ): Promise<LogAppendResult> {
     let growth = deferred();
@@ -64,7 +72,7 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
       while (result.verdict === "gap" && !isLate) {
         await growth.promise;
         growth = deferred();
-        result = await store.appendLog(name, append);
+        result = await attempt();
       }
       return result;
     } finally {
@@ -75,20 +83,32 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
 
   async function waitForGap(
     name: LogName,
-    append: LogAppend,
-    gap: LogAppendResult,
+    { records }: Pick<LogAppend, "records">,
+    { attempt, gap }: { readonly attempt: AppendAttempt; readonly gap: LogAppendResult },
   ): Promise<LogAppendResult> {
-    const bytes = APPEND_OVERHEAD_BYTES + sizeOf(append.records);
+    const bytes = APPEND_OVERHEAD_BYTES + sizeOf(records);
     if (waitingBytes + bytes > MAX_WAITING_BYTES) return gap;
     waitingBytes += bytes;
     try {
-      return await appendAfterGap(name, append, gap);
+      return await appendAfterGap(name, attempt, gap);
     } catch (error) {
       if (error instanceof BrokerError && isTransient(error)) return gap;
       throw error;
     } finally {
       waitingBytes -= bytes;
     }
+  }
+
+  async function appendInOrder(
+    name: LogName,
+    append: Pick<LogAppend, "records">,
+    attempt: AppendAttempt,
+  ): Promise<LogAppendResult> {
+    const gap = await attempt();
+    if (gap.verdict !== "gap") return gap;
+    const result = await waitForGap(name, append, { attempt, gap });
+    if (result.verdict === "gap") onGap();
+    return result;
   }
 
   return {
@@ -111,13 +131,8 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
       return { ...first, head, next, pieces };
     },
 
-    async append(name, append) {
-      const first = await store.appendLog(name, append);
-      if (first.verdict !== "gap") return first;
-      const result = await waitForGap(name, append, first);
-      if (result.verdict === "gap") onGap();
-      return result;
-    },
+    append: (name, append) => appendInOrder(name, append, () => store.appendLog(name, append)),
+    appendInOrder,
   };
 }
 

@@ -222,6 +222,17 @@ export interface StreamNote {
   readonly timestampMs: number;
 }
 
+/** Where a stream is too long for viewers, who are then shown only its beginning. */
+interface StreamCut {
+  /**
+   * Index of the first event that the text does not contain. The only note of the stream has this
+   * index, and stands for all events from there on.
+   */
+  readonly index: number;
+  /** Path of the log, which has the whole stream. */
+  readonly log: string;
+}
+
 /** A stream at one moment. `text` consists of all content with an index below `nextIndex`. */
 export interface StreamSnapshot {
   readonly key: ChannelKey;
@@ -241,6 +252,8 @@ export interface StreamSnapshot {
   readonly startId?: string | undefined;
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
+  /** Absent if `text` and `notes` contain all events before the end. */
+  readonly cut?: StreamCut;
 }
 
 export function streamPayload(text: string): Uint8Array {

@@ -7,7 +7,7 @@ import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
 import type { EventDemandStore } from "./event-demand-ports.ts";
 import type { EventStore } from "./event-ports.ts";
 import type { LeaseStore } from "./lease-ports.ts";
-import type { LogEvent, LogStore } from "./log-ports.ts";
+import type { LogAppend, LogAppendResult, LogCreation, LogEvent, LogStore } from "./log-ports.ts";
 import type {
   ChannelEvent,
   ChannelFlags,
@@ -502,6 +502,61 @@ export interface StreamResult {
   readonly refused?: SendRefusal | undefined;
 }
 
+/** Sender of a change of a stream by the protocol Durable Streams. */
+interface StreamSender {
+  readonly key: ChannelKey;
+  readonly channel: ChannelRef;
+  /** Sender of the stream's message. Nobody else may append to the stream. */
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  /** Same as in `MessageDraft`. */
+  readonly permission: SendPermission;
+}
+
+/** A stream that the protocol Durable Streams creates. */
+export interface StreamCreationDraft extends StreamSender {
+  /** `application/json` or `text/plain`, possibly with parameters. */
+  readonly contentType: string;
+  /** Records of the first append. May be empty. Each is a valid event (see `stream-record.ts`). */
+  readonly records: readonly Uint8Array[];
+  /** True if the stream ends after the records. */
+  readonly isClosed: boolean;
+}
+
+/** An append by the protocol Durable Streams. A `close` is always `closed`. */
+export interface StreamAppendDraft extends StreamSender, LogAppend {}
+
+/**
+ * The outcome of a change by the protocol Durable Streams. `refused`: the sender may not send.
+ * `taken`: the clientMsgNo belongs to a message that is not a stream. `other_sender`: the stream has
+ * another sender. The other outcomes are those of `LogStore`.
+ */
+export type StreamCreation =
+  | LogCreation
+  | { readonly verdict: "refused"; readonly refused: SendRefusal }
+  | { readonly verdict: "taken" };
+export type StreamAppendResult =
+  | LogAppendResult
+  | { readonly verdict: "refused"; readonly refused: SendRefusal }
+  | { readonly verdict: "other_sender" };
+
+/** Changes streams of channels by the protocol Durable Streams. Each call is one atomic step. */
+export interface ChannelLogStore {
+  /**
+   * Creates a stream whose log the protocol Durable Streams writes. Its message is appended to the
+   * channel as that of a start of `streamEvent`, and its events are published in the same way. Any
+   * number of such streams of a channel are active at once. The limits of logs apply, and viewers
+   * are shown a longer stream as `stream-fold.ts` describes.
+   */
+  createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
+  /**
+   * Appends to the log of an active stream, ends the stream, or both, as `appendLog` does. Each
+   * record is an event of the stream (see `stream-record.ts`). Throws `too_large` if the stream was
+   * started by `streamEvent` and would exceed its maximum size.
+   */
+  appendToStream(draft: StreamAppendDraft): Promise<StreamAppendResult>;
+}
+
 export interface StreamEnd {
   readonly key: ChannelKey;
   readonly clientMsgNo: string;
@@ -555,7 +610,7 @@ export interface StreamStore {
    * no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
-  /** Returns the active streams of these channels, at most one for each. */
+  /** Returns the active streams of these channels. */
   activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
@@ -927,6 +982,7 @@ export interface Store
     ChannelStore,
     MessageStore,
     StreamStore,
+    ChannelLogStore,
     LogStore,
     InboxStore,
     ConversationStore,

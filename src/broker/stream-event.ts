@@ -2,7 +2,8 @@
 // readers of a log get. Pure. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
-//   flags         u8      HAS_ID, HAS_TIME
+//   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of the
+//                         state of the stream after the event
 //   timestampMs   f64
 //   detail        f64     only of a start and an end, see `StreamEvent`
 //   customType    string  only if the type is CUSTOM
@@ -18,6 +19,7 @@ import {
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
+  type StreamState,
   TOOL_CALL_EVENTS,
 } from "./model.ts";
 
@@ -32,6 +34,10 @@ const TYPES: readonly string[] = [
 const CUSTOM = 0xff;
 const HAS_ID = 1;
 const HAS_TIME = 2;
+const IS_HIDDEN = 4;
+/** Entries must not be removed or moved, because stored events contain their indexes. */
+const STATES: readonly StreamState[] = ["active", "closed", "cancelled", "interrupted"];
+const STATE_SHIFT = 4;
 const HEADER_BYTES = 10;
 const DETAIL_BYTES = 8;
 const LENGTH_BYTES = 2;
@@ -49,6 +55,14 @@ export interface StreamEvent {
    * Unix milliseconds for an end. 0 for other events, and in events that were stored in Redis.
    */
   readonly detail: number;
+  /** State of the stream after the event. It is `active` except for an end. */
+  readonly state: StreamState;
+  /**
+   * True if no producer posted the event to `/event`: the start of a stream that the protocol Durable
+   * Streams created, an event of a record, and an end that no producer sent. Readers of the log get
+   * no message of it, and its id marks no retries.
+   */
+  readonly isHidden: boolean;
 }
 
 export function isStreamType(type: string): boolean {
@@ -65,10 +79,14 @@ export function eventSize({ type, eventId, data }: StreamEvent): number {
 
 /** Writes an event at `at`. */
 export function writeEvent(target: Buffer, at: number, event: StreamEvent): void {
-  const { type, eventId, data, timestampMs, isTimed, detail } = event;
+  const { type, eventId, data, timestampMs, isTimed, detail, state, isHidden } = event;
   const isCustom = isCustomType(type);
   target[at] = isCustom ? CUSTOM : TYPES.indexOf(type);
-  target[at + 1] = (eventId === undefined ? 0 : HAS_ID) | (isTimed ? HAS_TIME : 0);
+  target[at + 1] =
+    (eventId === undefined ? 0 : HAS_ID) |
+    (isTimed ? HAS_TIME : 0) |
+    (isHidden ? IS_HIDDEN : 0) |
+    (state === "active" ? 0 : STATES.indexOf(state) << STATE_SHIFT);
   let end = target.writeDoubleLE(timestampMs, at + 2);
   if (hasDetail(type)) end = target.writeDoubleLE(detail, end);
   if (isCustom) end = writeString(target, end, type);
@@ -109,14 +127,23 @@ export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamE
     timestampMs: body.readDoubleLE(start + 2),
     isTimed: (flags & HAS_TIME) !== 0,
     detail,
+    state: STATES[flags >>> STATE_SHIFT] ?? "closed",
+    isHidden: (flags & IS_HIDDEN) !== 0,
   };
 }
 
-/** Returns the event as a JSON message. `index` is its index among the events of the stream. */
-export function eventMessage(body: Buffer, index: number): Buffer {
-  const { type, eventId, data, timestampMs } = decodeEvent(body);
+/**
+ * Returns the JSON messages that readers of the log get of an event: the event, unless it is hidden,
+ * and the state of the stream after its end. `index` is the index of the event in the stream.
+ */
+export function eventMessages(body: Buffer, index: number): Buffer[] {
+  const { type, eventId, data, timestampMs, state, isHidden } = decodeEvent(body);
+  const messages: Buffer[] = [];
   const id = eventId ?? defaultEventId(index);
-  return Buffer.from(JSON.stringify({ type, id, index, timestamp: timestampMs, data }));
+  if (!isHidden)
+    messages.push(Buffer.from(JSON.stringify({ type, id, index, timestamp: timestampMs, data })));
+  if (state !== "active") messages.push(Buffer.from(JSON.stringify({ type: "end", state })));
+  return messages;
 }
 
 /** Returns the id of an event whose producer chose none. */

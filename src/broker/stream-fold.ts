@@ -1,6 +1,11 @@
 // Folds the events of a stream, in order, into its snapshot: the text so far, the notes, and the
 // data of the start and the end. Makes no calls.
+//
+// A stream that the protocol Durable Streams created can be much longer than viewers may keep. From
+// the event on that exceeds a limit of `ViewLimits`, viewers are shown only the beginning of its
+// text and a note with the path of its log.
 
+import { logUrlPath } from "./log-frame.ts";
 import type { LogEnding } from "./log-ports.ts";
 import {
   STREAM_CONTENT,
@@ -11,8 +16,25 @@ import {
   type StreamState,
 } from "./model.ts";
 import { defaultEventId, type StreamEvent } from "./stream-event.ts";
+import { RECORD_TYPE } from "./stream-record.ts";
 
-type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs">;
+type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs" | "isHidden">;
+
+type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden">;
+
+/** Limits of what viewers are shown of a stream that the protocol Durable Streams created. */
+export interface ViewLimits {
+  /** Maximum bytes of text and notes together. */
+  readonly maxBytes: number;
+  /** Maximum bytes of the data of one event. */
+  readonly maxDataBytes: number;
+}
+
+/** The limits with the default settings. */
+const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
+/** Maximum bytes of the text of a stream that is longer than viewers are shown. */
+const MAX_CUT_BYTES = 65_536;
+const NOTE_BYTES = 48;
 
 /** The message of a stream, without its content. */
 export type StreamHead = Pick<
@@ -26,9 +48,74 @@ export function stateAfter(ending: LogEnding | undefined): StreamState {
   return ending === "stopped" ? "cancelled" : ending;
 }
 
+/** Counts the events of a stream, and finds the event from which on viewers are shown no more. */
+export class StreamView {
+  readonly #limits: ViewLimits;
+  readonly logPath: string;
+  /** True if the limits apply. Those of other streams are checked before an event is accepted. */
+  #isLimited = false;
+  #bytes = 0;
+  #cutIndex: number | undefined;
+
+  constructor(head: Pick<StreamHead, "key" | "clientMsgNo">, limits: ViewLimits) {
+    this.#limits = limits;
+    this.logPath = logUrlPath({ kind: "channel", ...head });
+  }
+
+  get isLimited(): boolean {
+    return this.#isLimited;
+  }
+
+  /** Index of the first event that viewers are not shown, `undefined` if they are shown all. */
+  get cutIndex(): number | undefined {
+    return this.#cutIndex;
+  }
+
+  /** Adds the next event. */
+  add(event: ViewedEvent, index: number): void {
+    if (index === 0) this.#isLimited = event.isHidden;
+    if (!this.#isLimited || !isViewed(event)) return;
+    const { type, data } = event;
+    this.#bytes += sizeOf(type, this.dataOf(event));
+    const isTooLarge = type === STREAM_CONTENT && this.#isTooLarge(data);
+    if (isTooLarge || this.#bytes > this.#limits.maxBytes) this.#cutIndex ??= index;
+  }
+
+  /** Undoes `add` of the newest event. */
+  remove(event: ViewedEvent, index: number): void {
+    if (this.#cutIndex === index) this.#cutIndex = undefined;
+    if (this.#isLimited && isViewed(event)) this.#bytes -= sizeOf(event.type, this.dataOf(event));
+  }
+
+  /** Returns the data that viewers are shown of an event before the cut. */
+  dataOf(event: ViewedEvent): string {
+    const { type, data } = event;
+    const isShown = !this.#isLimited || type === STREAM_CONTENT || !isViewed(event);
+    return isShown || !this.#isTooLarge(data) ? data : this.notice();
+  }
+
+  #isTooLarge(data: string): boolean {
+    return Buffer.byteLength(data) > this.#limits.maxDataBytes;
+  }
+
+  /** Returns the data of a note that stands for what viewers are not shown. */
+  notice(): string {
+    return JSON.stringify({ truncated: 1, log: this.logPath });
+  }
+}
+
+function isViewed({ type }: ViewedEvent): boolean {
+  return type !== STREAM_START && type !== STREAM_END;
+}
+
+function sizeOf(type: string, data: string): number {
+  return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
+}
+
 export class StreamFold {
   readonly #head: StreamHead;
-  readonly #notes: StreamNote[] = [];
+  readonly #view: StreamView;
+  #notes: StreamNote[] = [];
   #text = "";
   #nextIndex = 0;
   #start: FoldedEvent | undefined;
@@ -36,8 +123,9 @@ export class StreamFold {
   #state: StreamState = "active";
   #snapshot: StreamSnapshot | undefined;
 
-  constructor(head: StreamHead) {
+  constructor(head: StreamHead, limits: ViewLimits = DEFAULT_LIMITS) {
     this.#head = head;
+    this.#view = new StreamView(head, limits);
   }
 
   /** Number of events, which is also the index of the next event. */
@@ -45,21 +133,39 @@ export class StreamFold {
     return this.#nextIndex;
   }
 
+  /** Number of UTF-16 units of the text so far. */
+  get textUnits(): number {
+    return this.#text.length;
+  }
+
   /** Adds the next event. `state` is that of the stream after the event. */
   add(event: FoldedEvent, state: StreamState): void {
-    const { type, data, eventId, timestampMs } = event;
+    const { type, eventId, timestampMs } = event;
     const index = this.#nextIndex;
-    if (type === STREAM_CONTENT) this.#text += data;
-    else if (type === STREAM_START) this.#start = event;
+    this.#view.add(event, index);
+    const data = this.#view.dataOf(event);
+    this.#state = state;
+    this.#nextIndex = index + 1;
+    this.#snapshot = undefined;
+    if (type === STREAM_START) this.#start = event;
     else if (type === STREAM_END) this.#end = event;
+    else if (this.#view.cutIndex === index) this.#cut(type === STREAM_CONTENT ? data : "", event);
+    else if (this.#view.cutIndex !== undefined) return;
+    else if (type === STREAM_CONTENT) this.#text += data;
     else {
       const id = eventId ?? defaultEventId(index);
       const textOffset = this.#text.length;
       this.#notes.push({ index, textOffset, eventId: id, type, data, timestampMs });
     }
-    this.#state = state;
-    this.#nextIndex = index + 1;
-    this.#snapshot = undefined;
+  }
+
+  /** Keeps only the beginning of the text, and a note in place of all others. */
+  #cut(content: string, { timestampMs }: FoldedEvent): void {
+    const index = this.#nextIndex - 1;
+    this.#text = cutText(this.#text + content);
+    const textOffset = this.#text.length;
+    const note = { index, textOffset, eventId: defaultEventId(index), timestampMs };
+    this.#notes = [{ ...note, type: RECORD_TYPE, data: this.#view.notice() }];
   }
 
   /** Returns the snapshot. It is the same object until another event is added. */
@@ -70,6 +176,7 @@ export class StreamFold {
 
   #createSnapshot(): StreamSnapshot {
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = this.#head;
+    const { cutIndex } = this.#view;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
       state: this.#state,
@@ -80,6 +187,20 @@ export class StreamFold {
       startId: this.#start?.eventId,
       endId: this.#end?.eventId,
       notes: this.#notes.slice(),
+      ...(cutIndex !== undefined && { cut: { index: cutIndex, log: this.#view.logPath } }),
     };
   }
 }
+
+/** Returns the beginning of a text: at most `MAX_CUT_BYTES` in UTF-8, and only whole characters. */
+function cutText(text: string): string {
+  const bytes = Buffer.from(text);
+  if (bytes.length <= MAX_CUT_BYTES) return text;
+  let end = MAX_CUT_BYTES;
+  while (((bytes[end] ?? 0) & CONTINUATION_MASK) === CONTINUATION) end--;
+  return bytes.toString("utf8", 0, end);
+}
+
+/** The upper two bits of a byte that continues a character in UTF-8. */
+const CONTINUATION_MASK = 0xc0;
+const CONTINUATION = 0x80;

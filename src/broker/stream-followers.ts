@@ -1,15 +1,15 @@
-// Lets HTTP clients follow streams outside any session. Each follower gets every event from its
-// start index, in order and at its own pace: events that are published while it is paused are read
-// from the store and merged. If the permission of its user may have changed, a follower gets no
-// event until the permission has been checked.
+// Lets HTTP clients follow the events of streams outside any session, each with a cursor at an index
+// (see cursor.ts). Events that are published while a follower is paused or reads are read from the
+// store and merged. If the permission of its user may have changed, a follower gets no event until
+// the permission has been checked.
 
+import { Cursor, type CursorFeed, type CursorStep, type CursorViewer } from "./cursor.ts";
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
 import type { Interest } from "./interest.ts";
 import {
   type ChannelEvent,
   type ChannelKey,
-  channelKey,
   GROUP_CHANNEL,
   groupTopic,
   type StreamSnapshot,
@@ -31,18 +31,12 @@ export interface FollowHandle {
   stop(): void;
 }
 
-interface FollowViewer {
-  readonly uid: string;
-  /** Returns whether the user may still read the stream. Must not reject. */
-  mayStay(): Promise<boolean>;
-}
-
 export interface FollowTarget {
   readonly view: ChannelView;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
   /** User whose permission is checked after each read of the store. `undefined` for no check. */
-  readonly viewer?: FollowViewer | undefined;
+  readonly viewer?: CursorViewer | undefined;
 }
 
 export interface StreamFollowers {
@@ -66,170 +60,125 @@ interface FollowerPorts {
   readonly onError: (error: unknown, what: string) => void;
 }
 
-interface Follower {
-  /** Channel of the stream. */
-  readonly source: ChannelKey;
-  readonly topics: ReadonlySet<Topic>;
-  readonly clientMsgNo: string;
-  readonly sink: StreamSink;
-  readonly viewer: FollowViewer | undefined;
-  cursor: StreamCursor;
-  status: "opening" | "reading" | "live" | "paused" | "left";
-  /** True if an event was published during the read, whose result may not contain it. */
-  mustReadAgain: boolean;
-  /** Number of the last read. The result of an earlier read is ignored. */
-  turn: number;
-}
-
 export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   const { store, interest } = ports;
-  const table = new ReaderTable<Follower>({
+  const table = new ReaderTable<Cursor<ChannelEvent, ChannelEvent>>({
     interest,
     maxReaders: ports.maxFollowers,
     maxReadersPerUser: ports.maxFollowersPerUser,
   });
 
-  function leave(follower: Follower): void {
-    follower.status = "left";
-    follower.turn += 1;
-    table.leave(follower);
-  }
-
-  function finish(follower: Follower): void {
-    const { status, sink } = follower;
-    leave(follower);
-    if (status !== "left" && status !== "opening") sink.ended();
-  }
-
-  function push(follower: Follower, event: ChannelEvent): boolean {
-    if (event.stream === undefined) return true;
-    follower.cursor = cursorAfter(event, event.stream);
-    const wantsMore = follower.sink.push(event);
-    if (hasLeft(follower)) return false;
-    if (event.stream.state !== "active") finish(follower);
-    else if (!wantsMore) follower.status = "paused";
-    return follower.status !== "left" && wantsMore;
-  }
-
-  async function catchUp(follower: Follower): Promise<void> {
-    follower.status = "reading";
-    follower.turn += 1;
-    const { turn } = follower;
-    do {
-      follower.mustReadAgain = false;
-      const snapshot = await store.stream(follower.source, follower.clientMsgNo);
-      const mayStay = (await follower.viewer?.mayStay()) ?? true;
-      if (follower.turn !== turn) return;
-      if (!mayStay || snapshot === undefined) return finish(follower);
-      for (const event of eventsFrom(snapshot, follower.cursor)) if (!push(follower, event)) return;
-      if (snapshot.state !== "active") return finish(follower);
-    } while (follower.mustReadAgain);
-    follower.status = "live";
-  }
-
-  function run(follower: Follower): void {
-    catchUp(follower).catch((error) => {
-      ports.onError(error, "Could not read a followed stream");
-      finish(follower);
-    });
-  }
-
-  async function recheckPaused(follower: Follower, viewer: FollowViewer): Promise<void> {
-    const { turn } = follower;
-    const mayStay = await viewer.mayStay();
-    if (follower.turn === turn && !mayStay) finish(follower);
-  }
-
-  /** Checks whether followers may stay, except those whose first read includes a check. */
-  function recheck(followers: Iterable<Follower>): void {
-    for (const follower of followers) {
-      const { viewer, status } = follower;
-      if (viewer === undefined || status === "opening") continue;
-      if (status === "paused") void recheckPaused(follower, viewer);
-      else run(follower);
-    }
+  async function beginAt(
+    { key, clientMsgNo }: StreamName,
+    fromIndex: number,
+  ): Promise<StreamCursor> {
+    const snapshot = await store.stream(key, clientMsgNo);
+    if (snapshot === undefined) throw new BrokerError("stream_unknown");
+    const textOffset = await store.streamTextOffset(key, clientMsgNo, fromIndex);
+    if (textOffset === undefined) throw beyond(snapshot);
+    return { index: fromIndex, textOffset };
   }
 
   function recheckGroup(channelId: string): void {
-    const channel = { id: channelId, type: GROUP_CHANNEL } as const;
-    recheck([...table.ofSource(channelKey(channel, ""))]);
-  }
-
-  async function begin(follower: Follower, fromIndex: number): Promise<void> {
-    await table.enter(follower);
-    const { source, clientMsgNo } = follower;
-    const snapshot = await store.stream(source, clientMsgNo);
-    if (snapshot === undefined) throw new BrokerError("stream_unknown");
-    const textOffset = await store.streamTextOffset(source, clientMsgNo, fromIndex);
-    if (textOffset === undefined) throw beyond(snapshot);
-    if (hasLeft(follower)) throw new BrokerError("unavailable"); // all followers were closed
-    follower.cursor = { index: fromIndex, textOffset };
-  }
-
-  function deliver(event: ChannelEvent): void {
-    const { key, clientMsgNo, stream } = event;
-    if (stream === undefined) return;
-    for (const follower of table.ofSource(key)) {
-      if (follower.clientMsgNo !== clientMsgNo) continue;
-      if (follower.status === "reading") follower.mustReadAgain = true;
-      if (follower.status !== "live") continue;
-      if (stream.index === follower.cursor.index) push(follower, event);
-      // Events are missing, or the follower already has a part of this merged content.
-      else if (stream.nextIndex > follower.cursor.index) run(follower);
-    }
+    for (const cursor of table.onTopic(groupTopic(channelId))) cursor.recheck();
   }
 
   return {
     async follow({ view, clientMsgNo, fromIndex, viewer }, sink) {
-      const source = viewedKey(view);
+      const name = { key: viewedKey(view), clientMsgNo };
       table.assertRoom({ viewer });
-      const follower: Follower = {
-        source,
-        topics: topicsOf(view, viewer),
-        clientMsgNo,
-        sink,
-        viewer,
-        cursor: { index: fromIndex, textOffset: 0 },
-        status: "opening",
-        mustReadAgain: false,
-        turn: 0,
-      };
+      const feed = new StreamFeed(name, sink, store);
+      const place = { source: sourceOf(name), topics: topicsOf(view, viewer), viewer };
+      const cursor = new Cursor(place, feed, {
+        maxHeld: 0, // merging events is better
+        onEnd: () => table.leave(cursor),
+        onError: (error) => ports.onError(error, "Could not read a followed stream"),
+      });
       try {
-        await begin(follower, fromIndex);
+        await table.enter(cursor);
+        feed.position = await beginAt(name, fromIndex);
+        if (cursor.hasEnded) throw new BrokerError("unavailable"); // all followers were closed
       } catch (error) {
-        leave(follower);
+        cursor.stop();
         throw error;
       }
-      run(follower);
-      return {
-        resume: () => {
-          if (follower.status === "paused") run(follower);
-        },
-        stop: () => leave(follower),
-      };
+      cursor.start();
+      return cursor;
     },
 
     onEvent(event) {
-      if (event.kind === "credential") recheck(table.ofViewer(event.uid));
+      if (event.kind === "event") {
+        // All followers get the same object, whose text is encoded once.
+        const { event: published } = event;
+        if (published.stream === undefined) return;
+        for (const cursor of table.ofSource(sourceOf(published))) cursor.published(published);
+      } else if (event.kind === "credential")
+        for (const cursor of table.ofViewer(event.uid)) cursor.recheck();
       else if (event.kind === "removal") recheckGroup(event.channelId);
-      else if (event.kind === "event") deliver(event.event);
     },
 
     recheckGroup,
 
     close() {
-      for (const follower of table.all()) finish(follower);
+      for (const cursor of table.all()) cursor.finish("failed");
     },
   };
 }
 
-function hasLeft({ status }: Follower): boolean {
-  return status === "left";
+interface StreamName {
+  readonly key: ChannelKey;
+  readonly clientMsgNo: string;
+}
+
+/** The reader of a stream's events, and its position. */
+class StreamFeed implements CursorFeed<ChannelEvent, ChannelEvent> {
+  position: StreamCursor = { index: 0, textOffset: 0 };
+  readonly #name: StreamName;
+  readonly #sink: StreamSink;
+  readonly #store: Pick<StreamStore, "stream">;
+
+  constructor(name: StreamName, sink: StreamSink, store: Pick<StreamStore, "stream">) {
+    this.#name = name;
+    this.#sink = sink;
+    this.#store = store;
+  }
+
+  async read(): ReturnType<CursorFeed<ChannelEvent, ChannelEvent>["read"]> {
+    const { key, clientMsgNo } = this.#name;
+    const snapshot = await this.#store.stream(key, clientMsgNo);
+    if (snapshot === undefined) return { end: "missing" };
+    const isEnded = snapshot.state !== "active";
+    return { items: eventsFrom(snapshot, this.position), isUpToDate: true, isEnded };
+  }
+
+  judge(event: ChannelEvent): CursorStep<ChannelEvent> {
+    const { index = 0, nextIndex = 0 } = event.stream ?? {};
+    if (index === this.position.index) return { item: event };
+    // Events are missing, or the follower already has a part of this merged content.
+    return nextIndex > this.position.index ? "reread" : "old";
+  }
+
+  push(event: ChannelEvent): ReturnType<CursorFeed<ChannelEvent, ChannelEvent>["push"]> {
+    const { stream } = event;
+    if (stream === undefined) return "next"; // never happens: `onEvent` passes no such event
+    this.position = cursorAfter(event, stream);
+    const wantsMore = this.#sink.push(event);
+    if (stream.state !== "active") return "ended";
+    return wantsMore ? "next" : "paused";
+  }
+
+  ended(): void {
+    this.#sink.ended();
+  }
+}
+
+function sourceOf({ key, clientMsgNo }: StreamName): string {
+  return `${key}\n${clientMsgNo}`;
 }
 
 function topicsOf(
   { channel, uid }: ChannelView,
-  viewer: FollowViewer | undefined,
+  viewer: CursorViewer | undefined,
 ): ReadonlySet<Topic> {
   const channelTopic =
     channel.type === GROUP_CHANNEL ? groupTopic(channel.id) : userTopic(uid ?? channel.id);

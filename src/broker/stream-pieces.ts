@@ -51,7 +51,8 @@ export function eventsFrom(
     events.push(noteEvent(snapshot, note));
     index = note.index + 1;
   }
-  addContent(contentEnd, snapshot.text.length);
+  // Nothing is shown of the events after the cut, but the end.
+  if (snapshot.cut === undefined) addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
     addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);
   return events;
@@ -82,7 +83,7 @@ export function restOf(
   { index, textOffset }: StreamCursor,
 ): ChannelEvent | undefined {
   if (place.nextIndex <= index) return undefined;
-  if (place.index >= index) return event;
+  if (place.index >= index || event.type !== STREAM_CONTENT) return event;
   const data = event.data.slice(textOffset - place.textOffset);
   const stream = { ...place, index, textOffset };
   return { ...event, eventId: String(index), data, stream };

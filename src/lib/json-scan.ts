@@ -48,6 +48,19 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
   return start < 0 ? undefined : integerIn(bytes, start, valueEnd);
 }
 
+/**
+ * Returns the value of the top-level field `name`, which must be ASCII. If it occurs several times,
+ * the last one counts. Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in
+ * which the value is a string.
+ */
+export function stringField(bytes: Uint8Array, name: string): string | undefined {
+  const start = findField(bytes, name);
+  if (start < 0 || bytes[start] !== QUOTE) return undefined;
+  const { buffer, byteOffset } = bytes;
+  const text = Buffer.from(buffer, byteOffset + start, valueEnd - start).toString();
+  return JSON.parse(text) as string; // the scan has found a string
+}
+
 /** Returns why `integerField` has returned `undefined` for these arguments. */
 export function integerFieldProblem(
   bytes: Uint8Array,

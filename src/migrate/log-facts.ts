@@ -7,6 +7,7 @@ import {
   dueMs,
   type ForkPoint,
   incarnationOf,
+  isCopy,
   isExpired,
   type LogState,
   startCheckOf,
@@ -30,7 +31,7 @@ import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
 export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
   const { name, state, frames, producers } = log;
   const { forks } = state;
-  const { origin } = state.terms;
+  const origin = readOrigin(log);
   const { key, base, text } = logPlace(link.keys, name);
   const sizes = [
     ["logs", key],
@@ -77,11 +78,19 @@ function headItems(log: SourceLog): readonly Arg[] {
   if (expiresAtMs !== undefined) items.push("x", `${expiresAtMs}`);
   if (order !== undefined) items.push("s", order);
   if (state.status === "deleted") items.push("g", "1");
-  if (origin !== undefined) {
+  if (origin !== undefined) items.push("o", requestOf(log, origin));
+  const source = readOrigin(log);
+  if (source !== undefined) {
     items.push("b", encodeTail(startOffset(log), firstRecord(log)));
-    items.push("o", requestOf(log, origin), "r", referenceOf(log, origin));
+    items.push("r", referenceOf(log, source));
   }
   return items;
+}
+
+/** Returns the origin of a fork, unless the fork has a copy of what it inherits. */
+function readOrigin({ state }: SourceLog): ForkPoint | undefined {
+  const { origin } = state.terms;
+  return origin === undefined || isCopy(origin) ? undefined : origin;
 }
 
 function startOffset({ state }: SourceLog): LogOffset {

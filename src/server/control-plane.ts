@@ -200,12 +200,13 @@ function settingsOf({ config, version }: Node) {
   };
 }
 
-function durableStreamPorts(node: Node): DurableStreamPorts {
-  const { logs, logCursors, signedUrls, rates, config } = node;
+function durableStreamPorts(node: Node): Omit<DurableStreamPorts, "viewers"> {
+  const { logs, channelLogs, logCursors, signedUrls, rates, config } = node;
   const { allowedOrigins } = config.client;
   return {
     bearerBudget: createReadBudget(rates, REPLY_BYTES, () => performance.now()),
-    ...{ logs, logCursors, signedUrls, longPollMs: config.streams.longPollMs },
+    ...{ logs, channelLogs, logCursors, signedUrls, longPollMs: config.streams.longPollMs },
+    writesChannelLogs: config.redis.url === "",
     admitsPage: (origin) => allowedOrigins.length > 0 && isOriginAllowed(origin, allowedOrigins),
   };
 }

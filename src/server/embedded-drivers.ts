@@ -25,6 +25,7 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     ...settings,
     maxStreamBytes: maxStreamBytes(config),
     maxActiveStreamBytes: streams.maxActiveBytes,
+    maxStreamDataBytes: streams.maxDataBytes,
     maxInbox: commands.maxInbox,
     inboxTtlS: commands.expireS,
     logs,

@@ -8,6 +8,7 @@ import { messageJson } from "../api/messages.ts";
 import type { Jwt } from "../auth/jwt.ts";
 import { acceptsJwts } from "../auth/options.ts";
 import { ChannelActivity } from "../broker/channel-activity.ts";
+import { type ChannelLogs, createChannelLogs } from "../broker/channel-logs.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
@@ -90,6 +91,7 @@ export interface Node extends ServerDeps {
   readonly followers: StreamFollowers;
   readonly logCursors: LogCursors;
   readonly logs: Logs;
+  readonly channelLogs: ChannelLogs;
   readonly signedUrls: SignedUrls;
   readonly conversations: Conversations;
   readonly channels: Channels;
@@ -192,6 +194,10 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     cursors: logCursors,
     onGap: () => producerGaps.add(),
   });
+  const channelLogs = createChannelLogs({
+    ...{ store, logs, activity, backendMayImpersonate, isSystem },
+    friendsOnly: config.messages.friendsOnly,
+  });
   const jwt = await createNodeJwt(config, { logger, metrics, store });
   const node: Node = {
     ...deps,
@@ -224,6 +230,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     followers,
     logCursors,
     logs,
+    channelLogs,
     signedUrls: createSignedUrls({ store, clock: Date.now }),
     interest: interest.owner(),
     directory: new SessionDirectory({ store, cluster, onError }),

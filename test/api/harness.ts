@@ -306,7 +306,15 @@ function useCases(state: StubState): UseCases {
         ...{ verdict: "read", head: EMPTY_LOG, start: LOG_START, next: LOG_START, pieces: [] },
       })),
       deleteLog: record("deleteLog", () => "done" as const),
+      appendInOrder: unused,
     },
+    channelLogs: {
+      create: record("createInChannel", () => ({ verdict: "exists", head: EMPTY_LOG }) as const),
+      append: record("appendInChannel", () => ({
+        ...{ verdict: "appended", ...EMPTY_LOG, producer: undefined },
+      })),
+    },
+    writesChannelLogs: true,
     logCursors: { open: unused },
     bearerBudget: { requirePaid: () => undefined, begin: () => () => undefined },
     signedUrls: {

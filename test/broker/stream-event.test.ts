@@ -25,6 +25,7 @@ const TEXTS = ["", "a", "äöü", "漢字\u{1F600}", "x".repeat(70_000)];
 
 const eventOf = (type: string, over: Partial<StreamEvent> = {}): StreamEvent => ({
   ...{ type, eventId: undefined, data: "text", timestampMs: 1.7e12, isTimed: false, detail: 0 },
+  ...{ state: "active", isHidden: false },
   ...over,
 });
 

@@ -44,19 +44,22 @@ for (;;) {
 `;
 
 t.test(
-  `the records of ${WORKER_KILLS} workers that are killed are in the stream once and in order`,
+  `the records of ${WORKER_KILLS} workers of a stream that are killed are in it once and in order`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const random = new Random(SEED);
     const folder = await tempFolder(t);
     const port = await freePort();
     const settings = { JINDOU_API_LISTEN: `127.0.0.1:${port}` };
-    const url = `http://127.0.0.1:${port}/v1/stream/work`;
+    const origin = `http://127.0.0.1:${port}/v1/stream`;
+    // The workers write to one of the two in turn.
+    const urls = [`${origin}/work`, `${origin}/channel/2/lab/work`];
     const worker = await writeModule("worker.mjs", WORKER);
     let node: ChildBroker = await spawnBroker(t, settings, folder);
     const headers = { "content-type": "application/json" };
-    t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
-    for (let killed = 0; killed < WORKER_KILLS; killed++) {
+    for (const url of urls) t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
+    for (let killed = 0; killed < 2 * WORKER_KILLS; killed++) {
+      const url = urls[killed % urls.length] ?? "";
       const child = spawn(...tieToParent(process.execPath, [worker, url]), { stdio: "pipe" });
       let errors = "";
       child.stderr.setEncoding("utf8").on("data", (text: string) => {
@@ -65,23 +68,25 @@ t.test(
       await Promise.race([once(child.stdout, "data"), once(child, "close")]);
       t.equal(child.exitCode, null, `the worker appends ${errors}`);
       await new Promise((resolve) => setTimeout(resolve, random.below(MAX_LIFE_MS)));
-      if (killed % Math.ceil(WORKER_KILLS / 3) === 0) {
+      if (killed % Math.ceil((2 * WORKER_KILLS) / 3) === 0) {
         await node.kill();
         node = await spawnBroker(t, settings, folder);
       }
       child.kill("SIGKILL");
       if (child.exitCode === null && child.signalCode === null) await once(child, "close");
     }
-    const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
-    const numbers = records.flatMap(({ n }) => n ?? []);
-    t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
-    t.same(
-      numbers,
-      numbers.map((_, at) => at),
-    );
-    const stale = { "producer-id": "worker", "producer-epoch": "0", "producer-seq": "1" };
-    const late = { method: "POST", headers: { ...headers, ...stale }, body: "[{}]" };
-    t.equal((await fetch(url, late)).status, 403, "a worker of an earlier epoch is refused");
+    for (const url of urls) {
+      const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
+      const numbers = records.flatMap(({ n }) => n ?? []);
+      t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
+      t.same(
+        numbers,
+        numbers.map((_, at) => at),
+      );
+      const stale = { "producer-id": "worker", "producer-epoch": "0", "producer-seq": "1" };
+      const late = { method: "POST", headers: { ...headers, ...stale }, body: "[{}]" };
+      t.equal((await fetch(url, late)).status, 403, "a worker of an earlier epoch is refused");
+    }
   },
 );
 

@@ -6,7 +6,7 @@ import { spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { spawnBroker, tempFolder } from "../support/broker.ts";
+import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 import { startRedis } from "../support/redis.ts";
 import { outputOf } from "../support/run.ts";
@@ -58,6 +58,27 @@ async function conforms(t: Test, url: string): Promise<void> {
   t.equal(numPassedTests, TESTS, `${TESTS} tests of the suite pass`);
 }
 
+/** Checks that each node reads what POST /event writes through the other one, late and live. */
+async function readsChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
+  const [writer, reader] = nodes;
+  const path = `http://127.0.0.1:${reader?.apiPort}/v1/stream/channel/2/lab/answer`;
+  const base = { client_msg_no: "answer", channel_id: "lab", channel_type: 2 };
+  const post = (type: string, data = "") =>
+    writer?.call("/event", { ...base, event: { type: `___TextMessage${type}`, data } });
+  await post("Start");
+  const late = await fetch(path);
+  t.match(await late.json(), [{ type: "___TextMessageStart", index: 0 }]);
+  const offset = late.headers.get("stream-next-offset");
+  const live = fetch(`${path}?offset=${offset}&live=sse`);
+  await post("Content", "Hello");
+  await post("End");
+  const text = await (await live).text();
+  t.match(text, /"type":"___TextMessageContent","id":"1","index":1,.*"data":"Hello"/);
+  t.match(text, /\{"type":"end","state":"closed"\}\]\n\nevent: control\n.*"streamClosed":true/);
+  const refusal = await fetch(path, { method: "PUT" });
+  t.match(await refusal.json(), { status: 404, error: /^On Redis/ });
+}
+
 t.before(() => writeModule("conformance.test.mjs", SUITE));
 
 t.jobs = 2; // most tests of the suite wait
@@ -79,6 +100,7 @@ t.test(
     const nodes = await Promise.all(
       [1, 2].map(() => spawnBroker(t, { ...SETTINGS, JINDOU_REDIS_URL: url })),
     );
+    await readsChannels(t, nodes);
     await conforms(
       t,
       await startRoundRobin(

@@ -35,7 +35,9 @@ export function eventFrame(event: {
   head.writeDoubleBE(event.textOffset, 26);
   head[34] = STREAM_STATES.indexOf(event.state);
   head.writeUInt16BE(streamHead.length, HEAD_AT - 2);
-  const frame = openEventFrame({ ...event.event, timestampMs: 0, isTimed: true, detail: 0 });
+  const { state } = event;
+  const place = { timestampMs: 0, isTimed: true, detail: 0, state, isHidden: false };
+  const frame = openEventFrame({ ...event.event, ...place });
   sealFrame(frame, { first: event.index, checkBefore: 0 });
   return Buffer.concat([head, streamHead, frame.bytes]);
 }

@@ -1,14 +1,18 @@
 // Decides who may use a stream of the protocol Durable Streams: a backend with a credential, the
-// bearer of a signed URL, or, in protected mode, a caller on this machine. State: the callers of the
-// requests in progress.
+// bearer of a signed URL, a user with a client token, or, in protected mode, a caller on this
+// machine. State: the callers of the requests in progress.
 
+import type { SentStream } from "../../broker/channel-logs.ts";
+import type { LogName } from "../../broker/log-frame.ts";
+import { GROUP_CHANNEL, SYSTEM_UID } from "../../broker/model.ts";
 import type { SignedUrls } from "../../broker/signed-urls.ts";
 import { networkOf } from "../../lib/network.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
-import { errorReply, thrownReply } from "../errors.ts";
+import { edgeReply, errorReply, thrownReply } from "../errors.ts";
 import type { Guard, PageRule } from "../guard.ts";
-import { presentsToken } from "../stream-request.ts";
-import { parseStreamPath, type StreamTarget } from "./path.ts";
+import { createViewerReader, presentsToken } from "../stream-request.ts";
+import { createViewerCheck, type Viewers } from "../viewers.ts";
+import { type ChannelTarget, parseStreamPath, type StreamTarget, viewStream } from "./path.ts";
 
 /** Action of a call on its stream. */
 export type StreamUse = "read" | "write" | "delete";
@@ -19,9 +23,12 @@ export type StreamUse = "read" | "write" | "delete";
  *     anonymous  a caller on this machine, in protected mode
  *     backend    the bearer of a credential of the control plane
  *     signed     the bearer of a signed URL
+ *     viewer     a user with a client token
  */
 export interface StreamCaller {
-  readonly kind: "anonymous" | "backend" | "signed";
+  readonly kind: "anonymous" | "backend" | "signed" | "viewer";
+  /** The user, `undefined` for a backend that does not name one. */
+  readonly uid: string | undefined;
   /**
    * Identifies the bearer of a signed URL, whose work is limited: the client network and the
    * signature. `undefined` for other callers.
@@ -29,14 +36,23 @@ export interface StreamCaller {
   readonly bearer: string | undefined;
 }
 
+/** A stream that an admitted request may use. */
+export interface AdmittedStream {
+  readonly name: LogName;
+  readonly caller: StreamCaller;
+  /** Percent-encoded path of the stream's URL. */
+  readonly urlPath: string;
+  /** The stream as its sender names it. `undefined` for a stream with a path of its own. */
+  readonly sent: SentStream | undefined;
+}
+
 export interface Admission {
   /** Returns the reply to a caller who may not use the stream, and remembers other callers. */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
   /** Returns the stream that an admitted request names. */
-  targetOf(request: HttpRequest): StreamTarget;
-  callerOf(request: HttpRequest): StreamCaller;
-  /** Returns whether the caller of an admitted request may also read this stream. */
-  mayReadSource(request: HttpRequest, source: StreamTarget): Promise<boolean>;
+  streamOf(request: HttpRequest): AdmittedStream;
+  /** Returns the log of a stream that the caller may also read, `undefined` for any other. */
+  sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
   /** Returns whether an admitted caller may continue to read. Never rejects. */
   stillAdmits(request: HttpRequest): Promise<boolean>;
 }
@@ -45,21 +61,33 @@ interface AdmissionPorts {
   readonly signedUrls: Pick<SignedUrls, "verify">;
   /** Throws `rate_limited` if the bearer of a signed URL has used up the budget. */
   readonly requirePaid: (bearer: string) => void;
+  readonly viewers: Pick<Viewers, "allowsOrigin" | "admit">;
   readonly admitsPage: PageRule;
+  /** False if the streams of channels can only be read. */
+  readonly writesChannelLogs: boolean;
 }
 
 interface Admitted {
   readonly target: StreamTarget;
-  readonly caller: StreamCaller;
+  readonly stream: AdmittedStream;
+  readonly use: StreamUse;
   readonly guard: Guard;
 }
 
+/** A refusal, or a caller who may use the stream. */
+type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamCaller, "bearer"> };
+
 const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
+const WRITERS_NEED_UID =
+  "The URL was signed without from_uid, the user in whose name its bearer writes to the channel";
+const ONLY_READ = "On Redis, streams of channels can only be written with POST /event";
 
 export function createAdmission(ports: AdmissionPorts): Admission {
-  const { signedUrls, requirePaid, admitsPage } = ports;
+  const { signedUrls, requirePaid, viewers, admitsPage, writesChannelLogs } = ports;
   const admitted = new WeakMap<HttpRequest, Admitted>();
+  const readViewer = createViewerReader();
+  const checkViewer = createViewerCheck(viewers);
 
   function admittedOf(request: HttpRequest): Admitted {
     const entry = admitted.get(request);
@@ -69,28 +97,49 @@ export function createAdmission(ports: AdmissionPorts): Admission {
 
   async function judgeSignature(
     signature: string,
-    { path }: StreamTarget,
+    { path, kind }: StreamTarget,
     use: StreamUse,
-  ): Promise<HttpReply | undefined> {
-    const { access } = await signedUrls.verify(path, signature);
-    if (use === "read" || (use === "write" && access === "write")) return undefined;
-    return errorReply("forbidden", {
-      message:
+  ): Promise<Verdict> {
+    const { access, fromUid } = await signedUrls.verify(path, signature);
+    const mayUse = use === "read" || (use === "write" && access === "write");
+    if (!mayUse)
+      return forbidden(
         use === "delete"
           ? "A signed URL does not allow DELETE; send a credential"
           : "The URL is signed for reading only",
-    });
+      );
+    if (kind === "channel" && use === "write" && fromUid === "") return forbidden(WRITERS_NEED_UID);
+    return { caller: { kind: "signed", uid: fromUid || undefined } };
+  }
+
+  async function judgeViewer(
+    request: HttpRequest,
+    target: StreamTarget,
+    isFirst: boolean,
+  ): Promise<Verdict> {
+    if (target.kind === "free") return forbidden(FREE_STREAMS_NEED_SIG);
+    const result = readViewer(request);
+    if ("refusal" in result) return { refusal: result.refusal };
+    const { uid } = result.value;
+    const viewed = viewStream(target, uid);
+    if ("status" in viewed) return { refusal: viewed };
+    const { channel } = viewed;
+    const refusal = await checkViewer(request, { viewer: result.value, channel }, isFirst);
+    return refusal === undefined ? { caller: { kind: "viewer", uid } } : { refusal };
   }
 
   async function judge(
     request: HttpRequest,
-    guard: Guard,
-    { target, use }: { readonly target: StreamTarget; readonly use: StreamUse },
-  ): Promise<HttpReply | undefined> {
+    { target, use, guard }: Omit<Admitted, "stream">,
+    isFirst: boolean,
+  ): Promise<Verdict> {
     const signature = signatureOf(request);
     if (signature !== undefined) return judgeSignature(signature, target, use);
-    if (presentsToken(request)) return errorReply("forbidden", { message: FREE_STREAMS_NEED_SIG });
-    return guard(request, [use === "read" ? "streams:read" : "streams:write"], admitsPage);
+    if (presentsToken(request)) return judgeViewer(request, target, isFirst);
+    const access = use === "read" ? "streams:read" : "streams:write";
+    const refusal = await guard(request, [access], admitsPage);
+    if (refusal !== undefined) return { refusal };
+    return { caller: backendOf(request, { target, use }) };
   }
 
   return {
@@ -98,48 +147,112 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const parsed = parseStreamPath(request.path);
       if ("refusal" in parsed) return parsed.refusal;
       const { target } = parsed;
-      const caller = callerOf(request);
-      if (caller.bearer !== undefined) requirePaid(caller.bearer);
-      const verdict = await judge(request, guard, { target, use });
-      if (verdict === undefined) admitted.set(request, { target, guard, caller });
-      return verdict;
+      // It can only be read before the first await, and `sourceOf` may need it.
+      if ("stream-forked-from" in request.headers) void request.remoteAddress;
+      if (target.kind === "channel" && use === "write" && !writesChannelLogs)
+        return edgeReply("not_found", {}, ONLY_READ);
+      const bearer = bearerOf(request);
+      if (bearer !== undefined) requirePaid(bearer);
+      const verdict = await judge(request, { target, use, guard }, true);
+      if ("refusal" in verdict) return verdict.refusal;
+      if (target.kind === "channel" && use === "delete")
+        return edgeReply("method_not_allowed", { allow: "GET, HEAD, PUT, POST" });
+      const stream = admittedStream(target, { ...verdict.caller, bearer });
+      if ("status" in stream) return stream;
+      admitted.set(request, { target, use, guard, stream });
+      return undefined;
     },
 
-    targetOf: (request) => admittedOf(request).target,
-    callerOf: (request) => admittedOf(request).caller,
+    streamOf: (request) => admittedOf(request).stream,
 
-    async mayReadSource(request, source) {
-      const { guard, caller } = admittedOf(request);
+    async sourceOf(request, source) {
+      const { guard, stream } = admittedOf(request);
       const signature = request.headers["jindou-fork-sig"];
       try {
-        if (signature !== undefined)
-          return (await judgeSignature(signature, source, "read")) === undefined;
-        if (caller.kind === "signed") return false;
-        return (await guard(request, ["streams:read"], admitsPage)) === undefined;
+        const verdict = await (signature !== undefined
+          ? judgeSignature(signature, source, "read")
+          : judgeSource(request, { source, caller: stream.caller, guard }));
+        if (verdict === undefined || "refusal" in verdict) return undefined;
+        const { caller } = verdict;
+        if (source.kind === "free") return source.name;
+        const viewed = viewStream(source, caller.uid);
+        return "status" in viewed ? undefined : viewed.name;
       } catch (error) {
-        if (thrownReply(error).status === 401) return false;
+        if (thrownReply(error).status === 401) return undefined;
         throw error;
       }
     },
 
     async stillAdmits(request) {
-      const { target, guard } = admittedOf(request);
+      const { stream: _, ...entry } = admittedOf(request);
       try {
-        return (await judge(request, guard, { target, use: "read" })) === undefined;
+        return "caller" in (await judge(request, entry, false));
       } catch {
         return false; // the reader reconnects and is checked again
       }
     },
   };
+
+  /** Judges the reading of a fork's source without a signature of the source. */
+  async function judgeSource(
+    request: HttpRequest,
+    {
+      source,
+      caller,
+      guard,
+    }: { readonly source: StreamTarget; readonly caller: StreamCaller; readonly guard: Guard },
+  ): Promise<Verdict | undefined> {
+    if (presentsToken(request)) return judgeViewer(request, source, true);
+    if (caller.kind === "signed") return undefined;
+    const refusal = await guard(request, ["streams:read"], admitsPage);
+    return refusal === undefined ? { caller: { ...caller, uid: undefined } } : { refusal };
+  }
 }
 
-function callerOf(request: HttpRequest): StreamCaller {
+/** Returns the bearer of a signed URL. Must be called before the first await. */
+function bearerOf(request: HttpRequest): string | undefined {
   const signature = signatureOf(request);
-  if (signature !== undefined)
-    return { kind: "signed", bearer: `${networkOf(request.remoteAddress)} ${signature}` };
+  return signature && `${networkOf(request.remoteAddress)} ${signature}`;
+}
+
+function forbidden(message: string): Verdict {
+  return { refusal: errorReply("forbidden", { message }) };
+}
+
+function backendOf(
+  request: HttpRequest,
+  { target, use }: Pick<Admitted, "target" | "use">,
+): Omit<StreamCaller, "bearer"> {
   const { authorization, token } = request.headers;
-  const isAnonymous = authorization === undefined && token === undefined;
-  return { kind: isAnonymous ? "anonymous" : "backend", bearer: undefined };
+  const kind = authorization === undefined && token === undefined ? "anonymous" : "backend";
+  if (target.kind === "free") return { kind, uid: undefined };
+  const { "jindou-from": from = "" } = request.headers;
+  if (use === "write") return { kind, uid: from || SYSTEM_UID };
+  return { kind, uid: new URLSearchParams(request.query).get("uid") || undefined };
+}
+
+/** Returns the stream as the caller names it, or a refusal. */
+function admittedStream(target: StreamTarget, caller: StreamCaller): AdmittedStream | HttpReply {
+  const { urlPath } = target;
+  if (target.kind === "free") return { name: target.name, caller, urlPath, sent: undefined };
+  const viewed = viewStream(target, caller.uid);
+  if ("status" in viewed) return viewed;
+  const { name, channel } = viewed;
+  return { name, caller, urlPath, sent: sentStream(target, channel, caller) };
+}
+
+function sentStream(
+  { clientMsgNo }: ChannelTarget,
+  channel: SentStream["channel"],
+  { kind, uid }: StreamCaller,
+): SentStream {
+  const isBackend = kind === "backend" || kind === "anonymous";
+  return { channel, clientMsgNo, fromUid: uid ?? SYSTEM_UID, isBackend };
+}
+
+/** Returns the group that an admitted viewer reads, `undefined` for a personal channel. */
+export function groupOf({ sent }: AdmittedStream): string | undefined {
+  return sent?.channel.type === GROUP_CHANNEL ? sent.channel.id : undefined;
 }
 
 /** Returns the parameter `sig`, or `undefined`. */

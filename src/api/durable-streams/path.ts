@@ -3,8 +3,18 @@
 
 import type { LogName } from "../../broker/log-frame.ts";
 import { logPath, MAX_LOG_SEGMENTS } from "../../broker/log-frame.ts";
+import {
+  type ChannelRef,
+  type ChannelType,
+  channelKey,
+  GROUP_CHANNEL,
+  isId,
+  isWellFormed,
+  MAX_ID_LENGTH,
+  PERSON_CHANNEL,
+} from "../../broker/model.ts";
 import type { HttpReply } from "../../transport/types.ts";
-import { edgeReply, errorReply } from "../errors.ts";
+import { edgeReply, errorReply, uidRequired } from "../errors.ts";
 
 export const STREAMS_PATH = "/v1/stream/*";
 export const STREAMS_PREFIX = "/v1/stream/";
@@ -14,33 +24,95 @@ const CHANNEL = "channel";
 /** First segment that the protocol reserves for subscriptions, which do not exist here. */
 const SUBSCRIPTIONS = "__ds";
 
-export interface StreamTarget {
+interface FreeTarget {
+  readonly kind: "free";
   readonly name: LogName;
   /** The percent-decoded path, which a signature covers. */
   readonly path: string;
+  /** Percent-encoded path of a URL. */
+  readonly urlPath: string;
 }
 
+/** The stream of a channel. Whose personal channel the path means may depend on the caller. */
+export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
+  readonly kind: "channel";
+  readonly type: ChannelType;
+  /** Id of the group, uid of one user of a personal channel, or the uids of both. */
+  readonly ids: readonly string[];
+  readonly clientMsgNo: string;
+}
+
+export type StreamTarget = FreeTarget | ChannelTarget;
+
+/** A stream of a channel, as one of the channel's users names it. */
+interface ViewedStream {
+  readonly name: LogName;
+  readonly channel: ChannelRef;
+}
+
+type ParsedPath = { readonly target: StreamTarget } | { readonly refusal: HttpReply };
+
 /** Returns the log that a path names, or the reply to an invalid path. */
-export function parseStreamPath(
-  path: string,
-): { readonly target: StreamTarget } | { readonly refusal: HttpReply } {
+export function parseStreamPath(path: string): ParsedPath {
   const segments = path.startsWith(STREAMS_PREFIX)
     ? decodeSegments(path.slice(STREAMS_PREFIX.length))
     : undefined;
   if (segments === undefined) return { refusal: badPath() };
   const [first] = segments;
-  if (first === SUBSCRIPTIONS || first === CHANNEL) return { refusal: edgeReply("not_found") };
+  if (first === SUBSCRIPTIONS) return { refusal: edgeReply("not_found") };
+  const urlPath = `${STREAMS_PREFIX}${segments.map(encodeURIComponent).join("/")}`;
+  if (first === CHANNEL) return parseChannelPath(segments, urlPath);
   const logName = logPath(segments);
   if (logName === undefined) return { refusal: badPath() };
+  const name = { kind: "free", path: logName } as const;
+  return { target: { kind: "free", name, path: `${STREAMS_PREFIX}${logName}`, urlPath } };
+}
+
+function parseChannelPath(segments: readonly string[], urlPath: string): ParsedPath {
+  const [, typeText, idText = "", clientMsgNo = ""] = segments;
+  const type = Number(typeText);
+  const isType = typeText === String(PERSON_CHANNEL) || typeText === String(GROUP_CHANNEL);
+  const ids = type === PERSON_CHANNEL ? idText.split("@") : [idText];
+  const isName =
+    clientMsgNo !== "" && clientMsgNo.length <= MAX_ID_LENGTH && isWellFormed(clientMsgNo);
+  if (segments.length !== 4 || !isType || ids.length > 2 || !ids.every(isId) || !isName)
+    return { refusal: badChannelPath() };
+  // A decoded slash inside a segment would make the signatures of two paths equal.
+  const path = segments.map((segment) =>
+    /[/%]/.test(segment) ? encodeURIComponent(segment) : segment,
+  );
   return {
-    target: { name: { kind: "free", path: logName }, path: `${STREAMS_PREFIX}${logName}` },
+    target: {
+      ...{ kind: "channel", type: type as ChannelType, ids, clientMsgNo, urlPath },
+      path: `${STREAMS_PREFIX}${path.join("/")}`,
+    },
   };
 }
 
-/** Returns the percent-encoded path of a URL. */
-export function encodeStreamPath({ path }: StreamTarget): string {
-  const segments = path.slice(STREAMS_PREFIX.length).split("/");
-  return `${STREAMS_PREFIX}${segments.map(encodeURIComponent).join("/")}`;
+/**
+ * Returns the stream as `uid` names it, or the reply to a path that does not say which channel it
+ * means, or means a personal channel of other users.
+ */
+export function viewStream(
+  { type, ids, clientMsgNo }: ChannelTarget,
+  uid: string | undefined,
+): ViewedStream | HttpReply {
+  const [id = "", second] = ids;
+  if (type === GROUP_CHANNEL) return viewedStream({ id, type }, "", clientMsgNo);
+  if (second === undefined)
+    return uid === undefined
+      ? uidRequired(PAIR_NEEDED)
+      : viewedStream({ id, type }, uid, clientMsgNo);
+  if (uid === undefined || uid === second) return viewedStream({ id, type }, second, clientMsgNo);
+  if (uid === id) return viewedStream({ id: second, type }, uid, clientMsgNo);
+  return errorReply("forbidden", { message: `${uid} is not a user of this personal channel` });
+}
+
+const PAIR_NEEDED =
+  "The path of a personal channel must name both users, as in /v1/stream/channel/1/alice@bob/answer, unless the call names one of them";
+
+function viewedStream(channel: ChannelRef, uid: string, clientMsgNo: string): ViewedStream {
+  return { channel, name: { kind: "channel", key: channelKey(channel, uid), clientMsgNo } };
 }
 
 function decodeSegments(path: string): readonly string[] | undefined {
@@ -54,5 +126,11 @@ function decodeSegments(path: string): readonly string[] | undefined {
 function badPath(): HttpReply {
   return errorReply("bad_id", {
     message: `The path must be ${STREAMS_PREFIX} and 1 to ${MAX_LOG_SEGMENTS} segments of 1 to 128 characters, without control characters and @ # &`,
+  });
+}
+
+function badChannelPath(): HttpReply {
+  return errorReply("bad_id", {
+    message: `The path of a channel's stream must be ${STREAMS_PREFIX}${CHANNEL}/{channel_type}/{channel_id}/{client_msg_no}`,
   });
 }

@@ -1,7 +1,8 @@
 // The calls that read streams: the catch-up read, the long poll, the feed of server-sent events, and
 // HEAD [PROTOCOL.md 5.5 to 5.8].
 
-import type { CursorEnd, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
+import type { CursorEnd } from "../../broker/cursor.ts";
+import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
 import {
   formatOffset,
   isSameOffset,
@@ -15,9 +16,10 @@ import { Deadlines } from "../../lib/deadlines.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
 import { edgeReply, errorReply } from "../errors.ts";
 import type { RouteReply } from "../route.ts";
-import type { Admission, StreamCaller } from "./admission.ts";
+import type { Viewers } from "../viewers.ts";
+import { type Admission, type AdmittedStream, groupOf, type StreamCaller } from "./admission.ts";
 import { liveCursor } from "./live-cursor.ts";
-import { bodyOf } from "./records.ts";
+import { bodyOf, recordsInPieces } from "./records.ts";
 import { CURSOR, offsetHeaders, streamReply, UP_TO_DATE } from "./replies.ts";
 import type { StreamFeeds } from "./stream-feeds.ts";
 
@@ -30,7 +32,8 @@ export type BeginWork = (bearer: string) => (bytes: number) => void;
 interface ReadPorts {
   readonly logs: Pick<Logs, "logHead" | "read">;
   readonly cursors: Pick<LogCursors, "open">;
-  readonly admission: Pick<Admission, "targetOf" | "callerOf">;
+  readonly admission: Pick<Admission, "streamOf" | "stillAdmits">;
+  readonly viewers: Pick<Viewers, "beginRead">;
   readonly feeds: StreamFeeds;
   readonly beginWork: BeginWork;
   readonly longPollMs: number;
@@ -56,38 +59,52 @@ export const REPLY_BYTES = 1024 * 1024;
 const CACHEABLE = "max-age=60, stale-while-revalidate=300";
 
 export function createReadCalls(ports: ReadPorts) {
-  const { logs, cursors, admission, feeds, beginWork, clock } = ports;
+  const { logs, cursors, admission, viewers, feeds, beginWork, clock } = ports;
   const deadlines = new Deadlines<LongPoll>(ports.longPollMs, (poll) => poll.expire());
 
   async function read(request: HttpRequest): Promise<RouteReply> {
-    const target = admission.targetOf(request);
-    const caller = admission.callerOf(request);
-    const begin = () => (caller.bearer === undefined ? FREE : beginWork(caller.bearer));
+    const stream = admission.streamOf(request);
+    const { name, caller } = stream;
+    const begin = () => beginFor(caller);
     if (request.method === "HEAD") {
       begin()(0);
-      return headReply(await logs.logHead(target.name));
+      return headReply(await logs.logHead(name));
     }
     const place = readPlace(request.query);
     if ("refusal" in place) return place.refusal;
     const { from } = place;
-    if (place.live === "no") return chargedFor(begin(), () => catchUp(request, from, caller));
-    const head = await logs.logHead(target.name);
+    if (place.live === "no") return chargedFor(begin(), () => catchUp(request, from, stream));
+    const head = await logs.logHead(name);
     if (typeof head === "string") return missingReply(head);
     // A live read is charged for the data that it begins with, and not while it waits.
     const { tail } = head;
     const behind = Math.max(0, tail.position - (from ?? tail).position);
     begin()(place.live === "sse" ? behind : Math.min(behind, REPLY_BYTES));
-    if (place.live === "long-poll") return longPoll(request, place, { head, caller });
+    const { bearer } = caller;
+    const target = { name, from, viewer: viewerOf(request, stream), bearer };
+    if (place.live === "long-poll") return longPoll(request, place, { head, caller, target });
     const cursor = liveCursor(clock(), place.cursor);
-    return feeds.open(request, { name: target.name, from, head, cursor, caller });
+    return feeds.open(request, { target, head, cursor, caller });
+  }
+
+  /** Charges a request to its caller, as `BeginWork` describes. */
+  function beginFor({ kind, uid, bearer }: StreamCaller): ReturnType<BeginWork> {
+    if (bearer !== undefined) return beginWork(bearer);
+    return kind === "viewer" && uid !== undefined ? viewers.beginRead(uid) : FREE;
+  }
+
+  function viewerOf(request: HttpRequest, stream: AdmittedStream): CursorTarget["viewer"] {
+    const { kind, uid } = stream.caller;
+    if (kind !== "viewer" || uid === undefined) return undefined;
+    const mayStay = () => admission.stillAdmits(request);
+    return { uid, groupId: groupOf(stream), mayStay };
   }
 
   async function catchUp(
     request: HttpRequest,
     from: LogOffset | undefined,
-    caller: StreamCaller,
+    { name, caller }: AdmittedStream,
   ): Promise<HttpReply> {
-    const { name } = admission.targetOf(request);
     const read = await logs.read(name, { from, maxBytes: REPLY_BYTES });
     if (read.verdict !== "read") return missingReply(read.verdict);
     const { head, start, next, pieces } = read;
@@ -110,12 +127,20 @@ export function createReadCalls(ports: ReadPorts) {
   /** Replies with the first frames after the offset, or with 204 after `longPollMs`. */
   async function longPoll(
     request: HttpRequest,
-    { from, cursor }: ReadPlace,
-    { head, caller }: { readonly head: TypedHead; readonly caller: StreamCaller },
+    { cursor }: ReadPlace,
+    {
+      head,
+      caller,
+      target,
+    }: {
+      readonly head: TypedHead;
+      readonly caller: StreamCaller;
+      readonly target: CursorTarget;
+    },
   ): Promise<HttpReply> {
-    const { name } = admission.targetOf(request);
-    const poll = new LongPoll();
-    const open = cursors.open({ name, from, bearer: caller.bearer }, poll);
+    const { contentType } = head;
+    const poll = new LongPoll(contentType);
+    const open = cursors.open(target, poll);
     request.onAborted(() => poll.expire());
     deadlines.add(poll, performance.now());
     const handle = await open.catch((error) => {
@@ -128,7 +153,7 @@ export function createReadCalls(ports: ReadPorts) {
     if (typeof outcome === "string") return endReply(outcome);
     const headers = { [CURSOR]: liveCursor(clock(), cursor) };
     const { closed, next, pieces, isUpToDate } = outcome;
-    if (pieces.length > 0)
+    if (hasRecords(pieces, contentType))
       return cacheableReply(outcome, head, {
         ...{ request, caller },
         headers: closed === undefined ? headers : {},
@@ -163,11 +188,13 @@ async function chargedFor(
 /** Waits for the first frames of a log, for its end, or until `expire`. */
 class LongPoll {
   readonly outcome: Promise<LogBatch | CursorEnd>;
+  readonly #contentType: string;
   #resolve: (outcome: LogBatch | CursorEnd) => void = () => {};
   #lastBatch: LogBatch | undefined;
   #isExpired = false;
 
-  constructor() {
+  constructor(contentType: string) {
+    this.#contentType = contentType;
     this.outcome = new Promise((resolve) => {
       this.#resolve = resolve;
     });
@@ -175,7 +202,8 @@ class LongPoll {
 
   push(batch: LogBatch): boolean {
     this.#lastBatch = batch;
-    const isOver = batch.pieces.length > 0 || batch.closed !== undefined || this.#isExpired;
+    const isNews = hasRecords(batch.pieces, this.#contentType) || batch.closed !== undefined;
+    const isOver = isNews || this.#isExpired;
     if (isOver) this.#resolve(batch);
     return !isOver;
   }
@@ -188,6 +216,11 @@ class LongPoll {
     this.#isExpired = true;
     if (this.#lastBatch !== undefined) this.#resolve(this.#lastBatch);
   }
+}
+
+/** Returns false if readers get nothing of the frames, such as the start of a channel's stream. */
+function hasRecords(pieces: readonly Uint8Array[], contentType: string): boolean {
+  return pieces.length > 0 && recordsInPieces(pieces, contentType).length > 0;
 }
 
 function readPlace(query: string): ReadPlace | { readonly refusal: HttpReply } {
@@ -256,7 +289,7 @@ function cacheableReply(
       ...batchHeaders(batch),
       ...headers,
     },
-    body: bodyOf(batch.pieces, contentType),
+    body: bodyOf(recordsInPieces(batch.pieces, contentType), contentType),
   };
 }
 

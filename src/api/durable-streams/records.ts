@@ -21,9 +21,19 @@ export function recordsOf(
   return isJsonLog(contentType) ? jsonItems(body) : [body];
 }
 
-/** Returns the frames as the body of a reply: the bytes, or in JSON mode an array. */
-export function bodyOf(pieces: readonly Uint8Array[], contentType: string): Uint8Array {
-  const records = pieces.flatMap((piece) => [...framesIn(piece)].flatMap(recordsIn));
+/** Returns what readers of the log get of the frames. */
+export function recordsInPieces(
+  pieces: readonly Uint8Array[],
+  contentType: string,
+): readonly Uint8Array[] {
+  const isJson = isJsonLog(contentType);
+  return pieces.flatMap((piece) =>
+    [...framesIn(piece)].flatMap((frame) => recordsIn(frame, isJson)),
+  );
+}
+
+/** Returns the records as the body of a reply: the bytes, or in JSON mode an array. */
+export function bodyOf(records: readonly Uint8Array[], contentType: string): Uint8Array {
   if (!isJsonLog(contentType)) return Buffer.concat(records);
   if (records.length === 0) return EMPTY_ARRAY;
   const parts: Uint8Array[] = [];

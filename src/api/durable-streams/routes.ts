@@ -2,18 +2,21 @@
 // of streams.
 
 import { type Static, Type } from "typebox";
+import type { ChannelLogs } from "../../broker/channel-logs.ts";
 import type { LogCursors } from "../../broker/log-cursors.ts";
 import type { Logs } from "../../broker/logs.ts";
 import { MAX_EXPIRY_S, OVERLAP_MS, type SignedUrls } from "../../broker/signed-urls.ts";
 import type { HttpRequest } from "../../transport/types.ts";
+import { errorReply } from "../errors.ts";
 import { OPTIONAL_ID_PATTERN } from "../fields.ts";
 import type { PageRule } from "../guard.ts";
 import { jsonReply } from "../reply.ts";
 import * as replies from "../reply-schemas.ts";
 import { type ApiRoute, plainRoute, postRoute, type RouteReply } from "../route.ts";
 import { VIEWER_HEADERS } from "../stream-request.ts";
+import type { Viewers } from "../viewers.ts";
 import { createAdmission, type StreamUse } from "./admission.ts";
-import { encodeStreamPath, parseStreamPath, STREAMS_PATH, STREAMS_PREFIX } from "./path.ts";
+import { parseStreamPath, STREAMS_PATH, STREAMS_PREFIX } from "./path.ts";
 import { type BeginWork, createReadCalls } from "./read.ts";
 import { STREAM_REPLY_HEADERS, STREAM_REQUEST_HEADERS } from "./replies.ts";
 import { StreamFeeds } from "./stream-feeds.ts";
@@ -21,6 +24,10 @@ import { createWriteCalls } from "./write.ts";
 
 export interface DurableStreamPorts {
   readonly logs: Logs;
+  readonly channelLogs: ChannelLogs;
+  /** False if the streams of channels can only be read. */
+  readonly writesChannelLogs: boolean;
+  readonly viewers: Viewers;
   readonly logCursors: Pick<LogCursors, "open">;
   readonly signedUrls: SignedUrls;
   /** Limits the work for the bearers of signed URLs. */
@@ -34,7 +41,8 @@ export interface DurableStreamPorts {
 
 const readQuery = Type.Object({
   path: Type.String({
-    description: "1 to 8 segments. `channel` and `__ds` are reserved as the first one",
+    description:
+      "1 to 8 segments. `__ds` is reserved as the first one. `channel/{channel_type}/{channel_id}/{client_msg_no}` is the stream of a message. The id of a personal channel is the uid of the other user, or `alice@bob`, the uids of both",
   }),
   offset: Type.Optional(
     Type.String({
@@ -59,16 +67,25 @@ const readQuery = Type.Object({
 const { path: pathParameter, sig } = readQuery.properties;
 const writeQuery = Type.Object({ path: pathParameter, sig });
 
+/** Errors of calls with a client token. */
+const VIEWER_ERRORS = ["not_in_channel", "token_expired", "banned", "rate_limited"] as const;
+/** Errors of calls that write the stream of a channel. */
+const SENDER_ERRORS = [
+  ...VIEWER_ERRORS,
+  ...(["channel_disbanded", "channel_banned", "send_banned", "not_subscriber"] as const),
+  ...(["stranger_refused", "denylisted", "not_allowlisted", "client_msg_no_reused"] as const),
+] as const;
+
 export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly ApiRoute[] {
-  const { logs, logCursors: cursors, signedUrls, bearerBudget } = ports;
-  const { admitsPage, longPollMs, keepAliveMs } = ports;
+  const { logs, channelLogs, logCursors: cursors, viewers, bearerBudget } = ports;
+  const { longPollMs, keepAliveMs } = ports;
   const requirePaid = (bearer: string) => bearerBudget.requirePaid(bearer);
   const beginWork: BeginWork = (bearer) => bearerBudget.begin(bearer);
-  const admission = createAdmission({ signedUrls, requirePaid, admitsPage });
+  const admission = createAdmission({ ...ports, requirePaid });
   const feeds = new StreamFeeds(cursors, admission, keepAliveMs);
-  const write = createWriteCalls({ logs, admission });
+  const write = createWriteCalls({ logs, channelLogs, admission });
   const { read } = createReadCalls({
-    ...{ logs, cursors, admission, feeds, longPollMs },
+    ...{ logs, cursors, admission, viewers, feeds, longPollMs },
     beginWork,
     clock: Date.now,
   });
@@ -81,14 +98,15 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
   } as const;
   const admitting = (use: StreamUse): Pick<ApiRoute, "access" | "admit" | "alsoAccepts"> => ({
     access: [use === "read" ? "streams:read" : "streams:write"],
-    alsoAccepts: use === "delete" ? [] : ["signedUrl"],
+    alsoAccepts: use === "delete" ? [] : ["signedUrl", "deviceToken"],
     admit: (request, guard) => admission.admit(request, guard, use),
   });
   const running = (handle: (request: HttpRequest) => Promise<RouteReply>) => ({ run: handle });
   const writing = (handle: (request: HttpRequest) => Promise<RouteReply>) =>
     running(async (request) => {
-      const { bearer } = admission.callerOf(request);
+      const { bearer, kind, uid } = admission.streamOf(request).caller;
       if (bearer !== undefined) beginWork(bearer)(request.body.length);
+      else if (kind === "viewer" && uid !== undefined) viewers.beginRead(uid)(request.body.length);
       return handle(request);
     });
   return [
@@ -106,7 +124,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
         nothing: "live=long-poll: there was no data in time, or the stream is closed",
       },
       replies: { 304: "The data has the tag in If-None-Match" },
-      errors: ["bad_id", "stream_unknown"],
+      errors: ["bad_id", "stream_unknown", ...VIEWER_ERRORS],
       edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
     },
     {
@@ -120,7 +138,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
         isEmpty: true,
       },
       replies: { 201: "The stream was created" },
-      errors: ["bad_id", "stream_unknown", "disk_full"],
+      errors: ["bad_id", "stream_unknown", "disk_full", ...SENDER_ERRORS],
       edgeErrors: ["stream_exists", "stream_type", "log_full", "not_found"],
     },
     {
@@ -135,7 +153,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
         isEmpty: true,
         nothing: "The data was appended, or the stream was closed, or both happened before",
       },
-      errors: ["bad_id", "stream_unknown", "disk_full"],
+      errors: ["bad_id", "stream_unknown", "too_large", "disk_full", ...SENDER_ERRORS],
       edgeErrors: [
         ...(["stream_deleted", "stream_ended", "stream_type", "stream_seq_conflict"] as const),
         ...(["producer_gap", "producer_fenced", "log_full", "not_found"] as const),
@@ -152,7 +170,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
         isEmpty: true,
       },
       errors: ["bad_id", "stream_unknown", "disk_full"],
-      edgeErrors: ["stream_deleted", "not_found"],
+      edgeErrors: ["stream_deleted", "not_found", "method_not_allowed"],
     },
   ];
 }
@@ -189,6 +207,11 @@ const signBody = Type.Object(
   },
 );
 
+const FROM_UID_REQUIRED = errorReply("bad_request", {
+  message: "from_uid is required for a URL that writes to a channel",
+  details: [{ path: "from_uid", message: "is required" }],
+});
+
 /** Creates the rows that sign URLs. Only the control plane has them. */
 export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): readonly ApiRoute[] {
   async function sign(
@@ -199,9 +222,10 @@ export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): r
     if ("refusal" in parsed) return parsed.refusal;
     const expiresAtS = Math.floor(clock() / 1000) + expiresInS;
     const { target } = parsed;
+    if (target.kind === "channel" && access === "write" && fromUid === "") return FROM_UID_REQUIRED;
     const signature = await signedUrls.sign(target.path, { access, fromUid, expiresAtS });
     const base = `${scheme}://${headers.host ?? ""}`;
-    const url = `${base}${encodeStreamPath(target)}?sig=${signature}`;
+    const url = `${base}${target.urlPath}?sig=${signature}`;
     return jsonReply(JSON.stringify({ url, expires_at: expiresAtS }));
   }
 

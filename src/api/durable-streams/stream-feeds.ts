@@ -2,22 +2,20 @@
 // event `data`, directly followed by an event `control`. While the connection of a feed is full, its
 // cursor is paused.
 
-import type { LogBatch, LogCursors } from "../../broker/log-cursors.ts";
-import { formatOffset, type LogName, type LogOffset } from "../../broker/log-frame.ts";
+import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
+import { formatOffset } from "../../broker/log-frame.ts";
 import type { HttpRequest, HttpStream } from "../../transport/types.ts";
 import { EventFeed } from "../event-feed.ts";
 import { FeedWheel } from "../feed-wheel.ts";
 import type { Admission, StreamCaller } from "./admission.ts";
-import { bodyOf, isTextLog } from "./records.ts";
+import { bodyOf, isTextLog, recordsInPieces } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
 
 /** Number of visits after which a feed ends, about a minute. Its reader reconnects. */
 const MAX_VISITS = 4;
 
 interface FeedTarget {
-  readonly name: LogName;
-  /** `undefined` for the tail. */
-  readonly from: LogOffset | undefined;
+  readonly target: CursorTarget;
   readonly head: { readonly contentType: string };
   /** Value of `streamCursor`. */
   readonly cursor: string;
@@ -41,22 +39,20 @@ export class StreamFeeds {
     this.#wheel = new FeedWheel(keepAliveMs);
   }
 
-  async open(request: HttpRequest, target: FeedTarget): Promise<HttpStream> {
-    const { name, from, head, cursor, caller } = target;
+  async open(
+    request: HttpRequest,
+    { target, head, cursor, caller }: FeedTarget,
+  ): Promise<HttpStream> {
     const { contentType } = head;
     const feed = new EventFeed({
       headers: headersOf(contentType, caller),
       maxVisits: MAX_VISITS,
       onClosed: () => this.#wheel.delete(feed),
     });
-    const source = await this.#cursors.open(
-      { name, from, bearer: caller.bearer },
-      {
-        push: (batch) =>
-          feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor)),
-        ended: () => feed.end(),
-      },
-    );
+    const source = await this.#cursors.open(target, {
+      push: (batch) => feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor)),
+      ended: () => feed.end(),
+    });
     feed.attach(source);
     this.#wheel.add(feed, () => this.#admission.stillAdmits(request));
     return feed;
@@ -108,7 +104,9 @@ function createDataText(): DataText {
  * at the start of a line is written twice, because readers remove one.
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
-  const body = Buffer.from(bodyOf(pieces, contentType));
+  const records = recordsInPieces(pieces, contentType);
+  if (records.length === 0) return ""; // only the start or the end of a channel's stream
+  const body = Buffer.from(bodyOf(records, contentType));
   if (!isTextLog(contentType)) return `event: data\ndata:${body.toString("base64")}\n\n`;
   const lines = body.toString().replace(/(^|\r\n|\r|\n)( ?)/g, "\ndata:$2$2");
   return `event: data${lines}\n\n`;

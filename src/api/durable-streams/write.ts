@@ -1,6 +1,13 @@
 // The calls that create, append to, close and delete streams [PROTOCOL.md 5.1 to 5.4].
 
-import { isJsonLog, type LogOffset, parseOffset } from "../../broker/log-frame.ts";
+import type { ChannelLogs, SentStream } from "../../broker/channel-logs.ts";
+import {
+  isJsonLog,
+  isSameMediaType,
+  type LogOffset,
+  mediaTypeOf,
+  parseOffset,
+} from "../../broker/log-frame.ts";
 import {
   type LogAppend,
   type LogAppendResult,
@@ -12,21 +19,26 @@ import {
   MAX_FORK_DEPTH,
 } from "../../broker/log-ports.ts";
 import type { Logs } from "../../broker/logs.ts";
+import { recordProblem } from "../../broker/stream-record.ts";
 import type { HttpReply, HttpRequest } from "../../transport/types.ts";
 import { edgeReply, errorReply } from "../errors.ts";
-import type { Admission } from "./admission.ts";
-import { encodeStreamPath, parseStreamPath, type StreamTarget } from "./path.ts";
+import type { Admission, AdmittedStream } from "./admission.ts";
+import { parseStreamPath } from "./path.ts";
 import { recordsOf } from "./records.ts";
 import { badHeader, CLOSED, offsetHeaders, streamReply } from "./replies.ts";
 
 interface WritePorts {
   readonly logs: Logs;
-  readonly admission: Pick<Admission, "targetOf" | "mayReadSource">;
+  readonly channelLogs: ChannelLogs;
+  readonly admission: Pick<Admission, "streamOf" | "sourceOf">;
 }
 
 type Parsed<T> = { readonly value: T } | { readonly refusal: HttpReply };
 
 const DEFAULT_TYPE = "application/octet-stream";
+const CHANNEL_DEFAULT_TYPE = "application/json";
+/** Media types of the streams of channels. */
+const CHANNEL_TYPES: ReadonlySet<string> = new Set([CHANNEL_DEFAULT_TYPE, "text/plain"]);
 /** Matches a value of a header that a reply can repeat. */
 const PRINTABLE = /^[\x20-\x7e]{1,256}$/;
 const MAX_NAME_LENGTH = 256;
@@ -37,15 +49,46 @@ const SUB_OFFSET = /^(0|[1-9]\d*)$/;
 /** Matches the date and time of RFC 3339 5.6. */
 const TIME = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
 
-export function createWriteCalls({ logs, admission }: WritePorts) {
+export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   async function create(request: HttpRequest): Promise<HttpReply> {
     const { scheme } = request;
-    const target = admission.targetOf(request);
+    const { name, sent, urlPath } = admission.streamOf(request);
+    const { host = "" } = request.headers;
+    const location = `${scheme}://${host}${urlPath}`;
+    if (sent !== undefined) return createInChannel(request, sent, location);
     const draft = await readDraft(request);
     if ("refusal" in draft) return draft.refusal;
-    const { host = "" } = request.headers;
-    const location = `${scheme}://${host}${encodeStreamPath(target)}`;
-    return creationReply(await logs.createLog(target.name, draft.value), location);
+    return creationReply(await logs.createLog(name, draft.value), location);
+  }
+
+  async function createInChannel(
+    { headers, body }: HttpRequest,
+    sent: SentStream,
+    location: string,
+  ): Promise<HttpReply> {
+    const misplaced = Object.keys(NOT_IN_CHANNELS).find((name) => name in headers);
+    if (misplaced !== undefined)
+      return badHeader(
+        NOT_IN_CHANNELS[misplaced] ?? misplaced,
+        "is not allowed for the stream of a channel",
+      );
+    const contentType = headers["content-type"] ?? CHANNEL_DEFAULT_TYPE;
+    if (!PRINTABLE.test(contentType)) return badType().refusal;
+    if (!CHANNEL_TYPES.has(mediaTypeOf(contentType)))
+      return edgeReply(
+        "stream_type",
+        {},
+        "The stream of a channel is application/json or text/plain",
+      );
+    const records = recordsOf(body, contentType);
+    if (records === undefined) return notJson().refusal;
+    const problem = problemIn(records, contentType);
+    if (problem !== undefined) return problem;
+    const isClosed = isTrue(headers[CLOSED]);
+    return creationReply(
+      await channelLogs.create(sent, { contentType, records, isClosed }),
+      location,
+    );
   }
 
   async function readDraft(request: HttpRequest): Promise<Parsed<LogDraft>> {
@@ -92,21 +135,25 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
     if ("refusal" in place) return place;
     const parsed = parseStreamPath(from);
     if ("refusal" in parsed) return parsed;
-    if (!(await admission.mayReadSource(request, parsed.target)))
-      return { refusal: errorReply("stream_unknown") };
-    return { value: { source: parsed.target.name, ...place.value } };
+    const source = await admission.sourceOf(request, parsed.target);
+    if (source === undefined) return { refusal: errorReply("stream_unknown") };
+    return { value: { source, ...place.value } };
   }
 
   async function append(request: HttpRequest): Promise<HttpReply> {
-    const target = admission.targetOf(request);
-    const draft = await readAppend(request, target);
+    const stream = admission.streamOf(request);
+    const draft = await readAppend(request, stream);
     if ("refusal" in draft) return draft.refusal;
-    return appendReply(await logs.append(target.name, draft.value), draft.value);
+    const { name, sent } = stream;
+    const result = await (sent === undefined
+      ? logs.append(name, draft.value)
+      : channelLogs.append(sent, draft.value));
+    return appendReply(result, draft.value);
   }
 
   async function readAppend(
     { headers, body }: HttpRequest,
-    target: StreamTarget,
+    stream: AdmittedStream,
   ): Promise<Parsed<LogAppend>> {
     const closes = isTrue(headers[CLOSED]);
     const contentType = headers["content-type"];
@@ -127,7 +174,11 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
       };
     const records = recordsOf(body, contentType ?? DEFAULT_TYPE);
     if (records === undefined || (records.length === 0 && body.length > 0))
-      return (await otherRefusal(target, contentType)) ?? notJson();
+      return (await otherRefusal(stream, contentType)) ?? notJson();
+    const problem =
+      stream.sent === undefined ? undefined : problemIn(records, contentType ?? DEFAULT_TYPE);
+    if (problem !== undefined)
+      return (await otherRefusal(stream, contentType)) ?? { refusal: problem };
     return {
       value: {
         ...{ records, order, producer: producer.value },
@@ -139,20 +190,20 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
 
   /** Returns the refusal that takes precedence over that of a body that is not valid. */
   async function otherRefusal(
-    { name }: StreamTarget,
+    { name }: AdmittedStream,
     contentType: string | undefined,
   ): Promise<{ readonly refusal: HttpReply } | undefined> {
     const head = await logs.logHead(name);
     if (head === "missing") return { refusal: errorReply("stream_unknown") };
     if (head === "deleted") return { refusal: edgeReply("stream_deleted") };
     if (head.closed !== undefined) return { refusal: endedReply(head.tail) };
-    if (contentType !== undefined && !isJsonLog(head.contentType))
+    if (contentType !== undefined && !isSameMediaType(contentType, head.contentType))
       return { refusal: edgeReply("stream_type") };
     return undefined;
   }
 
   async function remove(request: HttpRequest): Promise<HttpReply> {
-    const { name } = admission.targetOf(request);
+    const { name } = admission.streamOf(request);
     switch (await logs.deleteLog(name)) {
       case "done":
         return streamReply(204, {});
@@ -164,6 +215,25 @@ export function createWriteCalls({ logs, admission }: WritePorts) {
   }
 
   return { create, append, remove };
+}
+
+/** Headers of PUT that the stream of a channel does not allow, with their usual spelling. */
+const NOT_IN_CHANNELS: Readonly<Record<string, string>> = {
+  "stream-ttl": "Stream-TTL",
+  "stream-expires-at": "Stream-Expires-At",
+  "stream-forked-from": "Stream-Forked-From",
+  "stream-fork-offset": "Stream-Fork-Offset",
+  "stream-fork-sub-offset": "Stream-Fork-Sub-Offset",
+};
+
+/** Returns the reply to records that the stream of a channel cannot contain. */
+function problemIn(records: readonly Uint8Array[], contentType: string): HttpReply | undefined {
+  const isJson = isJsonLog(contentType);
+  for (const record of records) {
+    const message = recordProblem(record, isJson);
+    if (message !== undefined) return errorReply("bad_request", { message });
+  }
+  return undefined;
 }
 
 function creationReply(creation: LogCreation, location: string): HttpReply {

@@ -185,8 +185,9 @@ function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
   };
 }
 
-function streamRecord({ state, nextIndex, startData, endData, notes }: StreamSnapshot) {
-  return { state, nextIndex, startData, endData, notes };
+function streamRecord({ state, nextIndex, startData, endData, notes, cut }: StreamSnapshot) {
+  const truncation = cut && { truncated: 1, log: cut.log };
+  return { state, nextIndex, startData, endData, notes, ...truncation };
 }
 
 function conversationFields(conversation: Conversation) {

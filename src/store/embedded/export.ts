@@ -73,6 +73,7 @@ export async function openMoveSource(
   };
   const store = await openStore(sourceOptions, signal);
   const { tables, live, streamRows: rows, memtable, events } = store;
+  const { viewLimits: limits } = rows;
   let closing: Promise<void> | undefined;
   const close = () => {
     closing ??= store.close();
@@ -104,7 +105,7 @@ export async function openMoveSource(
   function endedStream(message: Message): LiveStream | undefined {
     const ended = rows.find(message);
     if (ended === undefined) return undefined;
-    const place = { number: ended.log.number, nowMs: 0 };
+    const place = { number: ended.log.number, nowMs: 0, limits };
     const stream = new LiveStream(memtable.channel(message.key), message, place);
     rows.restore(stream, ended.log);
     return stream;

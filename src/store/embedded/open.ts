@@ -50,7 +50,7 @@ import { createJoinState } from "./steps/join-state.ts";
 import { createKeySets } from "./steps/key-sets.ts";
 import { Leases } from "./steps/leases.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
-import { createLogs } from "./steps/logs.ts";
+import { createLogs, LogRules } from "./steps/logs.ts";
 import { createManagers } from "./steps/managers.ts";
 import { OpenLogs } from "./steps/open-logs.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
@@ -84,6 +84,8 @@ export interface EmbeddedOptions {
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
   readonly maxActiveStreamBytes: number;
+  /** Maximum bytes of the data of one event that viewers are shown. The default is 64 KiB. */
+  readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
   /** Only tests, benchmarks and the migration omit it: logs then have no limits. */
@@ -125,6 +127,7 @@ const CHECKPOINT_MS = 200;
 const MAX_MEMTABLE_RECORDS = 500_000;
 /** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
+const MAX_STREAM_DATA_BYTES = 65_536;
 const NO_LOG_LIMITS: LogLimits = {
   ...{ maxBytes: Infinity, maxRecords: Infinity, maxProducers: Infinity },
   ...{ maxOpen: Infinity, maxActiveBytes: Infinity },
@@ -274,9 +277,13 @@ async function openOwned(
   const ports = { tables, owner, memtable, logs, events, storeId };
   const { wal, lastMessageId, logNumbers } = openWal(options, ports);
   events.replayed();
-  const streamRows = new StreamRows({ tables, rows, memtable, logs, storedLogs });
+  const viewLimits = {
+    maxBytes: options.maxStreamBytes,
+    maxDataBytes: options.maxStreamDataBytes ?? MAX_STREAM_DATA_BYTES,
+  };
+  const streamRows = new StreamRows({ tables, rows, memtable, logs, storedLogs, viewLimits });
   const live = new LiveStreams(memtable, streamRows, {
-    maxStreamBytes: options.maxStreamBytes,
+    view: viewLimits,
     maxActiveBytes: options.maxActiveStreamBytes,
     steadyClock: options.steadyClock ?? clock,
   });
@@ -333,9 +340,14 @@ async function openOwned(
     ...shared,
     withStream: createWithStream(shared),
   });
+  const logRules = new LogRules({
+    ...{ logs, limits: logLimits },
+    producerIdleMs: options.dedupeWindowS * 1000,
+  });
   const streams = createStreams({
     ...shared,
     checkPermission,
+    logRules,
     maxStreamBytes: options.maxStreamBytes,
   });
   const demand: EmbeddedEventDemand = createEventDemand(tables);
@@ -349,7 +361,7 @@ async function openOwned(
     ...shared,
     idleClock: withoutSteps(clock, options.steadyClock ?? clock),
     limits: logLimits,
-    producerIdleMs: options.dedupeWindowS * 1000,
+    logRules,
   });
   const logins = createNewestLogins(tables, clock);
   const devices = createDeviceTable(tables, options.judgesBans ?? false);

@@ -151,6 +151,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     ]),
     ...whileRunning(lifecycle, (store) => store.streams, [
       "streamEvent",
+      "createStream",
+      "appendToStream",
       "cancelStream",
       "interruptStreams",
       "streamEnds",

@@ -310,7 +310,10 @@ t.test("the events of a stream are the records of its log, on every node", async
   const bytes = Buffer.concat(log.pieces);
   t.same(bytes.subarray(0, open.next.position), Buffer.concat(open.pieces));
   t.match(log.head, { closed: "closed", records: 4, contentType: "application/json" });
-  const records = [...framesIn(bytes)].flatMap(recordsIn).map((json) => JSON.parse(String(json)));
+  const records = [...framesIn(bytes)]
+    .flatMap((frame) => recordsIn(frame))
+    .map((json) => JSON.parse(String(json)));
+  t.same(records.pop(), { type: "end", state: "closed" });
   t.same(
     records.map(({ id, index, data }) => [id, index, data]),
     [

@@ -21,7 +21,7 @@ interface JoinPorts {
   readonly channels: Pick<EmbeddedChannels, "groupsNow">;
   readonly history: Pick<History, "resumeSeqs">;
   readonly inbox: Pick<Inbox, "page">;
-  readonly live: Pick<LiveStreams, "visibleActive" | "personalOf">;
+  readonly live: Pick<LiveStreams, "activeIn" | "personalOf">;
 }
 
 /** Maximum number of positions that are read at once. More are read in slices. */
@@ -41,7 +41,7 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   function streamKeysOf({ session: { uid }, groups }: JoinRequest): JoinState["streamKeys"] {
     const keys = groups
       .map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid))
-      .filter((key) => live.visibleActive(key) !== undefined);
+      .filter((key) => live.activeIn(key).length > 0);
     for (const stream of live.personalOf(uid)) if (stream.isShownActive) keys.push(stream.head.key);
     return keys;
   }

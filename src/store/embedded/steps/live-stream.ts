@@ -13,7 +13,13 @@ import {
   streamPayload,
 } from "../../../broker/model.ts";
 import { defaultEventId, type StreamEvent } from "../../../broker/stream-event.ts";
-import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
+import {
+  StreamFold,
+  type StreamHead,
+  StreamView,
+  type ViewLimits,
+} from "../../../broker/stream-fold.ts";
+import { RECORD_TYPE } from "../../../broker/stream-record.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
@@ -22,6 +28,7 @@ import type { MemtableChannel } from "../engine/memtable.ts";
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 const ID_BYTES = 160;
+const OFFSET_BYTES = 8;
 
 /** An event and its place in the stream. */
 export interface PlacedEvent extends StreamEvent {
@@ -64,10 +71,13 @@ export class LiveStream {
   flushing = 0;
   /** Visible events. */
   readonly #fold: StreamFold;
+  /** Assigned events. */
+  readonly #view: StreamView;
   /** Assigned events that are not visible yet. */
   readonly #unshown: PlacedEvent[] = [];
-  /** Number of UTF-16 units of text before each assigned event. */
+  /** Number of UTF-16 units of text before each assigned event up to the cut. */
   readonly #offsets: number[] = [];
+  #assigned = 0;
   #textUnits = 0;
   readonly #ids = new Map<string, RememberedId>();
   #end: PlacedEvent | undefined;
@@ -78,18 +88,28 @@ export class LiveStream {
   constructor(
     channel: MemtableChannel,
     head: StreamHead,
-    { number, nowMs }: { readonly number: number; readonly nowMs: number },
+    {
+      number,
+      nowMs,
+      limits,
+    }: { readonly number: number; readonly nowMs: number; readonly limits: ViewLimits },
   ) {
     this.channel = channel;
     this.head = head;
     this.number = number;
     this.lastEventMs = nowMs;
-    this.#fold = new StreamFold(head);
+    this.#fold = new StreamFold(head, limits);
+    this.#view = new StreamView(head, limits);
   }
 
   /** Number of assigned events, which is also the index of the next event. */
   get assigned(): number {
-    return this.#offsets.length;
+    return this.#assigned;
+  }
+
+  /** True if `POST /event` has started the stream. At most one such stream of a channel is active. */
+  get isTextSession(): boolean {
+    return !this.#view.isLimited;
   }
 
   /** Number of visible events, -1 while not even the stream's message is visible. */
@@ -132,27 +152,42 @@ export class LiveStream {
   }
 
   assign(event: PlacedEvent): void {
+    const { index, type, data } = event;
+    this.#assigned += 1;
+    this.#view.add(event, index);
     this.#unshown.push(event);
+    if (type === STREAM_END) this.#end = event;
+    if (!this.#isShownTo(index)) return;
     this.#offsets.push(this.#textUnits);
-    if (event.type === STREAM_CONTENT) this.#textUnits += event.data.length;
-    else if (event.type === STREAM_END) this.#end = event;
-    this.#rememberId(event);
-    this.#snapshotBytes += snapshotBytes(event);
+    if (type === STREAM_CONTENT) this.#textUnits += data.length;
     this.#memory += eventBytes(event);
+    this.#rememberId(event);
+    if (this.isTextSession) this.#snapshotBytes += snapshotBytes(event);
   }
 
   /** Removes an event, which must be the newest event and must be uncommitted. */
   rollBack(event: PlacedEvent): void {
+    const { index, type } = event;
+    this.#assigned -= 1;
     this.#unshown.pop();
-    this.#textUnits = this.#offsets.pop() ?? 0;
-    if (event.type === STREAM_END) this.#end = undefined;
-    this.#forgetId(event);
-    this.#snapshotBytes -= snapshotBytes(event);
-    this.#memory -= eventBytes(event);
+    if (type === STREAM_END) this.#end = undefined;
+    if (this.#isShownTo(index)) {
+      this.#textUnits = this.#offsets.pop() ?? 0;
+      this.#memory -= eventBytes(event);
+      this.#forgetId(event);
+      if (this.isTextSession) this.#snapshotBytes -= snapshotBytes(event);
+    }
+    this.#view.remove(event, index);
   }
 
-  #rememberId({ index, type, data, eventId, timestampMs, isTimed }: PlacedEvent): void {
-    if (eventId === undefined) return;
+  /** Returns true unless the stream is too long for viewers, and was before this event. */
+  #isShownTo(index: number): boolean {
+    return index <= (this.#view.cutIndex ?? index);
+  }
+
+  #rememberId(event: PlacedEvent): void {
+    const { index, type, data, eventId, timestampMs, isTimed, isHidden } = event;
+    if (eventId === undefined || isHidden) return;
     const id = this.#ids.get(eventId);
     if (id !== undefined) {
       id.sharedIndex ??= index;
@@ -178,11 +213,15 @@ export class LiveStream {
   /** Makes the oldest invisible event visible. */
   showEvent(): void {
     const event = this.#unshown.shift();
-    if (event !== undefined) this.#fold.add(event, stateAfter(event.ending));
+    if (event === undefined) return;
+    this.#fold.add(event, event.state);
+    if (event.index === this.#view.cutIndex)
+      this.#memory = STREAM_BYTES + 2 * this.#fold.textUnits + OFFSET_BYTES * this.#offsets.length;
   }
 
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.shown) return undefined;
+    if (index > (this.#view.cutIndex ?? index)) return this.#fold.textUnits;
     return this.#offsets[index] ?? this.#textUnits;
   }
 
@@ -190,25 +229,29 @@ export class LiveStream {
     return this.#fold.snapshot();
   }
 
-  toPublished(event: PlacedEvent): ChannelEvent {
+  /** Returns what is published of an event that was just shown, `undefined` if nothing is. */
+  toPublished(event: PlacedEvent): ChannelEvent | undefined {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
-    const { index, eventId, type, data, timestampMs, ending } = event;
+    const { index, eventId, type, timestampMs, state } = event;
+    const cutIndex = this.#view.cutIndex ?? Infinity;
+    const isCut = index === cutIndex;
+    if (index > cutIndex && type !== STREAM_END) return undefined;
     return {
       key,
       channel,
       fromUid,
       clientMsgNo,
-      type,
-      data,
+      type: isCut ? RECORD_TYPE : type,
+      data: isCut ? this.#view.notice() : this.#view.dataOf(event),
       timestampMs,
-      eventId: eventId ?? defaultEventId(index),
-      hasGivenId: eventId !== undefined,
+      eventId: isCut ? defaultEventId(index) : (eventId ?? defaultEventId(index)),
+      hasGivenId: eventId !== undefined && !isCut,
       stream: {
         messageSeq,
-        index,
+        index: Math.min(index, cutIndex + 1),
         nextIndex: index + 1,
-        textOffset: this.#offsets[index] ?? 0,
-        state: stateAfter(ending),
+        textOffset: index < cutIndex ? (this.#offsets[index] ?? 0) : this.#fold.textUnits,
+        state,
       },
     };
   }

@@ -4,14 +4,14 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
-import type { StreamHead } from "../../../broker/stream-fold.ts";
+import type { StreamHead, ViewLimits } from "../../../broker/stream-fold.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import { eventBytes, LiveStream } from "./live-stream.ts";
 import { type StreamRows, usersOf } from "./stream-rows.ts";
 
 interface StreamLimits {
-  readonly maxStreamBytes: number;
+  readonly view: ViewLimits;
   readonly maxActiveBytes: number;
   /** Clock for the time without an event. Setting the machine's clock must not set this one. */
   readonly steadyClock: () => number;
@@ -60,13 +60,19 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** Returns the stream of the channel that has not ended. Its start may be uncommitted. */
-  openStream(key: ChannelKey): LiveStream | undefined {
-    return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
+  /**
+   * Returns the stream of the channel that `POST /event` has started and that has not ended. Its
+   * start may be uncommitted.
+   */
+  openSession(key: ChannelKey): LiveStream | undefined {
+    return this.#byChannel
+      .get(key)
+      ?.find((stream) => stream.ending === undefined && stream.isTextSession);
   }
 
-  visibleActive(key: ChannelKey): LiveStream | undefined {
-    return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
+  /** Returns the visible active streams of the channel. */
+  activeIn(key: ChannelKey): readonly LiveStream[] {
+    return this.#byChannel.get(key)?.filter((stream) => stream.isShownActive) ?? [];
   }
 
   /** Returns the streams of the channel in memory, including ended ones. */
@@ -84,20 +90,25 @@ export class LiveStreams {
    * always accepted. An end is never rejected with `overloaded`, because it frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
-    const { maxStreamBytes, maxActiveBytes } = this.#limits;
+    const { maxBytes } = this.#limits.view;
     const isEnd = event.type === STREAM_END;
     if (isEnd && event.data === "") return;
-    if (streamBytes + snapshotBytes(event) > maxStreamBytes)
+    if (streamBytes + snapshotBytes(event) > maxBytes)
       throw new BrokerError("too_large", {
-        message: `The stream would exceed its maximum of ${maxStreamBytes} bytes.`,
+        message: `The stream would exceed its maximum of ${maxBytes} bytes.`,
       });
-    if (!isEnd && this.#memory + eventBytes(event) > maxActiveBytes)
-      throw new BrokerError("overloaded");
+    if (!isEnd) this.assertMemory(eventBytes(event));
+  }
+
+  /** Throws `overloaded` if there is no memory for `bytes` more. */
+  assertMemory(bytes: number): void {
+    if (this.#memory + bytes > this.#limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
   /** Adds a stream. `number` is that of its log. */
   add(channel: MemtableChannel, head: StreamHead, number: number): LiveStream {
-    const stream = new LiveStream(channel, head, { number, nowMs: this.now() });
+    const { view: limits } = this.#limits;
+    const stream = new LiveStream(channel, head, { number, nowMs: this.now(), limits });
     const streams = this.#byChannel.get(head.key);
     if (streams === undefined) this.#byChannel.set(head.key, [stream]);
     else streams.push(stream);
@@ -126,6 +137,13 @@ export class LiveStreams {
   change(stream: LiveStream, change: (stream: LiveStream) => void): void {
     const before = stream.memory;
     change(stream);
+    this.#memory += stream.memory - before;
+  }
+
+  /** Makes the oldest invisible event of a stream visible. */
+  show(stream: LiveStream): void {
+    const before = stream.memory;
+    stream.showEvent();
     this.#memory += stream.memory - before;
   }
 

@@ -50,6 +50,10 @@ type LogStatus = "live" | "deleted" | "removed";
 
 /** The log from which a fork inherits its first frames. */
 export interface ForkPoint {
+  /**
+   * Number of the source. `COPIED` if the fork has a copy of the frames that it inherits: its source
+   * is the stream of a channel, which is removed with its message.
+   */
   readonly number: number;
   readonly source: LogName;
   /** Offset and size that the fork was created with (see `LogOrigin`). */
@@ -60,6 +64,13 @@ export interface ForkPoint {
   /** Position at which the fork's own frames begin, and the check of the frame before them. */
   readonly start: number;
   readonly startCheck: number;
+}
+
+/** No log has this number. */
+export const COPIED = 0;
+
+export function isCopy({ number }: ForkPoint): boolean {
+  return number === COPIED;
 }
 
 /** Configuration with which a log was created. Logs with equal ones share one value. */

@@ -10,11 +10,13 @@ import {
   isSameMediaType,
   isSameOffset,
   isWholeCut,
+  LOG_START,
   type LogName,
   type LogOffset,
   type OpenFrame,
   openFrame,
   recordCount,
+  reopenFrame,
 } from "../../../broker/log-frame.ts";
 import {
   type LogAppend,
@@ -31,9 +33,11 @@ import type { Clock } from "../../../broker/ports.ts";
 import type { Appends } from "./append.ts";
 import { type LogCallPorts, LogChanges } from "./log-changes.ts";
 import {
+  COPIED,
   emptyState,
   type ForkPoint,
   headOf,
+  incarnationOf,
   isExpired,
   type LogProducerChange,
   type LogState,
@@ -43,7 +47,7 @@ import {
   newIncarnation,
   tailOf,
 } from "./log-state.ts";
-import type { OpenLog } from "./open-logs.ts";
+import type { OpenLog, OpenLogs } from "./open-logs.ts";
 import { createCalls } from "./queued-call.ts";
 
 const SWEEP_PAGE = 200;
@@ -53,6 +57,12 @@ interface LogPorts extends LogCallPorts {
   readonly clock: Clock;
   /** Unix milliseconds that no step of `clock` changes, for the idle time of logs and producers. */
   readonly idleClock: Clock;
+  readonly limits: LogLimits;
+  readonly logRules: LogRules;
+}
+
+interface LogRulesPorts {
+  readonly logs: OpenLogs;
   readonly limits: LogLimits;
   /** Silence after which a producer may be forgotten in favour of a new one. */
   readonly producerIdleMs: number;
@@ -64,8 +74,7 @@ export interface EmbeddedLogs extends LogStore {
 }
 
 export function createLogs(ports: LogPorts): EmbeddedLogs {
-  const { appends, logs, storedLogs, clock, idleClock } = ports;
-  const rules = new LogRules(ports);
+  const { appends, logs, storedLogs, clock, idleClock, logRules: rules } = ports;
   const call = createCalls(appends, (nowMs) => new LogChanges(ports, nowMs, idleClock()));
   const time = (): LogTime => ({ wallMs: clock(), idleMs: idleClock() });
 
@@ -133,10 +142,10 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
   };
 }
 
-class LogRules {
-  readonly #ports: LogPorts;
+export class LogRules {
+  readonly #ports: LogRulesPorts;
 
-  constructor(ports: LogPorts) {
+  constructor(ports: LogRulesPorts) {
     this.#ports = ports;
   }
 
@@ -152,8 +161,9 @@ class LogRules {
     }
     const base = this.#baseOf(draft, changes);
     if ("verdict" in base) return base;
-    const frames = [base.cut, draft.records.length > 0 ? openFrame(draft.records) : undefined];
-    const limit = this.#limitOf(base.state, frames);
+    const body = draft.records.length > 0 ? openFrame(draft.records) : undefined;
+    const frames = [...base.copied, base.cut, body];
+    const limit = this.limitOf(base.state, frames);
     if (limit !== undefined) return { verdict: "full", limit };
     if (former !== undefined && former.assigned.status !== "removed") this.#remove(former, changes);
     const { source } = base;
@@ -168,7 +178,28 @@ class LogRules {
     if (log === undefined) return { verdict: "missing" };
     const state = existing(log.assigned, changes);
     if (typeof state === "string") return { verdict: state };
-    const { producer, records, order, close } = append;
+    const { records, order, close } = append;
+    const frame = records.length > 0 ? openFrame(records) : undefined;
+    const judgement = this.judge(log, append, frame, changes);
+    if (judgement.verdict !== "accepted") return judgement;
+    const { producer } = judgement;
+    changes.append(log, frame, { producer, order, close });
+    return appendedTo(log, producer);
+  }
+
+  /**
+   * Judges an append to a live log. `frame` contains its records. The limits of the settings
+   * `logs.*` are only applied if `isLimited` is true.
+   */
+  judge(
+    log: OpenLog,
+    append: LogAppend,
+    frame: OpenFrame | undefined,
+    changes: LogChanges,
+    isLimited = true,
+  ): LogJudgement {
+    const { assigned: state } = log;
+    const { producer, records, order, contentType } = append;
     const newest = producer && this.#ports.logs.producer(log, producer.id);
     const isRepeated =
       newest !== undefined && newest.epoch === producer?.epoch && producer.number <= newest.number;
@@ -178,27 +209,17 @@ class LogRules {
         return { verdict: "closed", tail: tailOf(state), closed: state.closed };
       return this.#repeated(log, newest, changes);
     }
-    if (
-      append.contentType !== undefined &&
-      !isSameMediaType(append.contentType, state.terms.contentType)
-    )
+    if (contentType !== undefined && !isSameMediaType(contentType, state.terms.contentType))
       return { verdict: "other_type" };
     if (isRepeated) return this.#repeated(log, newest, changes);
     const refusal = producer && producerRefusal(producer, newest);
     if (refusal !== undefined) return refusal;
     if (order !== undefined && !isLater(order, state.order)) return { verdict: "out_of_order" };
-    const frame = records.length > 0 ? openFrame(records) : undefined;
-    const limit = this.#limitOf(state, [frame]);
+    const limit = isLimited ? this.limitOf(state, [frame]) : undefined;
     if (limit !== undefined) return { verdict: "full", limit };
     const change = producer && this.#producerChange(log, producer, changes.idleMs);
     if (change === "full") return { verdict: "full", limit: "producers" };
-    changes.append(log, frame, { producer: change, order, close });
-    return {
-      verdict: "appended",
-      tail: tailOf(log.assigned),
-      closed: log.assigned.closed,
-      producer: producer && { epoch: producer.epoch, number: producer.number },
-    };
+    return { verdict: "accepted", producer: change };
   }
 
   /** Records a read, so that the log does not expire. */
@@ -273,7 +294,7 @@ class LogRules {
     if (origin === undefined) {
       const contentType = draft.contentType ?? "application/octet-stream";
       const state = stateWith({ contentType, ttlS, expiresAtMs, origin: undefined });
-      return { source: undefined, cut: undefined, state };
+      return { source: undefined, copied: [], cut: undefined, state };
     }
     const source = this.#ports.logs.find(origin.source);
     const state = source === undefined ? "missing" : existing(source.assigned, time);
@@ -281,23 +302,40 @@ class LogRules {
     if (state === "deleted") return { verdict: "source_deleted" };
     const contentType = draft.contentType ?? state.terms.contentType;
     if (!isSameMediaType(contentType, state.terms.contentType)) return { verdict: "source_type" };
-    const point = this.#forkPoint(source, origin.offset, origin.subOffset);
+    // A copy can only contain committed frames.
+    const isCopied = origin.source.kind === "channel";
+    const newest = isCopied && source.shown !== undefined ? tailOf(source.shown) : tailOf(state);
+    const point = this.#forkPoint(source, origin.offset ?? newest, origin.subOffset);
     if ("verdict" in point) return point;
     if (this.#isDeepest(source)) return { verdict: "full", limit: "depth" };
     const { start, records, cut } = point;
     const hasOwnExpiry = ttlS !== undefined || expiresAtMs !== undefined;
-    const startCheck = start.position === 0 ? incarnation : start.check;
+    const sourceIncarnation = incarnationOf(source.assigned);
+    const ownStart = isCopied ? LOG_START : start;
+    const newSeed = isCopied ? sourceIncarnation : incarnation;
+    const startCheck = ownStart.position === 0 ? newSeed : ownStart.check;
+    const number = isCopied ? COPIED : source.number;
     const forkPoint: ForkPoint = {
-      ...{ number: source.number, source: origin.source, offset: origin.offset, startCheck },
-      ...{ subOffset: origin.subOffset, hasOwnExpiry, start: start.position },
+      ...{ number, source: origin.source, offset: origin.offset, startCheck },
+      ...{ subOffset: origin.subOffset, hasOwnExpiry, start: ownStart.position },
     };
     const expiry = hasOwnExpiry ? draft : state.terms;
     const terms = {
       ...{ contentType, origin: forkPoint },
       ...{ ttlS: expiry.ttlS, expiresAtMs: expiry.expiresAtMs },
     };
-    const place = { position: start.position, check: startCheck | 0, records };
-    return { source, cut, state: { ...stateWith(terms), ...place } };
+    const place = { position: ownStart.position, check: startCheck | 0 };
+    if (!isCopied)
+      return { source, copied: [], cut, state: { ...stateWith(terms), ...place, records } };
+    // With the seed of the source, the copied frames have the same checks, and so the same offsets.
+    const seeded = { ...stateWith(terms), ...place, incarnation: sourceIncarnation | 0 };
+    return { source: undefined, copied: this.#framesBefore(source, start), cut, state: seeded };
+  }
+
+  #framesBefore(source: OpenLog, { position }: LogOffset): readonly OpenFrame[] {
+    if (position === 0) return [];
+    const { pieces = [] } = this.#ports.logs.read(source, LOG_START, position) ?? {};
+    return pieces.flatMap((piece) => [...framesIn(piece)].map(reopenFrame));
   }
 
   /** Returns true if a fork of the log would exceed `MAX_FORK_DEPTH`. */
@@ -313,21 +351,22 @@ class LogRules {
 
   #forkPoint(
     source: OpenLog,
-    requested: LogOffset | undefined,
+    offset: LogOffset,
     subOffset: number,
   ): Fork | { readonly verdict: "bad_offset" | "bad_sub_offset" } {
     const { logs } = this.#ports;
     const { assigned } = source;
-    const tail = tailOf(assigned);
-    const offset = requested ?? tail;
-    if (isSameOffset(offset, tail))
+    if (isSameOffset(offset, tailOf(assigned)))
       return subOffset > 0
         ? { verdict: "bad_sub_offset" }
         : { start: offset, records: assigned.records, cut: undefined };
     if (!logs.hasOffset(source, offset)) return { verdict: "bad_offset" };
     const next = logs.frameAfter(source, offset);
     const [frame] = next === undefined ? [] : framesIn(next);
-    if (frame === undefined) return { verdict: "bad_sub_offset" };
+    if (frame === undefined && subOffset > 0) return { verdict: "bad_sub_offset" };
+    // At the tail of the committed frames, later frames may be uncommitted.
+    if (frame === undefined)
+      return { start: offset, records: source.shown?.records ?? 0, cut: undefined };
     const { first: records } = frame;
     if (subOffset === 0) return { start: offset, records, cut: undefined };
     const isJson = isJsonLog(assigned.terms.contentType);
@@ -339,8 +378,9 @@ class LogRules {
     return { start, records: records + recordCount(frame), cut: undefined };
   }
 
-  #limitOf(
-    { position, records }: LogState,
+  /** Returns the limit that a log with these frames would exceed. */
+  limitOf(
+    { position, records }: Pick<LogState, "position" | "records">,
     frames: readonly (OpenFrame | undefined)[],
   ): "bytes" | "records" | undefined {
     const { maxBytes, maxRecords } = this.#ports.limits;
@@ -374,6 +414,8 @@ class LogRules {
 interface Base {
   readonly state: LogState;
   readonly source: OpenLog | undefined;
+  /** Frames of the source of which the log has a copy. */
+  readonly copied: readonly OpenFrame[];
   /** Frame of the part that the fork has of its source's next frame. */
   readonly cut: OpenFrame | undefined;
 }
@@ -384,9 +426,25 @@ interface Fork {
   readonly cut: OpenFrame | undefined;
 }
 
+/** `accepted`: the records may be appended, and the state of the producer is then changed. */
+type LogJudgement =
+  | LogAppendResult
+  | { readonly verdict: "accepted"; readonly producer: LogProducerChange | undefined };
+
+/** Returns the result of an append that was applied. */
+export function appendedTo(log: OpenLog, producer: LogProducerChange | undefined): LogAppendResult {
+  const { assigned } = log;
+  return {
+    verdict: "appended",
+    tail: tailOf(assigned),
+    closed: assigned.closed,
+    producer: producer && { epoch: producer.epoch, number: producer.number },
+  };
+}
+
 const NO_TERMS = { producer: undefined, order: undefined, close: undefined };
 
-function existing(state: LogState, time: LogTime): LogState | "missing" | "deleted" {
+export function existing(state: LogState, time: LogTime): LogState | "missing" | "deleted" {
   if (state.status === "removed") return "missing";
   if (state.status === "live" && !isExpired(state, time)) return state;
   return state.forks > 0 ? "deleted" : "missing";

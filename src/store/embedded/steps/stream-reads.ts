@@ -61,7 +61,8 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       return rows.snapshot(decodeRecord(ended.record).message, ended);
     },
 
-    activeStreams: (keys) => keys.flatMap((key) => live.visibleActive(key)?.snapshot() ?? []),
+    activeStreams: (keys) =>
+      keys.flatMap((key) => live.activeIn(key).map((stream) => stream.snapshot())),
 
     personalStreamsOf: (uid) =>
       [...live.personalOf(uid)]

@@ -13,7 +13,12 @@ import {
   type StreamSnapshot,
 } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
-import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
+import {
+  StreamFold,
+  type StreamHead,
+  stateAfter,
+  type ViewLimits,
+} from "../../../broker/stream-fold.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
@@ -44,6 +49,7 @@ interface StreamRowsPorts {
   readonly memtable: Pick<Memtable, "peek">;
   readonly logs: OpenLogs;
   readonly storedLogs: StoredLogs;
+  readonly viewLimits: ViewLimits;
 }
 
 type StreamName = Pick<StreamHead, "key" | "clientMsgNo">;
@@ -55,6 +61,10 @@ export class StreamRows {
 
   constructor(ports: StreamRowsPorts) {
     this.#ports = ports;
+  }
+
+  get viewLimits(): ViewLimits {
+    return this.#ports.viewLimits;
   }
 
   /** Puts the rows of a stream besides its log. Must be called inside `commit`. */
@@ -172,7 +182,7 @@ export class StreamRows {
   markOf({ log }: EndedStream, clientMsgNo: string, eventId: string): string | undefined {
     const marks: (string | undefined)[] = [];
     this.#visit(log, (event) => {
-      if (event.eventId !== eventId) return;
+      if (event.eventId !== eventId || event.isHidden) return;
       const timestampMs = event.isTimed ? event.timestampMs : undefined;
       marks.push(eventMark({ ...event, clientMsgNo, timestampMs }));
     });
@@ -185,7 +195,7 @@ export class StreamRows {
     this.#visit(log, ({ type, data }, at) => {
       if (type === STREAM_CONTENT && at < index) units += data.length;
     });
-    return units;
+    return units; // more than the text that viewers are shown if the stream is too long for them
   }
 
   /** Returns the snapshot of the stream of a message, `undefined` if its end is not committed. */
@@ -200,7 +210,7 @@ export class StreamRows {
   }
 
   #fold(head: StreamHead, { log, ending }: EndedStream): StreamSnapshot {
-    const fold = new StreamFold(head);
+    const fold = new StreamFold(head, this.#ports.viewLimits);
     const state = stateAfter(ending);
     this.#visit(log, (event) => fold.add(event, event.type === STREAM_END ? state : "active"));
     return fold.snapshot();
@@ -211,7 +221,7 @@ export class StreamRows {
     stream.showMessage();
     this.#visit(log, (event, index) => {
       const ending = event.type === STREAM_END ? log.shown?.closed : undefined;
-      stream.assign({ ...event, index, ending });
+      stream.assign({ ...event, index, ending, state: stateAfter(ending) });
       stream.showEvent();
     });
   }

@@ -2,11 +2,17 @@
 // assigned in memory and in the frame of the batch. Once they are durable, they become visible and
 // are published. If the write fails, they are rolled back.
 
-import { openEventFrame } from "../../../broker/log-frame.ts";
+import {
+  isJsonLog,
+  type LogName,
+  type OpenFrame,
+  openEventFrame,
+} from "../../../broker/log-frame.ts";
 import { messageTimeMs, STREAM_END, STREAM_START } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { stateAfter } from "../../../broker/stream-fold.ts";
+import { eventOfRecord } from "../../../broker/stream-record.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import type { EventRecord } from "../engine/event-record.ts";
 import type { Memtable } from "../engine/memtable.ts";
@@ -14,7 +20,8 @@ import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, type PlacedEvent, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { type LogCallPorts, LogChanges } from "./log-changes.ts";
-import { emptyState, newIncarnation } from "./log-state.ts";
+import { type AppendRecord, emptyState, newIncarnation } from "./log-state.ts";
+import type { OpenLog } from "./open-logs.ts";
 import type { StreamEnds } from "./stream-ends.ts";
 
 export interface StreamCallPorts extends LogCallPorts {
@@ -25,7 +32,7 @@ export interface StreamCallPorts extends LogCallPorts {
   readonly events: EventLog;
 }
 
-type NewEvent = Pick<StreamEvent, "type" | "data" | "eventId"> &
+type NewEvent = Pick<StreamEvent, "type" | "data" | "eventId" | "isHidden"> &
   Pick<PlacedEvent, "ending"> & {
     /** `undefined` means the current time. */
     readonly timestampMs: number | undefined;
@@ -39,8 +46,7 @@ interface AssignedEvent {
   readonly end: EventRecord | undefined;
 }
 
-/** The stream's own events are published, and not the changes of its log. */
-const publishNothing = () => {};
+export type AppendTerms = Pick<AppendRecord, "producer" | "order">;
 
 export class StreamChanges {
   readonly #ports: StreamCallPorts;
@@ -55,36 +61,72 @@ export class StreamChanges {
     this.#logs = new LogChanges(ports, nowMs);
   }
 
-  begin(draft: Parameters<Assigner["assignStream"]>[0]): LiveStream {
+  begin(
+    draft: Parameters<Assigner["assignStream"]>[0],
+    contentType: string = EVENTS_TYPE,
+  ): LiveStream {
     const { assigner, live } = this.#ports;
     const assigned = assigner.assignStream(draft, this.nowMs);
     const { record, message } = assigned;
-    const { key, clientMsgNo } = message;
-    const state = emptyState(STREAM_TERMS, newIncarnation());
-    const log = this.#logs.create({ kind: "channel", key, clientMsgNo }, state);
+    const terms = { contentType, ttlS: undefined, expiresAtMs: undefined, origin: undefined };
+    const log = this.#logs.create(logNameOf(message), emptyState(terms, newIncarnation()));
     const stream = live.add(record.channel, message, log.number);
     this.#started = { ...assigned, stream };
     return stream;
   }
 
-  add(stream: LiveStream, newEvent: NewEvent): void {
-    const { logs, live } = this.#ports;
-    const { key, clientMsgNo } = stream.head;
-    const log = logs.find({ kind: "channel", key, clientMsgNo });
-    if (log === undefined) throw new Error("The log of an active stream is missing");
+  /** Adds an event, which is one frame of the log. */
+  add(stream: LiveStream, newEvent: NewEvent, terms: AppendTerms = NO_TERMS): void {
     const timestampMs = newEvent.timestampMs ?? this.nowMs;
     const isTimed = newEvent.timestampMs !== undefined;
-    const { type, data, eventId, ending } = newEvent;
+    const { type, data, eventId, ending, isHidden } = newEvent;
     const index = stream.assigned;
     const detail = detailOf(type, stream, this.nowMs);
-    // A spread would cost a microsecond.
-    const event = { index, type, data, eventId, timestampMs, isTimed, detail, ending };
-    const append = ending === undefined ? OPEN : { ...OPEN, close: ending };
-    this.#logs.append(log, openEventFrame(event), append);
+    const state = stateAfter(ending);
+    // Objects are written field by field: a spread would cost a microsecond for each.
+    const event = {
+      index,
+      type,
+      data,
+      eventId,
+      timestampMs,
+      isTimed,
+      detail,
+      ending,
+      state,
+      isHidden,
+    };
+    const { producer, order } = terms;
+    this.#logs.append(this.logOf(stream), openEventFrame(event), {
+      producer,
+      order,
+      close: ending,
+    });
+    this.#assign(stream, event);
+  }
+
+  /** Adds the records in `frame`, each of which is an event. */
+  addRecords(
+    stream: LiveStream,
+    records: readonly Uint8Array[],
+    frame: OpenFrame,
+    terms: AppendTerms,
+  ): void {
+    const log = this.logOf(stream);
+    const isJson = isJsonLog(log.assigned.terms.contentType);
+    this.#logs.append(log, frame, { ...terms, close: undefined });
+    for (const record of records) {
+      const event = eventOfRecord(record, this.nowMs, isJson);
+      this.#assign(stream, { ...event, index: stream.assigned, ending: undefined });
+    }
+  }
+
+  #assign(stream: LiveStream, event: PlacedEvent): void {
+    const { live } = this.#ports;
     const previousEventMs = stream.lastEventMs;
     live.change(stream, () => stream.assign(event));
     stream.lastEventMs = live.now();
-    const end = ending === undefined ? undefined : this.#assignEnd(stream, stateAfter(ending));
+    const end = event.ending === undefined ? undefined : this.#assignEnd(stream, event.state);
     this.#events.push({ stream, event, previousEventMs, end });
   }
 
@@ -97,16 +139,29 @@ export class StreamChanges {
     return assigner.assignEvent(draft, this.nowMs);
   }
 
+  /** Returns the log of an active stream. */
+  logOf({ head }: LiveStream): OpenLog {
+    const log = this.#ports.logs.find(logNameOf(head));
+    if (log === undefined) throw new Error("The log of an active stream is missing");
+    return log;
+  }
+
+  /** The changes of the logs of this call. */
+  get logs(): LogChanges {
+    return this.#logs;
+  }
+
   commit(publish: (event: ClusterEvent) => void): void {
     const { live } = this.#ports;
-    this.#logs.commit(publishNothing);
+    this.#logs.commit(publish);
     for (const { stream, event, end } of this.#events) {
       if (event.index === 0) this.#commitMessage(publish);
-      stream.showEvent();
+      live.show(stream);
       live.markDirty(stream);
       if (event.ending !== undefined) this.#ports.streamEnds.add(stream);
       if (end !== undefined) this.#ports.events.add(end);
-      publish({ kind: "event", event: stream.toPublished(event) });
+      const published = stream.toPublished(event);
+      if (published !== undefined) publish({ kind: "event", event: published });
     }
   }
 
@@ -136,11 +191,13 @@ export class StreamChanges {
   }
 }
 
-const OPEN = { producer: undefined, order: undefined, close: undefined };
-const STREAM_TERMS = {
-  contentType: "application/json",
-  ...{ ttlS: undefined, expiresAtMs: undefined, origin: undefined },
-};
+/** Content type of the log of a stream that `POST /event` starts. */
+const EVENTS_TYPE = "application/json";
+export const NO_TERMS: AppendTerms = { producer: undefined, order: undefined };
+
+function logNameOf({ key, clientMsgNo }: LiveStream["head"]): LogName {
+  return { kind: "channel", key, clientMsgNo };
+}
 
 function detailOf(type: string, { head }: LiveStream, nowMs: number): number {
   if (type === STREAM_START) return head.messageSeq;

@@ -4,6 +4,12 @@
 // the queue. Decisions are based on assigned events, committed or not.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import {
+  isJsonLog,
+  isSameMediaType,
+  type OpenFrame,
+  openTimedFrame,
+} from "../../../broker/log-frame.ts";
 import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
   type ChannelKey,
@@ -12,26 +18,40 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../../broker/model.ts";
-import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/ports.ts";
+import type {
+  ChannelLogStore,
+  StreamAppendDraft,
+  StreamAppendResult,
+  StreamCreation,
+  StreamCreationDraft,
+  StreamDraft,
+  StreamResult,
+  StreamStore,
+} from "../../../broker/ports.ts";
 import { isStreamType } from "../../../broker/stream-event.ts";
 import { stateAfter } from "../../../broker/stream-fold.ts";
+import { eventOfRecord } from "../../../broker/stream-record.ts";
 import { eventMark, isRetry } from "../../event-ids.ts";
+import { snapshotBytes } from "../../held-bytes.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
-import type { LiveStream } from "./live-stream.ts";
+import { eventBytes, type LiveStream } from "./live-stream.ts";
+import { headOf } from "./log-state.ts";
+import { appendedTo, existing, type LogRules } from "./logs.ts";
 import type { PermissionCheck } from "./permissions.ts";
 import { createCalls } from "./queued-call.ts";
 import { createStreamReads, type StreamReadsPorts } from "./stream-reads.ts";
 import { type EndedStream, isStreamName } from "./stream-rows.ts";
-import { type StreamCallPorts, StreamChanges } from "./stream-steps.ts";
+import { type AppendTerms, NO_TERMS, type StreamCallPorts, StreamChanges } from "./stream-steps.ts";
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
   readonly checkPermission: PermissionCheck;
+  readonly logRules: LogRules;
   readonly maxStreamBytes: number;
 }
 
-export function createStreams(ports: StreamPorts): StreamStore {
+export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
   const { appends, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
   const call = createCalls(appends, (nowMs) => new StreamChanges(ports, nowMs));
@@ -45,6 +65,18 @@ export function createStreams(ports: StreamPorts): StreamStore {
       if (rules.isStored(draft) && appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
       const bytes = draft.data.length + (draft.payload?.length ?? 0);
       return call((changes) => rules.event(draft, changes), bytes);
+    },
+
+    async createStream(draft) {
+      assertFits(draft);
+      if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
+      return call((changes) => rules.create(draft, changes), sizeOf(draft.records));
+    },
+
+    async appendToStream(draft) {
+      if (!isStreamName(draft)) return { verdict: "missing" };
+      if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
+      return call((changes) => rules.append(draft, changes), sizeOf(draft.records));
     },
 
     async cancelStream(key, clientMsgNo) {
@@ -78,8 +110,24 @@ function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefin
   return fits ? undefined : new BrokerError("too_large");
 }
 
+function assertFits(draft: StreamCreationDraft): void {
+  const { channel, fromUid } = draft;
+  const fits =
+    isStreamName(draft) &&
+    channel.id.length <= MAX_LABEL_UNITS &&
+    fromUid.length <= MAX_LABEL_UNITS;
+  if (!fits) throw new BrokerError("too_large");
+}
+
+function sizeOf(records: readonly Uint8Array[]): number {
+  return records.reduce((sum, record) => sum + record.length, 0);
+}
+
 class StreamRules {
-  readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner" | "checkPermission">;
+  readonly #ports: Pick<
+    StreamPorts,
+    "live" | "logs" | "streamRows" | "assigner" | "checkPermission" | "logRules"
+  >;
 
   constructor(ports: StreamPorts) {
     this.#ports = ports;
@@ -100,7 +148,7 @@ class StreamRules {
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
       if (!isStart && !isRepeated(draft, stream.markOf(draft.eventId))) {
-        live.assertRoom(draft, stream.snapshotBytes);
+        this.#assertRoom(stream, draft, changes);
         changes.add(stream, toEvent(draft));
       }
       return { verdict: "done", state: stateAfter(stream.ending) };
@@ -109,6 +157,99 @@ class StreamRules {
     if (ended !== undefined) return this.#late(draft, ended);
     if (isStart) return this.#start(draft, changes);
     return { verdict: "missing", state: undefined };
+  }
+
+  #assertRoom(stream: LiveStream, draft: StreamDraft, changes: StreamChanges): void {
+    const { live, logRules } = this.#ports;
+    if (stream.isTextSession) return live.assertRoom(draft, stream.snapshotBytes);
+    if (draft.type === STREAM_END) return;
+    const { position, records } = changes.logOf(stream).assigned;
+    const grown = { position: position + draft.data.length, records: records + 1 };
+    if (logRules.limitOf(grown, []) !== undefined) throw new BrokerError("too_large");
+    live.assertMemory(eventBytes(draft));
+  }
+
+  create(draft: StreamCreationDraft, changes: StreamChanges): StreamCreation {
+    const { live, logs, logRules, assigner, checkPermission } = this.#ports;
+    const refused = checkPermission(draft);
+    if (refused !== undefined) return { verdict: "refused", refused };
+    const { key, clientMsgNo, contentType, records, isClosed } = draft;
+    const log = logs.find({ kind: "channel", key, clientMsgNo });
+    const state = log && existing(log.assigned, changes.logs);
+    if (log !== undefined && state !== undefined && typeof state !== "string") {
+      const isSame =
+        isSameMediaType(contentType, state.terms.contentType) &&
+        isClosed === (state.closed !== undefined) &&
+        this.#senderOf(draft) === draft.fromUid;
+      return isSame ? { verdict: "exists", head: headOf(state) } : { verdict: "conflict" };
+    }
+    if (assigner.findFirst(draft, changes.nowMs) !== undefined) return { verdict: "taken" };
+    live.assertMemory(sizeOf(records));
+    const frame = frameOf(draft, changes.nowMs);
+    const limit = logRules.limitOf(NO_FRAMES, [frame]);
+    if (limit !== undefined) return { verdict: "full", limit };
+    const stream = changes.begin({ ...draft, payload: undefined }, contentType);
+    changes.add(stream, START);
+    if (frame !== undefined) changes.addRecords(stream, records, frame, NO_TERMS);
+    if (isClosed) endStream(stream, "closed", changes);
+    return { verdict: "created", head: headOf(changes.logOf(stream).assigned) };
+  }
+
+  append(draft: StreamAppendDraft, changes: StreamChanges): StreamAppendResult {
+    const { live, logs, logRules, checkPermission } = this.#ports;
+    const { key, clientMsgNo, fromUid, order, close } = draft;
+    const log = logs.find({ kind: "channel", key, clientMsgNo });
+    if (log === undefined) return { verdict: "missing" };
+    const state = existing(log.assigned, changes.logs);
+    if (typeof state === "string") return { verdict: state };
+    const sender = this.#senderOf(draft);
+    if (sender === undefined) return { verdict: "missing" };
+    if (sender !== fromUid) return { verdict: "other_sender" };
+    const refused = checkPermission(draft);
+    if (refused !== undefined) return { verdict: "refused", refused };
+    const stream = live.find(key, clientMsgNo);
+    const frame = frameOf(draft, changes.nowMs);
+    const isLimited = stream?.isTextSession === false;
+    const judgement = logRules.judge(log, draft, frame, changes.logs, isLimited);
+    if (judgement.verdict !== "accepted") return judgement;
+    if (stream === undefined) return { verdict: "missing" }; // an open log has a stream in memory
+    const { producer } = judgement;
+    if (frame !== undefined) this.#addRecords(stream, draft, frame, { changes, producer });
+    if (close !== undefined) {
+      // The first frame of the append has the number of the producer.
+      const terms = frame === undefined ? { producer, order } : NO_TERMS;
+      endStream(stream, close, changes, terms);
+    }
+    return appendedTo(log, producer);
+  }
+
+  #addRecords(
+    stream: LiveStream,
+    { records, contentType = "", order }: StreamAppendDraft,
+    frame: OpenFrame,
+    { changes, producer }: { readonly changes: StreamChanges } & Pick<AppendTerms, "producer">,
+  ): void {
+    const { live } = this.#ports;
+    live.assertMemory(sizeOf(records));
+    if (stream.isTextSession) {
+      const isJson = isJsonLog(contentType);
+      let bytes = stream.snapshotBytes;
+      for (const record of records) {
+        const event = eventOfRecord(record, changes.nowMs, isJson);
+        live.assertRoom(event, bytes);
+        bytes += snapshotBytes(event);
+      }
+    }
+    changes.addRecords(stream, records, frame, { producer, order });
+  }
+
+  /** Returns the sender of a stream, `undefined` if its message was removed. */
+  #senderOf({ key, clientMsgNo }: StreamAppendDraft | StreamCreationDraft): string | undefined {
+    const { live, streamRows: rows } = this.#ports;
+    const stream = live.find(key, clientMsgNo);
+    if (stream !== undefined) return stream.head.fromUid;
+    const ended = rows.find({ key, clientMsgNo });
+    return ended && rows.messageOf(ended.log)?.fromUid;
   }
 
   cancel(
@@ -143,7 +284,7 @@ class StreamRules {
     // The sender already used the clientMsgNo for a message or command that is not this stream.
     if (assigner.findFirst(draft, changes.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
-    const running = live.openStream(draft.key);
+    const running = live.openSession(draft.key);
     if (running !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
     if (running !== undefined) endStream(running, "cancelled", changes);
@@ -177,10 +318,31 @@ function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean
   return remembered !== undefined && mark !== undefined && isRetry(remembered, mark);
 }
 
-function endStream(stream: LiveStream, ending: LogEnding, changes: StreamChanges): void {
-  const event = { type: STREAM_END, ending, eventId: undefined, data: "" };
-  changes.add(stream, { ...event, timestampMs: undefined });
+/** Ends a stream without an event of its producer. */
+function endStream(
+  stream: LiveStream,
+  ending: LogEnding,
+  changes: StreamChanges,
+  terms?: AppendTerms,
+): void {
+  const event = { type: STREAM_END, ending, eventId: undefined, data: "", isHidden: true };
+  changes.add(stream, { ...event, timestampMs: undefined }, terms);
 }
+
+/** The start of a stream that the protocol Durable Streams creates. */
+const START = {
+  ...{ type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined },
+  ...{ ending: undefined, isHidden: true },
+};
+function frameOf(
+  { records, contentType = "" }: Pick<StreamAppendDraft, "records" | "contentType">,
+  nowMs: number,
+): OpenFrame | undefined {
+  if (records.length === 0) return undefined;
+  return openTimedFrame(records, nowMs, isJsonLog(contentType));
+}
+
+const NO_FRAMES = { position: 0, records: 0 };
 
 function toEvent({ type, eventId, data, timestampMs, isCancel }: StreamDraft) {
   const ending: LogEnding = isCancel ? "cancelled" : "closed";
@@ -190,5 +352,6 @@ function toEvent({ type, eventId, data, timestampMs, isCancel }: StreamDraft) {
     eventId,
     data,
     timestampMs,
+    isHidden: false,
   };
 }

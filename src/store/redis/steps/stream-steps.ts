@@ -13,6 +13,7 @@ import {
   streamPayload,
 } from "../../../broker/model.ts";
 import type { StreamDraft } from "../../../broker/ports.ts";
+import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { encodeExtra, encodeRecord, encodeStreamHead } from "../../../redis/wire.ts";
 import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
@@ -60,8 +61,8 @@ export function createStreamSteps(
     const { bucket, head, ids, users, appendArgs } = names.get(key);
     const nowMs = clock();
     const nobody = { origin: undefined, recipients: undefined };
-    const frame = eventFrame(draft, nowMs);
-    const otherEnd = draft.force ? endFrame(nowMs) : undefined;
+    const frame = eventFrame({ ...draft, state: "active" }, nowMs);
+    const otherEnd = draft.force ? endFrame(nowMs, "cancelled") : undefined;
     const numbers = Buffer.alloc(START_BYTES);
     numbers[0] = users;
     numbers.set(checkOf(draft.permission ?? "granted"), 1);
@@ -91,8 +92,9 @@ export function createStreamSteps(
       if (kind === START) return start(draft);
       const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
       const { bucket, head, users, appendArgs } = names.get(key);
-      const frame = eventFrame(draft, clock());
       const ending = draft.isCancel ? "cancelled" : "closed";
+      const state = kind === END ? ending : "active";
+      const frame = eventFrame({ ...draft, state }, clock());
       const numbers = Buffer.alloc(EVENT_BYTES);
       numbers[0] = kind;
       numbers[1] = users;
@@ -116,7 +118,8 @@ export function createStreamSteps(
 
     end({ key, clientMsgNo }, silentSinceMs = VIEWER) {
       const { bucket, head, users, appendArgs } = names.get(key);
-      const frame = endFrame(clock());
+      const state = silentSinceMs === VIEWER ? "cancelled" : "interrupted";
+      const frame = endFrame(clock(), state);
       const numbers = Buffer.alloc(END_BYTES);
       numbers[0] = users;
       numbers.writeDoubleBE(silentSinceMs, 1);
@@ -134,19 +137,22 @@ export function createStreamSteps(
 
 /** Returns the frame of an event. */
 function eventFrame(
-  event: Pick<StreamDraft, "type" | "data" | "eventId" | "timestampMs">,
+  event: Pick<StreamDraft, "type" | "data" | "eventId" | "timestampMs"> &
+    Pick<StreamEvent, "state">,
   nowMs: number,
+  isHidden = false,
 ): OpenFrame {
-  const { type, data, eventId, timestampMs = nowMs } = event;
+  const { type, data, eventId, timestampMs = nowMs, state } = event;
   const isTimed = event.timestampMs !== undefined;
   // The head of the log has what `detail` has in the embedded store.
-  return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail: 0 });
+  const detail = 0;
+  return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail, state, isHidden });
 }
 
 /** Returns the frame of an end that is not the producer's. */
-function endFrame(nowMs: number): OpenFrame {
-  const event = { type: STREAM_END, data: "", eventId: undefined, timestampMs: undefined };
-  return eventFrame(event, nowMs);
+function endFrame(nowMs: number, state: StreamEvent["state"]): OpenFrame {
+  const event = { type: STREAM_END, data: "", eventId: undefined, timestampMs: undefined, state };
+  return eventFrame(event, nowMs, true);
 }
 
 function orderOf({ key, clientMsgNo }: StreamName): string {

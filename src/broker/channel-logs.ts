@@ -1,0 +1,87 @@
+// Writes streams of channels by the protocol Durable Streams. The stream belongs to the sender of
+// its message, who must be allowed to send at each call.
+
+import type { ChannelActivity } from "./channel-activity.ts";
+import { BrokerError } from "./errors.ts";
+import { assertId } from "./ids.ts";
+import type { LogAppend, LogAppendResult, LogCreation } from "./log-ports.ts";
+import type { Logs } from "./logs.ts";
+import { type ChannelRef, channelKey } from "./model.ts";
+import { checkOf, type SendTerms } from "./permissions.ts";
+import type { ChannelLogStore, StreamCreationDraft } from "./ports.ts";
+import { assertStreamName } from "./streams.ts";
+
+/** A stream of a channel, as its sender names it. */
+export interface SentStream {
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  /** True if a backend sends in the name of the user. */
+  readonly isBackend: boolean;
+}
+
+/** All calls throw a `SendRefusal` code, `bad_id`, `overloaded`, `disk_full` or `unavailable`. */
+export interface ChannelLogs {
+  /**
+   * Creates the stream, or checks that it exists with this configuration and sender. Throws
+   * `client_msg_no_reused` if the clientMsgNo belongs to another message of the sender.
+   */
+  create(
+    stream: SentStream,
+    draft: Pick<StreamCreationDraft, "contentType" | "records" | "isClosed">,
+  ): Promise<LogCreation>;
+  /**
+   * Appends like `Logs.append`. Throws `forbidden` if the stream has another sender, and `too_large`
+   * if `POST /event` has started the stream and it would exceed its limit.
+   */
+  append(stream: SentStream, append: LogAppend): Promise<LogAppendResult>;
+}
+
+interface ChannelLogPorts extends SendTerms {
+  readonly store: ChannelLogStore;
+  readonly logs: Pick<Logs, "appendInOrder">;
+  readonly activity: Pick<ChannelActivity, "event">;
+}
+
+export function createChannelLogs(ports: ChannelLogPorts): ChannelLogs {
+  const { store, logs, activity } = ports;
+
+  function senderOf({ channel, fromUid, clientMsgNo, isBackend }: SentStream) {
+    assertStreamName(channel, clientMsgNo);
+    assertId(fromUid, "from_uid");
+    const key = channelKey(channel, fromUid);
+    const permission = checkOf(fromUid, channel, ports, isBackend);
+    return { key, channel, fromUid, clientMsgNo, permission };
+  }
+
+  return {
+    async create(stream, draft) {
+      const sender = senderOf(stream);
+      const creation = await store.createStream({ ...sender, ...draft });
+      if (creation.verdict === "refused") throw new BrokerError(creation.refused);
+      if (creation.verdict === "taken")
+        throw new BrokerError("client_msg_no_reused", {
+          message: "The client_msg_no belongs to a message; start the stream with a new one",
+        });
+      if (creation.verdict === "created") activity.event(sender.key);
+      return creation;
+    },
+
+    async append(stream, append) {
+      const sender = senderOf(stream);
+      const { key, clientMsgNo } = sender;
+      const name = { kind: "channel", key, clientMsgNo } as const;
+      const result = await logs.appendInOrder(name, append, async () => {
+        const outcome = await store.appendToStream({ ...sender, ...append });
+        if (outcome.verdict === "refused") throw new BrokerError(outcome.refused);
+        if (outcome.verdict === "other_sender")
+          throw new BrokerError("forbidden", {
+            message: "The stream has another sender, who alone may append to it",
+          });
+        return outcome;
+      });
+      if (result.verdict === "appended") activity.event(key);
+      return result;
+    },
+  };
+}

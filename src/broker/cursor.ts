@@ -1,0 +1,211 @@
+// A cursor is a reader's position in something that grows: it reads from the store, holds what is
+// published in the meantime, and is then live. A cursor whose reader is slow is paused, and reads
+// the store again when the reader continues. So each reader gets everything once and in order, and
+// costs a bounded amount of memory. What is read and what follows what is decided by its feed.
+
+import type { Topic } from "./model.ts";
+
+/** `revoked`: the viewer may no longer read. `failed`: the store could not be read. */
+export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | "failed";
+
+/** A user on whose behalf a cursor reads. */
+export interface CursorViewer {
+  readonly uid: string;
+  /** Returns whether the user may still read. Must not reject. */
+  mayStay(): Promise<boolean>;
+}
+
+/** What the store has after the position of a cursor. */
+export type CursorRead<Item> =
+  | {
+      readonly items: Iterable<Item>;
+      /** True if the store has no more now. */
+      readonly isUpToDate: boolean;
+      /** True if there will never be more. */
+      readonly isEnded: boolean;
+    }
+  | { readonly end: CursorEnd };
+
+/** What a published event means for a cursor. `old`: the reader has it. */
+export type CursorStep<Item> =
+  | { readonly item: Item }
+  | { readonly end: CursorEnd }
+  | "old"
+  | "reread";
+
+/** The reader of a cursor, and its position. */
+export interface CursorFeed<Item, Event> {
+  /** Reads from the position on. */
+  read(): Promise<CursorRead<Item>>;
+  /** Compares an event with the position. */
+  judge(event: Event): CursorStep<Item>;
+  /**
+   * Passes an item to the reader and moves the position after it. Returns `ended` if the item is the
+   * last one, and `paused` if the reader wants nothing more until `resume`.
+   */
+  push(item: Item): "next" | "paused" | "ended";
+  /** Called once, unless the cursor was stopped or never started. */
+  ended(why: CursorEnd): void;
+}
+
+interface CursorPlace {
+  readonly source: string;
+  readonly topics: ReadonlySet<Topic>;
+  readonly viewer: CursorViewer | undefined;
+  /** Identifies the bearer of a signed URL. Absent for other readers. */
+  readonly bearer?: string | undefined;
+}
+
+interface CursorPorts {
+  /** Maximum number of events that are held during a read. With more, the store is read again. */
+  readonly maxHeld: number;
+  readonly onEnd: () => void;
+  /** Called if the store could not be read. */
+  readonly onError: (error: unknown) => void;
+}
+
+type Status = "opening" | "reading" | "live" | "paused" | "ended";
+
+export class Cursor<Item, Event> implements CursorPlace {
+  readonly source: string;
+  readonly topics: ReadonlySet<Topic>;
+  readonly viewer: CursorViewer | undefined;
+  readonly bearer: string | undefined;
+  readonly #feed: CursorFeed<Item, Event>;
+  readonly #ports: CursorPorts;
+  #status: Status = "opening";
+  /** Events that were published during the current read. */
+  #held: Event[] = [];
+  /** True if an event was not held, so that the store must be read again. */
+  #missed = false;
+  /** Number of the last read. The result of an earlier read is ignored. */
+  #turn = 0;
+
+  constructor(
+    { source, topics, viewer, bearer }: CursorPlace,
+    feed: CursorFeed<Item, Event>,
+    ports: CursorPorts,
+  ) {
+    this.source = source;
+    this.topics = topics;
+    this.viewer = viewer;
+    this.bearer = bearer;
+    this.#feed = feed;
+    this.#ports = ports;
+  }
+
+  get hasEnded(): boolean {
+    return this.#status === "ended";
+  }
+
+  start(): void {
+    this.#run();
+  }
+
+  resume(): void {
+    if (this.#status === "paused") this.#run();
+  }
+
+  /** Ends the cursor without a call of `ended`. */
+  stop(): void {
+    if (this.hasEnded) return;
+    this.#status = "ended";
+    this.#turn += 1;
+    this.#held = [];
+    this.#ports.onEnd();
+  }
+
+  finish(why: CursorEnd): void {
+    const isStarted = this.#status !== "opening" && !this.hasEnded;
+    this.stop();
+    if (isStarted) this.#feed.ended(why);
+  }
+
+  /** Reads the store again, because events may have been missed. */
+  reread(): void {
+    if (this.#status === "reading") this.#missed = true;
+    else if (this.#status === "live") this.#run();
+  }
+
+  /**
+   * Checks whether the viewer may stay. A live cursor also reads the store again. The first read of
+   * a cursor includes a check.
+   */
+  recheck(): void {
+    const { viewer } = this;
+    if (viewer === undefined || this.#status === "opening") return;
+    if (this.#status === "paused") void this.#recheckPaused(viewer);
+    else if (!this.hasEnded) this.#run();
+  }
+
+  published(event: Event): void {
+    if (this.#status === "live") this.#follow(event);
+    else if (this.#status !== "reading") return;
+    else if (this.#held.length < this.#ports.maxHeld) this.#held.push(event);
+    else this.#missed = true;
+  }
+
+  async #recheckPaused(viewer: CursorViewer): Promise<void> {
+    const turn = this.#turn;
+    const mayStay = await viewer.mayStay();
+    if (this.#turn === turn && !mayStay) this.finish("revoked");
+  }
+
+  #run(): void {
+    this.#catchUp().catch((error) => {
+      this.#ports.onError(error);
+      this.finish("failed");
+    });
+  }
+
+  async #catchUp(): Promise<void> {
+    this.#status = "reading";
+    this.#held = [];
+    this.#turn += 1;
+    const turn = this.#turn;
+    do {
+      this.#missed = false;
+      const read = await this.#feed.read();
+      const mayStay = (await this.viewer?.mayStay()) ?? true;
+      if (this.#turn !== turn) return;
+      if (!mayStay) return this.finish("revoked");
+      if ("end" in read) return this.finish(read.end);
+      for (const item of read.items) if (!this.#push(item)) return;
+      if (read.isEnded) return this.finish("closed");
+      if (read.isUpToDate) this.#applyHeld();
+      else this.#missed = true;
+      if (this.#turn !== turn || this.#status !== "reading") return;
+    } while (this.#missed);
+    this.#status = "live";
+  }
+
+  /** Delivers the events that were held. Sets `#missed` if they do not follow the position. */
+  #applyHeld(): void {
+    const held = this.#held;
+    this.#held = [];
+    for (const event of held) {
+      if (this.#status !== "reading") return;
+      this.#follow(event);
+    }
+  }
+
+  #follow(event: Event): void {
+    const step = this.#feed.judge(event);
+    if (step === "reread") this.reread();
+    else if (step === "old") return;
+    else if ("end" in step) this.finish(step.end);
+    else this.#push(step.item);
+  }
+
+  /** Returns false if the cursor must not deliver anything more now. */
+  #push(item: Item): boolean {
+    const outcome = this.#feed.push(item);
+    if (this.hasEnded) return false;
+    if (outcome === "ended") this.finish("closed");
+    else if (outcome === "paused") {
+      this.#turn += 1;
+      this.#status = "paused";
+    }
+    return outcome === "next";
+  }
+}
