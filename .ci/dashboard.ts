@@ -177,6 +177,11 @@ const SECTIONS: readonly Section[] = [
       gauge("Size of the event feed", "eventsBytes", "bytes"),
       counts("Events removed from the feed", "eventsRemoved"),
       {
+        ...gauge("Events on demand", "eventsDemand"),
+        lines: { "{{kind}}": current("eventsDemand", "kind") },
+      },
+      counts("Users who went offline", "eventsOffline"),
+      {
         ...gauge("Age of the oldest undelivered event", "webhookOldest", "s"),
         lines: { "{{webhook}}": current("webhookOldest", "webhook") },
       },

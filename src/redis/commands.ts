@@ -38,6 +38,7 @@ const SCRATCH_CALLS = [
   "PING",
   "PTTL @",
   "RENAME @ @",
+  "RPUSH @ v",
   "SADD @ m",
   "SCARD @",
   "SET @ v",
