@@ -6,7 +6,7 @@ import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
-import { type Rights, requireRead } from "../broker/rights.ts";
+import { type Rights, requireRead, requireSend } from "../broker/rights.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { hashesEqual } from "../broker/tokens.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
@@ -19,15 +19,20 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `token_expired`, `banned`, `forbidden` if the token does not allow to read
-   * the channel, `not_in_channel`, `unavailable`, or
-   * `rate_limited` if no budget is left or after too many wrong tokens from `address`. Later checks
+   * Throws `unauthorized`, `token_expired`, `banned`, `forbidden` if the token does not allow the use
+   * of the channel, `not_in_channel`, `unavailable`, or `rate_limited` if no budget is left or after
+   * too many wrong tokens from `address`. Whether the user may send is not checked. Later checks
    * of an open feed pass no `page`. A hook is asked only at the first check, and may refuse with
    * `refused_by_hook`. Returns the Unix milliseconds at which the hook ends the feed, `undefined`
    * if it sets no end.
    */
-  admit(viewer: Viewer, channel: ChannelRef, page?: ViewerPage): Promise<number | undefined>;
+  admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
+}
+
+/** A channel, and whether a viewer reads it or sends to it. */
+interface UsedChannel extends ChannelRef {
+  readonly use: "read" | "send";
 }
 
 /** Origin of the first request of a viewer. `origin` is "" if there is no page. */
@@ -63,12 +68,12 @@ export function createViewers(ports: ViewerPorts): Viewers {
   /** Returns when the feed of a viewer ends at the latest, as `admit` does. */
   async function askHook(
     viewer: Viewer,
-    channel: ChannelRef,
+    channel: UsedChannel,
     page: ViewerPage,
   ): Promise<number | undefined> {
     const device = { ...viewer, deviceId: "", headers: {}, format: "http" };
     const restrictions = await connectHook?.ask({ ...device, ...page, isRefresh: false });
-    requireRead(restrictions?.rights, channel);
+    requireUse(restrictions?.rights, channel);
     return restrictions?.expiresAtMs;
   }
 
@@ -100,7 +105,7 @@ export function createViewers(ports: ViewerPorts): Viewers {
           ? await authenticate(viewer)
           : await tokens.attempt({ address: page.address, uid }, () => authenticate(viewer));
       if (await store.isBanned(uid)) throw new BrokerError("banned");
-      requireRead(rights, channel);
+      requireUse(rights, channel);
       if (channel.type === GROUP_CHANNEL) {
         const facts = await store.groupFacts(channel.id, uid);
         if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
@@ -110,6 +115,12 @@ export function createViewers(ports: ViewerPorts): Viewers {
 
     beginRead: (uid) => budget.begin(uid),
   };
+}
+
+/** Throws `forbidden` unless the rights allow the use of the channel. */
+function requireUse(rights: Rights | undefined, channel: UsedChannel): void {
+  if (channel.use === "send") requireSend(rights, channel);
+  else requireRead(rights, channel);
 }
 
 /** A reader of streams needs one of these permissions. History requires `messages:write`. */
@@ -123,7 +134,7 @@ export interface AdmissionPorts {
 /** Checks a request of a viewer: first before it is served, and later while its feed is open. */
 type ViewerCheck = (
   request: HttpRequest,
-  target: { readonly viewer: Viewer; readonly channel: ChannelRef },
+  target: { readonly viewer: Viewer; readonly channel: UsedChannel },
   isFirst: boolean,
 ) => Promise<HttpReply | undefined>;
 
@@ -160,7 +171,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
         : guard(request, STREAM_ACCESS);
     const { viewer, channel } = result.value;
     if (viewer === undefined) return guard(request, STREAM_ACCESS);
-    return admitViewer(request, { viewer, channel }, isFirst);
+    return admitViewer(request, { viewer, channel: { ...channel, use: "read" } }, isFirst);
   }
 
   return {

@@ -6,6 +6,7 @@ import { connect, group, person } from "../../src/client/index.ts";
 import { SseReader } from "../acceptance/sse-reader.ts";
 import { type Broker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
+import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { connectNative } from "../support/native-client.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 import { type Call, callAt, type Reply } from "./http-client.ts";
@@ -15,7 +16,12 @@ const TEXT_TYPE = { "content-type": "text/plain" };
 const BOT = { "jindou-from": "bot" };
 const UIDS = ["alice", "bot", "eve"] as const;
 
-const broker = await startBroker(t, { JINDOU_STREAMS_MAX_STREAM_BYTES: "65536" });
+const broker = await startBroker(t, {
+  JINDOU_STREAMS_MAX_STREAM_BYTES: "65536",
+  JINDOU_AUTH_CLIENTS: "token+jwt",
+  JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+  JINDOU_AUTH_JWT_ALGORITHMS: HMAC_KEY.alg,
+});
 let streams = 0;
 
 const call = (path: string, options?: Call) => callAt(broker.apiPort, path, options);
@@ -286,6 +292,27 @@ t.test("a user with a client token reads and writes where the user may", async (
   });
   const end = { method: "POST", headers: { "stream-closed": "true" } };
   t.equal((await viewerCall(path, "alice", end)).status, 204);
+});
+
+t.test("a token with the claim jd reads and writes only streams that it allows", async (t) => {
+  const path = newPath();
+  async function codes(jd: object) {
+    const token = await mint(HMAC_KEY, { sub: "alice", jd });
+    const headers = { "x-uid": "alice", "x-token": token, ...JSON_TYPE };
+    const codeOf = async (method: string, body?: string) => {
+      const { status, json } = await callAt(broker.clientPort, path, {
+        ...{ method, headers },
+        ...(body !== undefined && { body }),
+      });
+      return json?.code ?? status;
+    };
+    return [await codeOf("PUT"), await codeOf("POST", "[1]"), await codeOf("GET")];
+  }
+  const reading = await codes({ read: ["2:lab"], send: [] });
+  t.same(reading, ["forbidden", "forbidden", "stream_unknown"], "the token allows only reading");
+  const writing = await codes({ read: ["2:other"], send: ["2:l*"] });
+  t.same(writing, [201, 204, "forbidden"], "the token allows only writing");
+  t.same(await codes({}), [200, 204, 200], "the token restricts nothing");
 });
 
 t.test("a signed URL writes to a channel in the name of its user", async (t) => {

@@ -115,7 +115,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
   async function judgeViewer(
     request: HttpRequest,
     target: StreamTarget,
-    isFirst: boolean,
+    { use, isFirst }: { readonly use: StreamUse; readonly isFirst: boolean },
   ): Promise<Verdict> {
     if (target.kind === "free") return forbidden(FREE_STREAMS_NEED_SIG);
     const result = readViewer(request);
@@ -123,7 +123,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     const { uid } = result.value;
     const viewed = viewStream(target, uid);
     if ("status" in viewed) return { refusal: viewed };
-    const { channel } = viewed;
+    const channel = { ...viewed.channel, use: use === "read" ? "read" : "send" } as const;
     const refusal = await checkViewer(request, { viewer: result.value, channel }, isFirst);
     return refusal === undefined ? { caller: { kind: "viewer", uid } } : { refusal };
   }
@@ -135,7 +135,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
   ): Promise<Verdict> {
     const signature = signatureOf(request);
     if (signature !== undefined) return judgeSignature(signature, target, use);
-    if (presentsToken(request)) return judgeViewer(request, target, isFirst);
+    if (presentsToken(request)) return judgeViewer(request, target, { use, isFirst });
     const access = use === "read" ? "streams:read" : "streams:write";
     const refusal = await guard(request, [access], admitsPage);
     if (refusal !== undefined) return { refusal };
@@ -202,7 +202,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       guard,
     }: { readonly source: StreamTarget; readonly caller: StreamCaller; readonly guard: Guard },
   ): Promise<Verdict | undefined> {
-    if (presentsToken(request)) return judgeViewer(request, source, true);
+    if (presentsToken(request)) return judgeViewer(request, source, { use: "read", isFirst: true });
     if (caller.kind === "signed") return undefined;
     const refusal = await guard(request, ["streams:read"], admitsPage);
     return refusal === undefined ? { caller: { ...caller, uid: undefined } } : { refusal };
