@@ -441,3 +441,24 @@ t.test("members cannot send to a group that has no record", async (t) => {
   await link.call("hdel", link.keys.channel("head", "2:g"), "info");
   t.equal((await store.append(draft)).refused, "not_subscriber");
 });
+
+t.test("all partitions of the event feed are watched with one call at a time", async (t) => {
+  const own = await startRedis(t);
+  const { store } = await openStore(t, own.url);
+  await store.switchFeed(true);
+  const [calls, heard] = [await callsOf(own, "hmget"), await callsOf(own, "evalsha")];
+  for (let written = 0; written < 2; written++) {
+    const changed = new Promise<void>((resolve) => {
+      const end = store.onEvents(() => {
+        end();
+        resolve();
+      });
+    });
+    await store.append(numbered(written, undefined));
+    await changed;
+  }
+  const polls = (await callsOf(own, "evalsha")) - heard - 2;
+  const lookups = (await callsOf(own, "hmget")) - calls;
+  t.ok(polls >= 2, `${polls} scripts besides those of the two appends`);
+  t.ok(lookups - 64 * polls <= 4, `${lookups} lookups, almost all in these scripts`);
+});

@@ -22,6 +22,7 @@ import { idCounterOf } from "./channel-names.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
 const READ = loadScript(lua("events_read"));
+const NUMBERS = loadScript(lua("feed_numbers"));
 const TRIM = loadScript(lua("events_trim"));
 
 const FORMAT = "1";
@@ -172,9 +173,15 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
 
+  /** Returns the number of the newest event of each partition, with one call unless on a Cluster. */
+  async function newestNumbers(): Promise<readonly number[]> {
+    if (!link.isCluster)
+      return (await link.run(NUMBERS, PARTITIONS.map(feedKey), [])) as readonly number[];
+    return (await Promise.all(PARTITIONS.map(newestOf))).map(({ number }) => number);
+  }
+
   async function poll(previous: readonly number[]): Promise<readonly number[]> {
-    const newest = await Promise.all(PARTITIONS.map(newestOf));
-    const numbers = newest.map(({ number }) => number);
+    const numbers = await newestNumbers();
     const changed = PARTITIONS.filter((at) => numbers[at] !== previous[at]);
     if (changed.length > 0) for (const listener of listeners) listener(changed);
     return numbers;
