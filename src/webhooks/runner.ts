@@ -391,7 +391,7 @@ export class Runner {
       const waitMs = mustWait ? ERROR_PAUSE_MS : await this.#turn(lane);
       const { position, batches } = lane.state;
       const isAtEnd = end !== undefined && (waitMs === IDLE || position.number >= end);
-      if (isAtEnd && batches.length === 0 && !this.#isStopping) return;
+      if (isAtEnd && batches.length === 0) break;
       if (waitMs === 0 || this.#isStopping) continue;
       if (waitMs === IDLE && notices !== noticesNow()) continue;
       const isNew = await this.#sleep(partition, Math.min(waitMs, IDLE_MS));

@@ -23,18 +23,21 @@ async function startWebhooks(
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   const lost: number[] = [];
-  const webhooks = createWebhooks({
-    store: { ...store, ...over(store) },
-    feed: new Events({ store, toJson: ({ messageSeq }) => ({ message_seq: messageSeq }) }),
-    ...{ fixed, max: 1, timeoutMs: 5000, formats: {}, nodeId: "n1", version: "test" },
-    ...{ allowNetworks: LOOPBACK_NETWORKS, resolve: resolveHost },
-    metrics: { attempted() {}, watch() {} },
-    ...{ onError() {}, onDisabled() {}, onLost: (_, events) => lost.push(events) },
-    onChanged: async () => {},
-  });
-  t.teardown(() => webhooks.close());
-  webhooks.start();
-  return { store, webhooks, lost };
+  const start = () => {
+    const webhooks = createWebhooks({
+      store: { ...store, ...over(store) },
+      feed: new Events({ store, toJson: ({ messageSeq }) => ({ message_seq: messageSeq }) }),
+      ...{ fixed, max: 1, timeoutMs: 5000, formats: {}, nodeId: "n1", version: "test" },
+      ...{ allowNetworks: LOOPBACK_NETWORKS, resolve: resolveHost },
+      metrics: { attempted() {}, watch() {} },
+      ...{ onError() {}, onDisabled() {}, onLost: (_, events) => lost.push(events) },
+      onChanged: async () => {},
+    });
+    t.teardown(() => webhooks.close());
+    webhooks.start();
+    return webhooks;
+  };
+  return { store, webhooks: start(), lost, restart: start };
 }
 
 t.test("a node without webhooks looks for some every five seconds", async (t) => {
@@ -74,7 +77,7 @@ t.test("deliveries continue if a webhook that replied 410 could not be disabled"
 });
 
 t.test("events that left the feed are announced once, before any other event", async (t) => {
-  const { store, webhooks, lost } = await startWebhooks(t);
+  const { store, webhooks, lost, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = () => 503;
   await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
@@ -103,8 +106,15 @@ t.test("events that left the feed are announced once, before any other event", a
     "no other gap",
   );
   t.strictSame(lost, [groups.length], "the loss is reported once");
-  const gaps = receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
+  const announcements = () =>
+    receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
+  const gaps = announcements();
   t.equal(new Set(gaps.map(({ id, body }) => `${id} ${body}`)).size, 1, "its bytes do not change");
+  await webhooks.close();
+  restart();
+  await append();
+  await receiver.until(() => receiver.events.length === 2 * groups.length + 1);
+  t.equal(announcements().length, gaps.length, "a restart does not announce it again");
 });
 
 t.test("records of fixed webhooks that no configuration has are removed after a day", async (t) => {
