@@ -22,8 +22,9 @@ import type { SessionDirectory } from "./session-directory.ts";
  *
  *     foreground  one whose client is in the foreground. The read position and an acknowledgement
  *                 reach the user too.
- *     main        one of a main device, whatever its client does, as in WuKongIM. If the sender has
- *                 no such session, a message without an unreached user has an event too.
+ *     main        one of a main device, whatever its client does, as in WuKongIM. Nothing else
+ *                 reaches the user. If the sender has no such session, a message without an
+ *                 unreached user has an event too.
  */
 type PushRule = "foreground" | "main";
 
@@ -46,6 +47,7 @@ export interface Decision {
 
 /** Users whom the messages of a channel can reach, with the seq through which each has read. */
 interface Audience {
+  /** The seqs are 0 if the read positions do not count. */
   readonly readSeqs: ReadonlyMap<string, number>;
   /** True if a message concerns only the users that it mentions. */
   readonly isMentionedOnly: boolean;
@@ -127,18 +129,17 @@ export class Unreached {
     }
     const mentioned = new Set(messages.flatMap((message) => [...mentionedBy(message)]));
     const uids = mentioned.size === 0 ? [] : await store.membersAmong(channel, [...mentioned]);
-    // A large group has no read positions.
-    const readSeqs = info.large
-      ? new Map(this.#people(uids).map((uid) => [uid, 0]))
-      : await this.#readSeqs(key, uids);
-    return { readSeqs, isMentionedOnly: true };
+    return { readSeqs: await this.#readSeqs(key, uids, info.large), isMentionedOnly: true };
   }
 
   async #readSeqs(
     key: ChannelKey,
     members: readonly string[],
+    isLarge = false,
   ): Promise<ReadonlyMap<string, number>> {
     const uids = this.#people(members);
+    // A large group has no read positions.
+    if (isLarge || this.#ports.rule === "main") return new Map(uids.map((uid) => [uid, 0]));
     const readSeqs = new Map<string, number>();
     for (let at = 0; at < uids.length; at += USERS_PER_READ) {
       const some = uids.slice(at, at + USERS_PER_READ);

@@ -13,8 +13,8 @@ const MAX_WRITE_MS = 500;
 const KEEP_MS = 60_000;
 
 export interface NodePush {
-  /** What the sessions of this node report. */
-  readonly signals: NonNullable<OperationPorts["push"]>;
+  /** What the sessions of this node report. `undefined` if the rule of the dialect ignores it. */
+  readonly signals: OperationPorts["push"];
   start(): Promise<void>;
   close(): Promise<void>;
 }
@@ -29,10 +29,12 @@ export function createNodePush(node: Node): NodePush | undefined {
   const isConfigured = node.configPlaces?.has("push.afterMs") ?? false;
   const afterMs = isDialect && !isConfigured ? 0 : config.push.afterMs;
   const onError = errorLog(node, "push");
-  const acknowledgements = new Acknowledgements({
-    ...{ store, onError, keepMs: afterMs + KEEP_MS },
-    writeMs: Math.min(MAX_WRITE_MS, afterMs / 4),
-  });
+  const acknowledgements = isDialect
+    ? undefined
+    : new Acknowledgements({
+        ...{ store, onError, keepMs: afterMs + KEEP_MS },
+        writeMs: Math.min(MAX_WRITE_MS, afterMs / 4),
+      });
   const cursors = new PushCursors({
     ...{ store, afterMs, onError, clock: drivers.clock },
     unreached: new Unreached({
@@ -46,7 +48,7 @@ export function createNodePush(node: Node): NodePush | undefined {
   });
   pushLag.of().from(() => cursors.lagMs / 1000);
   return {
-    signals: {
+    signals: acknowledgements && {
       acknowledged: (uid, message) => acknowledgements.add(uid, message),
       setBackground: (session, isBackground) => directory.setBackground(session, isBackground),
     },
@@ -60,7 +62,7 @@ export function createNodePush(node: Node): NodePush | undefined {
     },
 
     async close() {
-      await acknowledgements.close();
+      await acknowledgements?.close();
       await cursors.close();
     },
   };

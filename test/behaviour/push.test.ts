@@ -19,6 +19,7 @@ interface Unreached {
   readonly id: string;
   readonly data: {
     readonly message_seq: number;
+    readonly from_uid: string;
     readonly uids: readonly string[];
     readonly page: number;
     readonly pages: number;
@@ -185,6 +186,20 @@ t.test("each message is decided once, and none that has expired", async (t) => {
   const expected = Array.from({ length: 30 }, (_, at) => at + 1);
   const lasting = expected.filter((seq) => seq !== expiring?.data.message_seq);
   t.strictSame(seqs, lasting, "in the order of the messages");
+});
+
+t.test("in WuKongIM's dialect, only a connected main device reaches a user", async (t) => {
+  const dialect = await startWorld(t, { ...ON, JINDOU_API_DIALECT: "wukongim" });
+  const [ann, ben, cat] = ["ann", "ben", "cat"];
+  const team = await dialect.newGroup([ann, ben, cat]);
+  await dialect.join(t, cat, { level: 1 });
+  const senders = Array.from({ length: 20 }, (_, at) => (at % 2 === 0 ? ann : ben));
+  await Promise.all(senders.map((uid) => dialect.send(uid, team, "hello")));
+  const key = keyOf(team, ann);
+  await eventually(async () => (await eventsOf(dialect, key)).length === senders.length);
+  const events = await eventsOf(dialect, key);
+  for (const { data } of events)
+    t.strictSame(data.uids, [data.from_uid === ann ? ben : ann], "a later message does not count");
 });
 
 t.test("nothing is decided while push.enabled is false", async (t) => {
