@@ -165,8 +165,10 @@ t.test("the receiver for web push pushes to browsers", async (t) => {
     };
     const key = createPublicKey({ key: jwk, format: "jwk" });
     t.equal(claimsOf(token, key).aud, url);
+    if (request.url === "/push/gone") return response.writeHead(410).end();
+    if (request.url === "/push/invalid") return response.writeHead(400).end();
     pushes.push(JSON.parse(decrypted(body)));
-    response.writeHead(201).end();
+    return response.writeHead(201).end();
   });
   /** Decrypts a body as a browser does [RFC 8291]. */
   const decrypted = (body: Buffer): string => {
@@ -187,9 +189,11 @@ t.test("the receiver for web push pushes to browsers", async (t) => {
     return text.subarray(0, -1).toString(); // the last byte ends the record
   };
   const keys = { p256dh: p256dh.toString("base64url"), auth: auth.toString("base64url") };
-  const devices = JSON.stringify({ alice: [{ endpoint: `${url}/push/1`, keys }] });
+  const alice = ["gone", "invalid", "1"].map((id) => ({ endpoint: `${url}/push/${id}`, keys }));
+  const devices = JSON.stringify({ alice });
   const { printed, shown } = await follow(t, "webpush", {}, { "devices.json": devices });
-  t.equal(printed, shown);
+  const lines = ["The push service replied 400", "The push service replied 410", shown];
+  t.strictSame(printed.split("\n").sort(), lines, "devices that the service refuses are reported");
   t.match(pushes, [{ from: "bob", text: "hi", channel: "1:alice@bob" }]);
-  t.equal(pushes.length, 1);
+  t.equal(pushes.length, 1, "and skipped");
 });

@@ -4,7 +4,7 @@
 import { sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { connect } from "node:http2";
-import { receive } from "./receiver.mjs";
+import { Refused, receive } from "./receiver.mjs";
 
 const { APNS_KEY_FILE, APNS_KEY_ID, APNS_TEAM_ID, APNS_TOPIC } = process.env;
 const { APNS_URL = "https://api.push.apple.com" } = process.env;
@@ -23,7 +23,8 @@ function bearer() {
 }
 
 receive(async (device, { from, text, channel }) => {
-  if (session === undefined || session.closed) session = connect(APNS_URL);
+  if (session === undefined || session.closed || session.destroyed)
+    session = connect(APNS_URL).on("error", () => {}); // the request rejects too
   const headers = { ":method": "POST", ":path": `/3/device/${device}`, "apns-topic": APNS_TOPIC };
   const request = session.request({
     ...headers,
@@ -37,6 +38,8 @@ receive(async (device, { from, text, channel }) => {
     request.on("response", (reply) => resolve(reply[":status"])).on("error", reject),
   );
   request.resume();
-  // 410: the app was removed from the device. Delete the token.
-  if (status !== 200 && status !== 410) throw new Error(`APNs replied ${status}`);
+  // 400 and 410: the token is not valid, or the app was removed. Delete the token.
+  const error = `APNs replied ${status}`;
+  if (status === 400 || status === 410) throw new Refused(error);
+  if (status !== 200) throw new Error(error);
 });

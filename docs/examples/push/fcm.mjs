@@ -3,7 +3,7 @@
 
 import { sign } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { receive } from "./receiver.mjs";
+import { Refused, receive } from "./receiver.mjs";
 
 const account = JSON.parse(readFileSync(process.env.FCM_ACCOUNT_FILE, "utf8"));
 const { FCM_URL = "https://fcm.googleapis.com" } = process.env;
@@ -34,6 +34,8 @@ receive(async (device, { from, text, channel }) => {
     headers: { authorization: `Bearer ${await bearer()}`, "content-type": "application/json" },
     body: JSON.stringify({ message }),
   });
-  // 404: the app was removed from the device. Delete the token.
-  if (!reply.ok && reply.status !== 404) throw new Error(`FCM replied ${reply.status}`);
+  // 400 and 404: the token is not valid, or the app was removed. Delete the token.
+  const error = `FCM replied ${reply.status}`;
+  if (reply.status === 400 || reply.status === 404) throw new Refused(error);
+  if (!reply.ok) throw new Error(error);
 });

@@ -9,6 +9,25 @@ import { Webhook } from "standardwebhooks"; // npm install standardwebhooks
 const { PORT, SECRET_FILE, DEVICES_FILE } = process.env;
 const seen = new Set(); // use your database: an event can arrive twice
 
+/** Reports a refusal. Any other error makes the webhook repeat the request. */
+function report(error) {
+  if (!(error instanceof Refused)) throw error;
+  process.stderr.write(`${error.message}\n`);
+}
+
+/** Returns the text to show. Clients choose payloads, and push services refuse long texts. */
+function textOf(payload) {
+  try {
+    const { content = "" } = JSON.parse(Buffer.from(payload, "base64"));
+    return String(content).slice(0, 500);
+  } catch {
+    return ""; // not a JSON object
+  }
+}
+
+/** Error of a push that no repetition helps, such as a device whose app was removed. */
+export class Refused extends Error {}
+
 /** `push(device, message)` resolves when the push service has accepted the message. */
 export function receive(push) {
   const server = createServer(async (request, response) => {
@@ -28,10 +47,10 @@ export function receive(push) {
     try {
       for (const { id, type, data } of events) {
         if (type !== "message.unreached" || data.gone || seen.has(id)) continue;
-        const { content: text = "" } = JSON.parse(Buffer.from(data.payload, "base64"));
-        const message = { id, from: data.from_uid, text, channel: data.channel_key };
+        const { from_uid: from, channel_key: channel, payload } = data;
+        const message = { id, from, text: textOf(payload), channel };
         const targets = data.uids.flatMap((uid) => devices[uid] ?? []);
-        await Promise.all(targets.map((device) => push(device, message)));
+        await Promise.all(targets.map((device) => push(device, message).catch(report)));
         seen.add(id);
         process.stdout.write(`pushed ${data.message_seq} to ${data.uids.join(" ")}\n`);
       }

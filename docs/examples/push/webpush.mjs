@@ -10,7 +10,7 @@ import {
   sign,
 } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { receive } from "./receiver.mjs";
+import { Refused, receive } from "./receiver.mjs";
 
 const key = readFileSync(process.env.VAPID_KEY_FILE);
 const { x, y } = createPublicKey(key).export({ format: "jwk" });
@@ -62,7 +62,8 @@ receive(async ({ endpoint, keys }, message) => {
   };
   const body = encrypted(JSON.stringify(message), keys);
   const { ok, status } = await fetch(endpoint, { method: "POST", headers, body });
-  // 404 and 410: the subscription has ended. Delete it.
-  if (!ok && status !== 404 && status !== 410)
-    throw new Error(`The push service replied ${status}`);
+  // 400, 404 and 410: the subscription is not valid or has ended. Delete it.
+  const error = `The push service replied ${status}`;
+  if ([400, 404, 410].includes(status)) throw new Refused(error);
+  if (!ok) throw new Error(error);
 });
