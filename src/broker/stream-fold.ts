@@ -138,10 +138,17 @@ export class StreamFold {
     return this.#text.length;
   }
 
-  /** Adds the next event. `state` is that of the stream after the event. */
-  add(event: FoldedEvent, state: StreamState): void {
+  /** True if viewers are shown nothing of later events, except the end. */
+  get isCut(): boolean {
+    return this.#view.cutIndex !== undefined;
+  }
+
+  /**
+   * Adds the next event. `state` is that of the stream after the event. After the cut, events before
+   * `index` may be left out.
+   */
+  add(event: FoldedEvent, state: StreamState, index = this.#nextIndex): void {
     const { type, eventId, timestampMs } = event;
-    const index = this.#nextIndex;
     this.#view.add(event, index);
     const data = this.#view.dataOf(event);
     this.#state = state;

@@ -13,7 +13,7 @@ import {
 export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
-export function contentBytes({ payload, stream }: Message): number {
+export function contentBytes({ payload, stream }: Pick<Message, "payload" | "stream">): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream, payload));
 }
 

@@ -342,16 +342,20 @@ t.test("the log of a stream returns equal bytes before and after a restart", asy
   t.match(await store.appendLog(name, appendOf(["late"])), { verdict: "closed" });
 });
 
-t.test("the snapshot of an ended stream is kept between reads if its log is small", async (t) => {
-  const store = await openStore(t, testFolder(t));
+t.test("the snapshot of an ended stream is kept between reads if it is small", async (t) => {
+  const store = await openStore(t, testFolder(t), { maxStreamBytes: 262_144 });
   const { start, content, end } = producer(store);
   await start();
   await content("a");
   await end();
   const large = { clientMsgNo: "large" };
   await start("", large);
-  await content("b".repeat(128 * 1024), large);
+  await content("b".repeat(129 * 1024), large);
   await end("", large);
+  const { key, channel, fromUid } = eventOf(STREAM_START);
+  const sender = { key, channel, fromUid, clientMsgNo: "cut", permission: "granted" } as const;
+  const records = Array.from({ length: 50 }, () => Buffer.from("c".repeat(10_000)));
+  await store.createStream({ ...sender, contentType: "text/plain", records, isClosed: true });
   await store.checkpoint();
   const small = await store.stream(KEY, "s");
   t.match(small, { text: "a", state: "closed" });
@@ -359,6 +363,9 @@ t.test("the snapshot of an ended stream is kept between reads if its log is smal
   const [message] = (await store.readMessages(KEY, ALL)).messages;
   t.equal(message?.stream, small, "the same object in the history");
   t.not(await store.stream(KEY, "large"), await store.stream(KEY, "large"), "not kept");
+  const cut = await store.stream(KEY, "cut");
+  t.match(cut, { state: "closed", nextIndex: 52, text: "c".repeat(65_536), cut: { index: 27 } });
+  t.ok((await store.stream(KEY, "cut")) === cut, "viewers are shown only a part of a long log");
 });
 
 t.test("streams that continue during checkpoints keep every event in order", async (t) => {

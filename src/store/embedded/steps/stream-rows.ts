@@ -21,6 +21,7 @@ import {
 } from "../../../broker/stream-fold.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
+import { contentBytes } from "../../held-bytes.ts";
 import { type ChannelRows, logKey, numberIn, numberKey } from "../engine/channel-rows.ts";
 import { fieldsOf } from "../engine/database.ts";
 import type { Memtable } from "../engine/memtable.ts";
@@ -34,7 +35,7 @@ const VERSION = 1;
 const PRESENT = Buffer.from([VERSION]);
 /** Maximum number of kept snapshots, about the streams of two pages of history. */
 const MAX_KEPT = 100;
-/** Size of a log from which its snapshot is not kept. */
+/** Maximum size of a kept snapshot. */
 const MAX_KEPT_BYTES = 128 * 1024;
 
 /** A stream whose end is committed. */
@@ -156,7 +157,7 @@ export class StreamRows {
 
   #endedMs(log: OpenLog): number {
     let endedMs = 0;
-    this.#visit(log, ({ type, detail }) => {
+    this.#visitPosted(log, ({ type, detail }) => {
       if (type === STREAM_END) endedMs = detail;
     });
     return endedMs;
@@ -181,7 +182,7 @@ export class StreamRows {
   /** Returns the mark of an id in an ended stream (see `event-ids.ts`). */
   markOf({ log }: EndedStream, clientMsgNo: string, eventId: string): string | undefined {
     const marks: (string | undefined)[] = [];
-    this.#visit(log, (event) => {
+    this.#visitPosted(log, (event) => {
       if (event.eventId !== eventId || event.isHidden) return;
       const timestampMs = event.isTimed ? event.timestampMs : undefined;
       marks.push(eventMark({ ...event, clientMsgNo, timestampMs }));
@@ -205,14 +206,19 @@ export class StreamRows {
     const kept = this.#snapshots.get(log.number);
     if (kept !== undefined) return kept;
     const snapshot = this.#fold(head, ended);
-    if (log.assigned.position <= MAX_KEPT_BYTES) this.#snapshots.set(log.number, snapshot);
+    const bytes = contentBytes({ payload: NO_PAYLOAD, stream: snapshot });
+    if (bytes <= MAX_KEPT_BYTES) this.#snapshots.set(log.number, snapshot);
     return snapshot;
   }
 
   #fold(head: StreamHead, { log, ending }: EndedStream): StreamSnapshot {
     const fold = new StreamFold(head, this.#ports.viewLimits);
     const state = stateAfter(ending);
-    this.#visit(log, (event) => fold.add(event, event.type === STREAM_END ? state : "active"));
+    this.#visit(
+      log,
+      (event, index) => fold.add(event, event.type === STREAM_END ? state : "active", index),
+      () => fold.isCut,
+    );
     return fold.snapshot();
   }
 
@@ -230,8 +236,13 @@ export class StreamRows {
     return Buffer.concat(this.#piecesOf(log));
   }
 
-  #visit(log: OpenLog, visit: Parameters<typeof visitEvents>[1]): void {
-    for (const piece of this.#piecesOf(log)) visitEvents(piece, visit);
+  #visit(log: OpenLog, visit: Visit, skipsRecords?: () => boolean): void {
+    for (const piece of this.#piecesOf(log)) visitEvents(piece, visit, skipsRecords);
+  }
+
+  /** Visits all events except those of records. */
+  #visitPosted(log: OpenLog, visit: Visit): void {
+    this.#visit(log, visit, () => true);
   }
 
   #piecesOf(log: OpenLog): readonly Buffer[] {
@@ -239,7 +250,10 @@ export class StreamRows {
   }
 }
 
+type Visit = Parameters<typeof visitEvents>[1];
+
 const NO_FRAME = Buffer.alloc(0);
+const NO_PAYLOAD = new Uint8Array(0);
 
 export function isStreamName({ key, clientMsgNo }: StreamName): boolean {
   return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
