@@ -66,10 +66,10 @@ interface LanePorts {
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
-   * Called with a gap after a position. Returns true if the endpoint knows of it, so that the events
-   * after the gap may be delivered.
+   * Called if events are missing after a position. Returns true if the endpoint knows of the gap, so
+   * that the events after it may be delivered.
    */
-  announce(gap: WebhookEvent, after: Position): Promise<boolean>;
+  announce(after: Position): Promise<boolean>;
 }
 
 export interface ParkedEvent {
@@ -144,7 +144,7 @@ export class Lane {
     const { types, channels, format, batch: size } = this.#ports.settings();
     const selection: BatchSettings = { types, channels, format, isSingle: size.max === 1 };
     const page = await this.#ports.read(position, selection, size.max, undefined);
-    if (page.gap !== undefined && !(await this.#ports.announce(page.gap, position))) return true;
+    if (page.gap !== undefined && !(await this.#ports.announce(position))) return true;
     const events = requestEvents(page.events, this.#ports.formatOf(format));
     const [first] = events;
     const last = events.at(-1);

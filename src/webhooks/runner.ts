@@ -12,7 +12,7 @@ import type { Endpoint, Replay } from "./endpoint.ts";
 import type { Selection } from "./feed.ts";
 import type { FormattedRequest, WebhookEvent } from "./formats.ts";
 import { type Attempt, type FeedPage, IDLE, Lane, type ParkedEvent } from "./lane.ts";
-import { acceptedRetryAfterMs, delayMs, MAX_DELAY_MS, type Verdict, verdictOf } from "./retries.ts";
+import { acceptedRetryAfterMs, delayMs, type Verdict, verdictOf } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
 /** Maximum number of requests to an endpoint at the same time. */
@@ -361,11 +361,11 @@ export class Runner {
           state,
           parked && this.#parkedText(parked, partition ?? 0),
         ),
-      announce: async (_: WebhookEvent, after: Position) =>
+      announce: async (after: Position) =>
         partition === undefined || this.#announce(set(), partition, after),
       acceptedMs: () => this.#acceptedMs,
       mayPark: () => this.#parked.size < MAX_PARKED,
-      pausedUntilMs: () => this.#pauseEnd(),
+      pausedUntilMs: () => this.#pausedUntilMs,
       disable: (reason: string) => this.#disable(reason),
     };
   }
@@ -480,12 +480,6 @@ export class Runner {
       const askedUntilMs = nowMs + acceptedRetryAfterMs(retryAfterMs);
       this.#pausedUntilMs = Math.max(this.#pausedUntilMs, askedUntilMs);
     }
-  }
-
-  /** Returns the end of the pause. A pause that is too long is due to a clock that was set back. */
-  #pauseEnd(): number {
-    const isClockSetBack = this.#pausedUntilMs > this.#ports.now() + MAX_DELAY_MS;
-    return isClockSetBack ? 0 : this.#pausedUntilMs;
   }
 
   #parkedText(
