@@ -256,9 +256,7 @@ export class Runner {
       return done;
     });
     if (replay === undefined) return;
-    void Promise.all(running)
-      .then(() => this.#endReplay(replay))
-      .catch((error: unknown) => this.#ports.onError(error, "A replay could not be ended"));
+    void Promise.all(running).then(() => this.#endReplay(replay));
   }
 
   /** Delivers the announced gaps. The other lanes of the set wait until this has ended. */
@@ -412,16 +410,16 @@ export class Runner {
       if (error instanceof LeaseLost) {
         this.#halt();
         this.#ports.onLeaseLost();
-      } else this.#report(error);
+      } else this.#report(error, "Events could not be delivered to a webhook; trying again");
       return ERROR_PAUSE_MS;
     }
   }
 
-  #report(error: unknown): void {
+  #report(error: unknown, message: string): void {
     const nowMs = performance.now();
     if (nowMs - this.#reportedMs < REPORT_MS) return;
     this.#reportedMs = nowMs;
-    this.#ports.onError(error, "Events could not be delivered to a webhook; trying again");
+    this.#ports.onError(error, message);
   }
 
   async #send(
@@ -516,15 +514,21 @@ export class Runner {
     await this.#ports.disable(reason);
   }
 
+  /** Removes a replay that has ended, with its states. Retries until this succeeds. */
   async #endReplay(replay: Replay): Promise<void> {
-    if (this.#isStopping) return;
     const keys = [GAPS, ...Array.from({ length: PARTITIONS }, (_, at) => at)];
     const names = keys.map((key) => stateName(replay.id, key));
     for (const name of names) this.#lanes.delete(name);
-    await this.#ports.endReplay(replay);
-    await this.#ports.store.saveWebhookTexts(this.#target, {
-      state: new Map(names.map((name) => [name, undefined])),
-    });
+    const state = new Map(names.map((name) => [name, undefined]));
+    while (!this.#isStopping)
+      try {
+        await this.#ports.endReplay(replay);
+        await this.#ports.store.saveWebhookTexts(this.#target, { state });
+        return;
+      } catch (error) {
+        this.#report(error, "A replay could not be ended; trying again");
+        await this.#sleep(undefined, ERROR_PAUSE_MS);
+      }
   }
 
   /** Waits. Returns true if an event or a change ended the wait before its time. */

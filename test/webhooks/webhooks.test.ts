@@ -76,6 +76,31 @@ t.test("deliveries continue if a webhook that replied 410 could not be disabled"
   t.ok(isRefused, "the event arrives although the webhook should have been disabled");
 });
 
+t.test("a replay ends although the store could not remove it at first", async (t) => {
+  let isRefused = false;
+  const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
+    async putWebhook(id, settings, expected, max) {
+      const isEnd = expected === 2 && settings.includes('"replays":[]');
+      if (isRefused || !isEnd) return putWebhook(id, settings, expected, max);
+      isRefused = true;
+      throw new BrokerError("unavailable");
+    },
+  }));
+  const receiver = await startReceiver(t);
+  const created = await webhooks.create({ url: receiver.url });
+  if ("refusal" in created) throw new Error(created.refusal);
+  await store.append(draftOf());
+  await webhooks.replay(created.id, { after: "oldest", before: undefined, types: [] });
+  const replays = async () => (await webhooks.list())[0]?.replays;
+  while (!isRefused) await turn();
+  t.equal(await replays(), 1, "the replay was not removed");
+  while ((await replays()) !== 0) await turn();
+  t.ok(
+    receiver.requests.some(({ headers }) => headers["webhook-replay"] === "1"),
+    "its event was delivered",
+  );
+});
+
 t.test("events that left the feed are announced once, before any other event", async (t) => {
   const { store, webhooks, lost, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
