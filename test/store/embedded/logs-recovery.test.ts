@@ -4,6 +4,7 @@
 import type { Test } from "tap";
 import { LOG_START } from "../../../src/broker/log-frame.ts";
 import type { LogStore } from "../../../src/broker/log-ports.ts";
+import { STREAM_START } from "../../../src/broker/model.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import {
   appended,
@@ -17,6 +18,7 @@ import {
   producerOf,
 } from "../../contract/log-fixture.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
@@ -192,6 +194,23 @@ t.test("frames over `maxActiveBytes` are rejected until a checkpoint", async (t)
   await store.checkpoint();
   t.equal(store.stats().activeLogBytes, 0);
   await appended(append());
+});
+
+t.test("forks that copy more than `maxActiveBytes` at the same time are rejected", async (t) => {
+  const logs = { ...LOG_LIMITS, maxActiveBytes: 10_000 };
+  const store = await openStore(t, testFolder(t), { ...OPTIONS, logs });
+  const { key, channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
+  const draft = {
+    ...({ key, channel, fromUid, clientMsgNo, permission: "granted", isClosed: true } as const),
+    ...{ contentType: "text/plain", records: [bytesOf("x".repeat(6000))] },
+  } as const;
+  t.match(await store.createStream(draft), { verdict: "created" });
+  await store.checkpoint();
+  const source = { kind: "channel", key, clientMsgNo } as const;
+  const fork = draftOf({ origin: { source, offset: undefined, subOffset: 0 } });
+  const forks = await Promise.all([A, B, C].map((name) => codeOf(store.createLog(name, fork))));
+  t.same(forks, [undefined, "overloaded", "overloaded"], "only one copy fits");
+  t.equal(await store.logHead(B), "missing", "nothing is left of a rejected fork");
 });
 
 t.test(

@@ -165,6 +165,7 @@ export class LogRules {
     const frames = [...base.copied, base.cut, body];
     const limit = this.limitOf(base.state, frames);
     if (limit !== undefined) return { verdict: "full", limit };
+    this.#assertRoom(base.copied);
     if (former !== undefined && former.assigned.status !== "removed") this.#remove(former, changes);
     const { source } = base;
     if (source !== undefined) changes.change(source, { forks: source.assigned.forks + 1 });
@@ -330,6 +331,14 @@ export class LogRules {
     // With the seed of the source, the copied frames have the same checks, and so the same offsets.
     const seeded = { ...stateWith(terms), ...place, incarnation: sourceIncarnation | 0 };
     return { source: undefined, copied: this.#framesBefore(source, start), cut, state: seeded };
+  }
+
+  /** Throws `overloaded` if a fork would copy more than fits. Its request is small. */
+  #assertRoom(copied: readonly OpenFrame[]): void {
+    const { logs, limits } = this.#ports;
+    const bytes = sizeOf(copied.map((frame) => frame.bytes));
+    if (bytes > 0 && logs.bytes + bytes > limits.maxActiveBytes)
+      throw new BrokerError("overloaded");
   }
 
   #framesBefore(source: OpenLog, { position }: LogOffset): readonly OpenFrame[] {
