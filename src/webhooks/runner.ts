@@ -68,6 +68,8 @@ export interface ParkedText {
   readonly event: ParkedEvent["event"];
   readonly partition: number;
   readonly number: number;
+  /** Time of its batch, which is part of the body. */
+  readonly formedMs: number;
   readonly parkedMs: number;
   readonly attempts: number;
   readonly status: number;
@@ -486,7 +488,8 @@ export class Runner {
   ): readonly [string, string] {
     const { status, error, reply } = outcome;
     const text: ParkedText = {
-      ...{ event, partition, number: batch.first, parkedMs: this.#ports.now() },
+      ...{ event, partition, number: batch.first },
+      ...{ formedMs: batch.formedMs, parkedMs: this.#ports.now() },
       ...{ attempts: batch.attempts + 1, status, error, reply },
     };
     return [event.id, JSON.stringify(text)];

@@ -324,12 +324,12 @@ class WebhookDispatch implements WebhookService {
     const parked: ParkedText = JSON.parse(text); // as written by a runner
     const { settings } = endpoint;
     const isSingle = settings.batch.max === 1;
-    const { partition, number, event } = parked;
+    const { partition, number, event, formedMs } = parked;
     const attempt = await this.#sendNow(endpoint, {
       id: isSingle ? eventId : `${partition}-${number}-${number}`,
       request: this.#formatOf(settings.format).format([event], {
         isSingle,
-        timestamp: event.timestamp,
+        timestamp: new Date(formedMs).toISOString(),
       }),
       ...{ attempt: parked.attempts + 1, events: 1 },
     });

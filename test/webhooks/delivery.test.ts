@@ -162,6 +162,11 @@ t.test("webhooks of a node", async (t) => {
     const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
     t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
     t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
+    const alone = receiver.requests.filter(
+      (request) => request.events.length === 1 && isPoison(request),
+    );
+    const contents = new Set(alone.map(({ id, body }) => `${id} ${body}`));
+    t.equal(contents.size, 1, "each attempt has the same id and bytes");
     t.strictSame(await failures(), [], "it is no longer listed");
     await until(async () => (await world.gauge("parked_events", receiver)) === 0);
     t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
