@@ -81,7 +81,6 @@ export class SessionResync {
     this.#syncing.add(session);
     await this.#untilDone(session, () => this.#syncMemberships(session));
     this.#syncing.delete(session);
-    session.formerRights = undefined;
   }
 
   #readMissed(): void {
@@ -125,6 +124,7 @@ export class SessionResync {
     }
     // Must run in the same turn as the last check above, so that no change is missed in between.
     this.#syncing.delete(session);
+    session.formerRights = undefined;
   }
 
   #groupsOf(uid: string): Promise<readonly string[]> {
