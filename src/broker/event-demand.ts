@@ -104,7 +104,7 @@ export class EventDemandWatch {
 }
 
 /** Returns the kinds that are named: by an exact type, or as `session.*` or `command.*`. */
-export function demandedKinds(types: readonly string[]): readonly DemandKind[] {
+function demandedKinds(types: readonly string[]): readonly DemandKind[] {
   return DEMAND_KINDS.filter((kind) =>
     types.some((name) => name === `${kind}.*` || (isOnDemand(name) && name.startsWith(`${kind}.`))),
   );

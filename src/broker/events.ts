@@ -4,7 +4,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
 import { decodeCursor, encodeCursor } from "./event-cursor.ts";
-import { demandedKinds, isOnDemand } from "./event-demand.ts";
+import { isOnDemand } from "./event-demand.ts";
 import { ON_DEMAND_TYPES } from "./event-demand-ports.ts";
 import { messagesOf } from "./event-messages.ts";
 import {
@@ -358,12 +358,11 @@ function selectorOf({ types, key }: EventFilter) {
 
 /** Returns a function that decides whether a type matches one of the names (see `EventFilter`). */
 export function typeSelector(names: readonly string[]): (type: string) => boolean {
-  const demanded = new Set<string>(demandedKinds(names));
   const exact = new Set(names.filter((name) => !name.endsWith("*")));
   const beginnings = names.filter((name) => name.endsWith("*")).map((name) => name.slice(0, -1));
   return (type) => {
     if (exact.has(type)) return true;
-    if (isOnDemand(type)) return demanded.has(type.slice(0, type.indexOf(".")));
+    if (isOnDemand(type)) return names.includes(`${type.slice(0, type.indexOf("."))}.*`);
     return names.length === 0 || beginnings.some((beginning) => type.startsWith(beginning));
   };
 }

@@ -159,6 +159,11 @@ for (const [store, settings] of stores)
     t.equal(closed?.data.conn_id, opened?.data.conn_id);
     t.equal(typeof opened?.data.conn_id, "number");
     t.strictSame(
+      (await eventsOf(broker, "session.opened")).map(({ type }) => type),
+      ["session.opened"],
+      "an exact type selects no other type",
+    );
+    t.strictSame(
       (await eventsOf(broker, "*")).filter(({ type }) => /^session\.(op|cl)/.test(type)),
       [],
       "the name * does not select them",
