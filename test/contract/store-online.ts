@@ -98,6 +98,19 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), ["ann"]);
   });
 
+  t.test("a user who has returned is returned only once", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await store.login(sessionOf("s1"), NODE);
+    await store.removeSession(sessionOf("s1"));
+    await store.login(sessionOf("s2"), NODE);
+    const takeLeft = () => store.takeOnline({ ...ALL_USERS, checkedMs: 0 });
+    for (const uid of await takeLeft())
+      t.equal(await store.endOnline(uid, [], EVERY_TIME), false, "the user has a session");
+    await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+    t.strictSame(await takeLeft(), [], "others are not delayed by the user");
+  });
+
   t.test("nothing is written while the feed is off", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);

@@ -8,7 +8,8 @@
 --        4  1 if the events of sessions are written, else 0
 --        5  Unix ms: a user whose last session left at this time or earlier is offline
 --        then ids of the sessions of dead nodes
--- Reply  1 if the user is offline now, -1 if the user was not told online, else 0
+-- Reply  1 if the user is offline now, -1 if the user was not told online, 2 if the user has sessions,
+--        else 0
 local user = user_of(KEYS[1], ARGV[1], ARGV[2])
 if not has_user_feed(user) then return 0 end
 local is_apart = user.bucket == OUTBOX
@@ -33,7 +34,7 @@ end
 write_user_events(user, nil, ARGV[3], ARGV[4])
 if redis.call('EXISTS', user.sessions) == 1 then
   leave_index('leaving')
-  return 0
+  return 2
 end
 if #user.left > 0 then return 0 end
 local flag, left = string.match(told, '^(%d+) ?(%d*)$')

@@ -13,6 +13,7 @@ const END = loadScript(lua("online_end"), ...SESSION_CHANGES);
 
 const OFFLINE = 1;
 const UNKNOWN = -1;
+const PRESENT = 2;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
 export function createRedisOnlineUsers({
@@ -40,8 +41,9 @@ export function createRedisOnlineUsers({
       const args = [uid, bucketOfUser(uid), ...eventArgs(), Math.floor(leftMs), ...deadSessions];
       await flush(uid);
       const verdict = await link.run(END, [keys.user("sessions", uid)], args);
-      if (verdict === UNKNOWN) await forget(uid);
+      if (verdict === UNKNOWN) await forget(uid, ["online", "leaving"]);
       else await flush(uid);
+      if (verdict === PRESENT) await forget(uid, ["leaving"]);
       return verdict === OFFLINE;
     },
   };

@@ -68,11 +68,14 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
       }
     },
 
-    /** Removes a user who was not told online from the index. */
-    async forget(uid: string): Promise<void> {
+    /**
+     * Removes a user from these keys of the bucket. A user who leaves at the same time stays in
+     * `online`, and is found there later.
+     */
+    async forget(uid: string, indexes: readonly ("online" | "leaving")[]): Promise<void> {
       if (!isCluster) return; // the script did it
-      for (const part of ["online", "leaving"])
-        await link.write("zrem", keys.bucket(part, bucketOf(userTopic(uid))), uid);
+      for (const index of indexes)
+        await link.write("zrem", keys.bucket(index, bucketOf(userTopic(uid))), uid);
     },
   };
 }
