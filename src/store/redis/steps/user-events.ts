@@ -46,8 +46,9 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
     eventArgs: (): readonly [counter: Arg, onDemand: Arg] => [singleIds, demand.session ? 1 : 0],
 
     /**
-     * Must be called before a login. A node that looks for users who have left then finds this user
-     * even if this node dies.
+     * Must be called before a login, and before a script that writes events of a user who may be
+     * offline. A node that looks for users who have left then finds this user, and moves the events
+     * in the outbox, even if this node dies.
      */
     async announce(uid: string): Promise<void> {
       if (!usesOutbox()) return;

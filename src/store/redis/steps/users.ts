@@ -34,7 +34,7 @@ export function createRedisUsers({
   RedisStorePorts,
   "link" | "waitForReplicas" | "demand" | "judgesBans" | "logoutMs"
 >): UserStore {
-  const { bucketOfUser, eventArgs, flush } = createUserEvents(link, demand);
+  const { bucketOfUser, eventArgs, announce, flush } = createUserEvents(link, demand);
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -62,6 +62,7 @@ export function createRedisUsers({
       const [counter] = eventArgs();
       const events = [uid, bucketOfUser(uid), counter];
       const args = [flag, device.level, Buffer.from(tokenHash), logoutMs, ...events];
+      await announce(uid);
       const oldDevice = await link.run(PUT, [key], args);
       await waitForReplicas(key);
       await flush(uid);
