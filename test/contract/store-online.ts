@@ -168,6 +168,8 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.noteReader(["session"], 1000);
     await store.noteReader(["session", "command"], 2000);
     t.strictSame(await store.readerDemand(), { session: 2000, command: 2000 });
+    await Promise.all([store.noteReader(["session"], 3000), store.noteReader(["command"], 4000)]);
+    t.strictSame(await store.readerDemand(), { session: 3000, command: 4000 }, "at the same time");
   });
 
   t.test("events on demand are removed first when they have more than a quarter", async (t) => {

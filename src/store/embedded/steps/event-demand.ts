@@ -6,7 +6,7 @@ import {
   type EventDemandStore,
   NO_DEMAND,
 } from "../../../broker/event-demand-ports.ts";
-import { fieldsOf, persist } from "../engine/database.ts";
+import { fieldsOf, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const READERS = "eventReaders";
@@ -35,8 +35,8 @@ export function createEventDemand(tables: Tables): EmbeddedEventDemand {
     },
 
     noteReader(kinds, untilMs) {
-      const times = { ...readers(), ...Object.fromEntries(kinds.map((kind) => [kind, untilMs])) };
-      return persist(tables, () => {
+      return transact(tables, () => {
+        const times = { ...readers(), ...Object.fromEntries(kinds.map((kind) => [kind, untilMs])) };
         void tables.meta.put(READERS, [VERSION, times.session, times.command]);
       });
     },
