@@ -36,6 +36,7 @@ export class OnlineSweep {
   #nodes: ReadonlySet<string> | undefined;
   /** All users must be looked at once after this time. */
   #checkedMs = 0;
+  /** Time of the start by the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;
 
   constructor(ports: SweepPorts) {
@@ -44,7 +45,7 @@ export class OnlineSweep {
   }
 
   start(): void {
-    this.#startedMs = this.#ports.clock();
+    this.#startedMs = performance.now();
     this.#schedule();
   }
 
@@ -73,13 +74,13 @@ export class OnlineSweep {
       return;
     }
     const nowMs = clock();
+    const hasJustStarted = performance.now() - this.#startedMs < delayMs;
     await this.#noteDeaths(nowMs);
     const uids = await store.takeOnline({
       limit: Math.ceil((USERS_PER_SECOND * this.#turnMs) / 1000),
       turnMs: this.#turnMs,
       leftMs: nowMs - delayMs,
-      checkedMs:
-        nowMs - this.#startedMs < delayMs ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
+      checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
     });
     for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
       await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs);

@@ -47,6 +47,26 @@ t.test("logins in the same millisecond get increasing order numbers", async (t) 
   t.ok(first < second && second < third, `the orders of the logins increase: ${orders}`);
 });
 
+t.test("users who left before the clock was set back go offline after the delay", async (t) => {
+  const time = { nowMs: 10_000_000 };
+  const { store } = await startSingleNode(t, { clock: () => time.nowMs });
+  await store.switchFeed(true);
+  for (const uid of ["ann", "bob"]) {
+    const session: SessionRecord = {
+      ...{ sessionId: uid, nodeId: "n1", uid, flag: 0, level: 0 },
+      ...{ deviceId: "", tokenTag: "" },
+    };
+    await store.login(session, "n1:1");
+    await store.removeSession(session);
+  }
+  time.nowMs -= 3_600_000;
+  const takeLeft = () =>
+    store.takeOnline({ limit: 9, turnMs: 1, leftMs: time.nowMs - 5000, checkedMs: 0 });
+  t.strictSame(await takeLeft(), [], "the delay begins when the store sees the new time");
+  time.nowMs += 5000;
+  t.strictSame(await takeLeft(), ["ann", "bob"]);
+});
+
 t.test("a full disk does not prevent a main device from reconnecting", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const { directory, store } = await startSingleNode(t, { databaseWrites });

@@ -74,7 +74,12 @@ export class OnlineUsers implements OnlineStore {
 
   async takeOnline({ limit, leftMs, checkedMs }: OnlineTerms): Promise<readonly string[]> {
     const uids: string[] = [];
+    const nowMs = this.#ports.clock();
     for (const [uid, left] of this.#left) {
+      if (left.leftMs > nowMs) {
+        this.#left.set(uid, { ...left, leftMs: nowMs }); // the clock was set back
+        continue;
+      }
       if (uids.length >= limit || left.leftMs > leftMs) break;
       uids.push(uid);
     }
