@@ -344,9 +344,11 @@ async function openOwned(
     ...{ logs, limits: logLimits },
     producerIdleMs: options.dedupeWindowS * 1000,
   });
+  const idleClock = withoutSteps(clock, options.steadyClock ?? clock);
   const streams = createStreams({
     ...shared,
     checkPermission,
+    idleClock,
     logRules,
     maxStreamBytes: options.maxStreamBytes,
   });
@@ -359,7 +361,7 @@ async function openOwned(
   });
   const logCalls = createLogs({
     ...shared,
-    idleClock: withoutSteps(clock, options.steadyClock ?? clock),
+    idleClock,
     limits: logLimits,
     logRules,
   });

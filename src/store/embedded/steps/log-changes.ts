@@ -56,7 +56,7 @@ export class LogChanges implements LogTime {
   readonly idleMs: number;
   readonly #changes: AssignedChange[] = [];
 
-  constructor(ports: LogCallPorts, wallMs: number, idleMs: number = wallMs) {
+  constructor(ports: LogCallPorts, wallMs: number, idleMs: number) {
     this.#ports = ports;
     this.wallMs = wallMs;
     this.idleMs = idleMs;

@@ -55,10 +55,10 @@ export class StreamChanges {
   readonly #events: AssignedEvent[] = [];
   #started: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
-  constructor(ports: StreamCallPorts, nowMs: number) {
+  constructor(ports: StreamCallPorts, nowMs: number, idleMs: number) {
     this.#ports = ports;
     this.nowMs = nowMs;
-    this.#logs = new LogChanges(ports, nowMs);
+    this.#logs = new LogChanges(ports, nowMs, idleMs);
   }
 
   begin(

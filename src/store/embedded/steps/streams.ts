@@ -20,6 +20,7 @@ import {
 } from "../../../broker/model.ts";
 import type {
   ChannelLogStore,
+  Clock,
   StreamAppendDraft,
   StreamAppendResult,
   StreamCreation,
@@ -46,15 +47,17 @@ import { type AppendTerms, NO_TERMS, type StreamCallPorts, StreamChanges } from 
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
+  /** Unix milliseconds that no step of the clock changes, for the idle time of producers. */
+  readonly idleClock: Clock;
   readonly checkPermission: PermissionCheck;
   readonly logRules: LogRules;
   readonly maxStreamBytes: number;
 }
 
 export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
-  const { appends, maxStreamBytes } = ports;
+  const { appends, idleClock, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
-  const call = createCalls(appends, (nowMs) => new StreamChanges(ports, nowMs));
+  const call = createCalls(appends, (nowMs) => new StreamChanges(ports, nowMs, idleClock()));
 
   return {
     ...createStreamReads(ports),
