@@ -31,7 +31,7 @@ const CONNECTIONS = 64;
 const PRODUCER = "assistant";
 const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import.meta.url));
 /** Installs the packages of the reference server if they are missing. */
-const INSTALL_PEER = fileURLToPath(new URL("../.ci/durable-streams", import.meta.url));
+const INSTALL = fileURLToPath(new URL("../.ci/packages", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
 /** A record such as those of an AI answer. */
 const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
@@ -167,7 +167,7 @@ function subjectsOf({ subjects: [baseline, ours] }: Bench) {
 
 function start({ workbench }: Bench, subject: Subject): Promise<Server> {
   if (subject.kind === "broker") return startBroker(workbench, subject, undefined, LARGE_STREAMS);
-  execFileSync(INSTALL_PEER, { stdio: ["ignore", "inherit", "inherit"] });
+  execFileSync(INSTALL, ["durable-streams"], { stdio: ["ignore", "inherit", "inherit"] });
   const folder = workbench.folder("peer");
   return startScript(workbench, "The reference server", [PEER, folder]);
 }

@@ -1,14 +1,12 @@
-// The packages that .ci/durable-streams installs, and programs that use them.
+// The packages of this room that .ci/packages installs, and programs that use them.
 
-import { execFileSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
-
-const script = fileURLToPath(new URL("../../.ci/durable-streams", import.meta.url));
+import { pathToFileURL } from "node:url";
+import { packagesFolder } from "../support/packages.ts";
 
 /** Folder whose `node_modules` has the packages. */
-export const FOLDER = execFileSync(script, ["--print"], { encoding: "utf8" }).trim();
+export const FOLDER = packagesFolder("durable-streams");
 
 /** Writes a module beside the packages, so that it can import them. Returns its path. */
 export async function writeModule(name: string, text: string): Promise<string> {

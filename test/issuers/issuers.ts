@@ -1,4 +1,4 @@
-// Issuers that sign tokens of clients with packages that are not part of Jindou (.ci/issuers).
+// Issuers that sign tokens of clients with packages that are not part of Jindou (.ci/packages).
 
 import { execFileSync } from "node:child_process";
 import { createPrivateKey } from "node:crypto";
@@ -6,6 +6,7 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { packagesFolder } from "../support/packages.ts";
 
 export interface SignRequest {
   readonly alg: string;
@@ -23,8 +24,7 @@ export interface Issuer {
   sign(requests: readonly SignRequest[]): Promise<readonly string[]>;
 }
 
-const script = fileURLToPath(new URL("../../.ci/issuers", import.meta.url));
-const FOLDER = execFileSync(script, ["--print"], { encoding: "utf8" }).trim();
+const FOLDER = packagesFolder("issuers");
 const PYTHON = join(FOLDER, "python");
 const requireFrom = createRequire(join(FOLDER, "package.json"));
 

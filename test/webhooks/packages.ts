@@ -1,15 +1,12 @@
-// The packages that .ci/webhooks installs.
+// The packages of this room that .ci/packages installs.
 
-import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-
-const script = fileURLToPath(new URL("../../.ci/webhooks", import.meta.url));
+import { packagesFolder } from "../support/packages.ts";
 
 /** Folder whose `node_modules` has the packages. */
-export const FOLDER = execFileSync(script, ["--print"], { encoding: "utf8" }).trim();
+export const FOLDER = packagesFolder("webhooks");
 
 /** Folder of the Python packages, `undefined` if they could not be installed. */
 export const PYTHON = existsSync(join(FOLDER, "python")) ? join(FOLDER, "python") : undefined;
