@@ -48,6 +48,9 @@ t.test("a message in WuKongIM's format has its fields in its order", async (t) =
     },
     "as a real server has sent it",
   );
+  const gone = { message_id: 42, message_idstr: "42", message_seq: 7, gone: 1 };
+  for (const type of ["message.stored", "message.unreached"])
+    t.equal(wukongimFormat.groupOf({ ...EVENT, type, data: gone }), undefined, `${type}, removed`);
   const session = {
     uid: "dan-x",
     device_flag: 0,

@@ -23,10 +23,11 @@ export function createWukongimFormat(compressAbove: number): Format {
     ],
 
     groupOf({ type, data }) {
+      // A message that was removed meanwhile has nothing that its bodies need.
+      if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
       // One request has one message. All its users are in it unless a batch ends between them.
-      if (type === "message.unreached")
-        return data.gone === 1 ? undefined : `${OFFLINE} ${data.message_id}`;
+      if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
       return undefined;
     },
