@@ -205,7 +205,11 @@ t.test("keys that were read do not become too old by a step of the clock", async
   const away = new Provider();
   away.keys = [first.jwk];
   await away.listen(t);
-  const settings = { ...settingsOf(away.url), JINDOU_AUTH_JWT_JWKS_MAX_STALE_S: "60" };
+  const settings = {
+    ...settingsOf(away.url),
+    JINDOU_LOG_LEVEL: "info", // the log has the ports of the process
+    JINDOU_AUTH_JWT_JWKS_MAX_STALE_S: "60",
+  };
   const node = await spawnShifted(t, settings);
   await away.close();
   for (const stepS of [600, -600]) {
