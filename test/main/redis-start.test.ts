@@ -92,7 +92,9 @@ async function checkUnneededPassword(
     .trimEnd()
     .split("\n")
     .map((line) => JSON.parse(line))
-    .filter(({ level }) => level === "warn");
+    .filter(({ level }) => level === "warn")
+    // On a busy machine, Redis answers after more than a second.
+    .filter(({ msg }) => msg !== "The node waits for its store");
   t.match(warnings, [{ reason: /^Redis requires no password although.*Set requirepass/ }]);
   t.equal(warnings.length, 1, "one sentence for all connections");
 }
