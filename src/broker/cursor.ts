@@ -4,6 +4,7 @@
 // costs a bounded amount of memory. What is read and what follows what is decided by its feed.
 
 import type { Topic } from "./model.ts";
+import type { Reader } from "./reader-table.ts";
 
 /** `revoked`: the viewer may no longer read. `failed`: the store could not be read. */
 export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | "failed";
@@ -48,12 +49,8 @@ export interface CursorFeed<Item, Event> {
   ended(why: CursorEnd): void;
 }
 
-interface CursorPlace {
-  readonly source: string;
-  readonly topics: ReadonlySet<Topic>;
+interface CursorPlace extends Reader {
   readonly viewer: CursorViewer | undefined;
-  /** Identifies the bearer of a signed URL. Absent for other readers. */
-  readonly bearer?: string | undefined;
 }
 
 interface CursorPorts {

@@ -5,7 +5,7 @@ import { BrokerError } from "./errors.ts";
 import type { Interest } from "./interest.ts";
 import type { Topic } from "./model.ts";
 
-interface Reader {
+export interface Reader {
   /** Identifies what is read. */
   readonly source: string;
   readonly topics: ReadonlySet<Topic>;
