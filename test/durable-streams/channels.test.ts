@@ -178,7 +178,7 @@ t.test("a text stream contains the text of its content, and nothing else", async
   t.match((await stored(no)).stream, { state: "closed", text: "Grüß Gott!?" });
 });
 
-t.test("what the stream of a channel cannot have is refused", async (t) => {
+t.test("requests that the stream of a channel does not support are refused", async (t) => {
   for (const [name, value] of [
     ["stream-ttl", "60"],
     ["stream-expires-at", "2099-01-01T00:00:00Z"],
