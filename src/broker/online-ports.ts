@@ -1,6 +1,6 @@
-// The port of the users who were told online: the store keeps a durable row for each user whose
-// `user.online` is in the event feed, until `user.offline` follows. The comment of a method is its
-// contract. Every driver must fulfil it, and `test/contract/` checks that.
+// The port of the users who were announced as online: the store keeps a durable row for each user
+// whose `user.online` is in the event feed, until `user.offline` follows. The comment of a method
+// is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 /** What `takeOnline` returns. */
 export interface OnlineTerms {

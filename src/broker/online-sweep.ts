@@ -1,6 +1,6 @@
-// Writes `user.offline` for users who have been told online and whose sessions have all ended or
-// belong to dead nodes. Any node does it, one at a time. State: the timer, the nodes that were live
-// at the last turn, and the time since which all users must be looked at.
+// Writes `user.offline` for users who have been announced as online and whose sessions have all
+// ended or belong to dead nodes. Any node does it, one at a time. State: the timer, the nodes that
+// were live at the last turn, and the time since which all users must be looked at.
 
 import { isTransient } from "./errors.ts";
 import type { OnlineStore } from "./online-ports.ts";

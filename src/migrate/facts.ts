@@ -63,7 +63,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
 /** Kinds of values that are counted: the command, the name shown, and for HEXISTS the field. */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
-  told: ["exists", "users who were told online"],
+  announced: ["exists", "users who were announced as online"],
   managers: ["hlen", "managers' passwords"],
   systemUids: ["scard", "system accounts"],
   signingKeys: ["hlen", "signing keys"],

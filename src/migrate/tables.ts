@@ -125,14 +125,14 @@ function userTables(
     ),
     // Nobody is online after a migration. `user.offline` follows for users who do not return.
     table<string, Stored>(["user", "online"], tables.online, ({ key: uid, value }) => {
-      const key = keys.user("told", uid);
+      const key = keys.user("announced", uid);
       const index = keys.bucket("online", bucketOf(userTopic(uid)));
       return {
         facts: [
           fact("SET", key, [String(fieldsOf(value)[0])]),
           fact("ZADD", index, [NOT_LOOKED_AT, uid]),
         ],
-        ...{ counts: ["told"], sizes: [["told", key]] },
+        ...{ counts: ["announced"], sizes: [["announced", key]] },
       };
     }),
     table<string, Stored>(["user", "managers"], tables.managers, ({ key: username, value }) => {

@@ -97,7 +97,7 @@
 //                            of `events`. Both streams together
 //                            have consecutive numbers
 //   outboxSeen:<uid>         STRING  see `lua/outbox_put.lua`      on a Redis Cluster, for a day
-//   online, leaving ZSET     see `lua/user_events.lua`             if users were told online
+//   online, leaving ZSET     see `lua/user_events.lua`             if users were announced as online
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //
@@ -121,7 +121,7 @@
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
 //   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
-//   told            STRING   see `lua/user_events.lua`             if the user was told online
+//   announced       STRING   see `lua/user_events.lua`             if the user was announced as online
 //   outbox          LIST     see `lua/user_events.lua`             on a Redis Cluster, until the
 //                                                                  events are in the feed
 //   outboxSeq       STRING   see `lua/user_events.lua`             on a Redis Cluster, for two days

@@ -1,6 +1,6 @@
-// The users who were told online (the port's `OnlineStore`). Their rows are in the database, because
-// they outlive the process, unlike the sessions. State: when the last sessions of users left, which
-// is lost with the process, and how far the rows were looked at.
+// The users who were announced as online (the port's `OnlineStore`). Their rows are in the
+// database, because they outlive the process, unlike the sessions. State: when the last sessions of
+// users left, which is lost with the process, and how far the rows were looked at.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
 import type { OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";

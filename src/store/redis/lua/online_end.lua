@@ -8,8 +8,8 @@
 --        4  1 if the events of sessions are written, else 0
 --        5  Unix ms: a user whose last session left at this time or earlier is offline
 --        then ids of the sessions of dead nodes
--- Reply  1 if the user is offline now, -1 if the user was not told online, 2 if the user has sessions,
---        else 0
+-- Reply  1 if the user is offline now, -1 if the user was not announced as online, 2 if the user
+--        has sessions, else 0
 local user = user_of(KEYS[1], ARGV[1], ARGV[2])
 if not has_user_feed(user) then return 0 end
 local is_apart = user.bucket == OUTBOX
@@ -18,8 +18,8 @@ local function leave_index(name)
   if not is_apart then redis.call('ZREM', user.bucket .. name, user.uid) end
 end
 
-local told = redis.call('GET', user.told)
-if not told then
+local announced = redis.call('GET', user.announced)
+if not announced then
   leave_index('leaving')
   leave_index('online')
   return -1
@@ -37,14 +37,14 @@ if redis.call('EXISTS', user.sessions) == 1 then
   return 2
 end
 if #user.left > 0 then return 0 end
-local flag, left = string.match(told, '^(%d+) ?(%d*)$')
+local flag, left = string.match(announced, '^(%d+) ?(%d*)$')
 if left == '' then
-  redis.call('SET', user.told, flag .. ' ' .. int(NOW_MS))
+  redis.call('SET', user.announced, flag .. ' ' .. int(NOW_MS))
   note_leaving(user)
   return 0
 end
 if tonumber(left) > tonumber(ARGV[5]) then return 0 end
-redis.call('DEL', user.told)
+redis.call('DEL', user.announced)
 leave_index('leaving')
 leave_index('online')
 emit_user(user, ARGV[3], 'events', USER_OFFLINE, '{"device_flag":' .. flag .. '}')

@@ -29,7 +29,7 @@
 --                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
 --                   sessions.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
---   told, outbox, outboxSeq  see `user_events.lua`
+--   announced, outbox, outboxSeq  see `user_events.lua`
 --   devices   HASH  flag: device (`users.ts`)
 --                   `ban`: present while the account is banned
 --
@@ -48,7 +48,7 @@ local function user_of(key, uid, bucket)
   return {
     uid = uid, sessions = key, logins = base .. 'logins', ended = base .. 'ended', devices = base .. 'devices',
     groups = base .. 'groups', topic = base .. 'topic@DATABASE', presence = base .. 'presence@DATABASE',
-    told = base .. 'told', outbox = base .. 'outbox', bucket = bucket,
+    announced = base .. 'announced', outbox = base .. 'outbox', bucket = bucket,
     left = {}, -- entries that the script has removed, with the `reason` of each, for events
   }
 end

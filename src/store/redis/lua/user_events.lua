@@ -1,10 +1,10 @@
--- Events of users and their sessions, and the users who were told online. Placed in front of scripts,
--- after `append_event.lua` and `session_rules.lua`. On a single server the scripts write the events
--- to the feed. On a Redis Cluster the feed is in another slot: they write the events to the outbox of
--- the user, and the node then moves them to the feed with `outbox_put.lua`.
+-- Events of users and their sessions, and the users who were announced as online. Placed in front
+-- of scripts, after `append_event.lua` and `session_rules.lua`. On a single server the scripts
+-- write the events to the feed. On a Redis Cluster the feed is in another slot: they write the
+-- events to the outbox of the user, and the node then moves them to the feed with `outbox_put.lua`.
 --
 -- Keys of the user:
---   told       STRING  device flag, and if the user has no session a space and the Unix ms when the
+--   announced  STRING  device flag, and if the user has no session a space and the Unix ms when the
 --                      last one left. Present if `user.online` is in the feed and `user.offline`
 --                      does not follow it yet.
 --   outbox     LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
@@ -12,7 +12,8 @@
 --   outboxSeq  STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
 --                      after Redis has lost its last writes.
 -- Keys of the bucket of the user's events:
---   online     ZSET    uid of each user with `told`, scored by the Unix ms when it was last looked at
+--   online     ZSET    uid of each user with `announced`, scored by the Unix ms when it was
+--                      last looked at
 --   leaving    ZSET    uid, scored by the Unix ms when the user's last session left. May contain
 --                      users who have returned.
 local OUTBOX = 'outbox'
@@ -76,12 +77,12 @@ local function write_user_events(user, opened, ids, on_demand)
   if not opened and #user.left == 0 then return end
   if not has_user_feed(user) then return end
   if opened then
-    if not redis.call('SET', user.told, int(opened.flag), 'GET') then
+    if not redis.call('SET', user.announced, int(opened.flag), 'GET') then
       emit_online(user, ids, int(opened.flag))
     end
   elseif redis.call('EXISTS', user.sessions) == 0 then
     local last = user.left[#user.left]
-    if redis.call('SET', user.told, int(last.flag) .. ' ' .. int(NOW_MS), 'XX') then
+    if redis.call('SET', user.announced, int(last.flag) .. ' ' .. int(NOW_MS), 'XX') then
       note_leaving(user)
     end
   end
