@@ -10,6 +10,7 @@ import {
   maxRecordBytes,
   peekCounted,
   peekTimes,
+  RECORD_VERSION,
   type StoredRecord,
 } from "../../../src/store/embedded/engine/record.ts";
 import { t } from "../../support/suite.ts";
@@ -79,7 +80,7 @@ t.test("a record of a newer format is refused", async (t) => {
   const message = randomMessage(randomFrom(1), true);
   const record = recordOf(message);
   const bytes = target.subarray(0, encodeRecord(target, 0, record));
-  bytes[0] = 6;
+  bytes[0] = RECORD_VERSION + 1;
   t.throws(() => decodeRecord(bytes), { code: "internal" });
   t.throws(() => peekTimes(bytes), { code: "internal" });
   t.throws(() => peekCounted(bytes), { code: "internal" });

@@ -43,7 +43,8 @@ import {
 import { HASH_BYTES } from "../../../lib/byte-hash.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-const RECORD_VERSION = 6;
+/** Highest version that this build reads. */
+export const RECORD_VERSION = 6;
 /** Version of events. Builds that do not know it must not read them as messages. */
 export const EVENT_VERSION = 6;
 const SENT_HASH_VERSION = 5;
