@@ -37,8 +37,12 @@ const SLOWDOWN = 10;
 /** Time added to that bound. */
 const ALLOWANCE_MS = 20_000;
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
+/** Refused frames that make an attack. On a busy machine the attackers need longer to send them. */
+const REFUSED_FRAMES = 100;
+/** Longest time that the attackers get to send frames that are refused. */
+const MAX_ATTACK_MS = 60_000 + ATTACK_MS;
 
-t.setTimeout(120_000 + ATTACK_MS * 4);
+t.setTimeout(180_000 + ATTACK_MS * 4);
 
 const broker = await spawnBroker(t);
 const http = new KeepAlive();
@@ -101,8 +105,12 @@ t.test(
     if (alice === undefined || bob === undefined) throw new Error("the clients are missing");
     const baseline = await roundTrips(alice, bob, (done) => done < BASELINE_ROUNDS);
     const attack = await startAttack(t);
-    const endMs = performance.now() + ATTACK_MS;
-    const rounds = await roundTrips(alice, bob, () => performance.now() < endMs);
+    const startMs = performance.now();
+    const rounds = await roundTrips(alice, bob, async () => {
+      const attackMs = performance.now() - startMs;
+      if (attackMs < ATTACK_MS) return true;
+      return attackMs < MAX_ATTACK_MS && (await refusedFrames()) < REFUSED_FRAMES;
+    });
     const counts = await attack.stop();
     const afterMs = await firstRoundMs(alice, bob);
     t.comment(`before the attack: ${figures(baseline)}`);
@@ -127,8 +135,8 @@ t.test(
           `the 99th percentile of ${kind} is ${p99.toFixed(0)} ms, at most ${MAX_P99_MS} ms`,
         );
     }
+    t.ok((await refusedFrames()) >= REFUSED_FRAMES, "hostile frames are rate limited");
     const { body } = await broker.call("/metrics");
-    t.match(body, /code="rate_limited",source="socket"\} \d{3}/, "hostile frames are rate limited");
     if (IS_QUIET)
       t.match(body, /connections_ended_total\{reason="rate_limited"\} \d/, "attackers are closed"); // on a busy machine attackers may be too slow to be closed
     t.equal(await broker.terminate(), 0, "the broker drains and exits with 0");
@@ -142,11 +150,11 @@ t.test(
 async function roundTrips(
   alice: NativeClient,
   bob: NativeClient,
-  continues: (done: number) => boolean,
+  continues: (done: number) => boolean | Promise<boolean>,
 ): Promise<Rounds> {
   const channel = { type: PERSON_CHANNEL, id: bob.uid } as const;
   const rounds: Rounds = { sends: [], commands: [], acknowledgements: [] };
-  for (let done = 0; continues(done); done++) {
+  for (let done = 0; await continues(done); done++) {
     const sendMs = performance.now();
     await untilAccepted(() => alice.send(channel, "hello"));
     rounds.sends.push(performance.now() - sendMs);
@@ -161,6 +169,13 @@ async function roundTrips(
     await delay(PAUSE_MS);
   }
   return rounds;
+}
+
+/** Returns how many frames of sockets the broker has refused for their rate. */
+async function refusedFrames(): Promise<number> {
+  const { body } = await broker.call("/metrics");
+  const [, count] = /code="rate_limited",source="socket"\} (\d+)/.exec(String(body)) ?? [];
+  return Number(count ?? 0);
 }
 
 /**
