@@ -1,5 +1,5 @@
--- Runs commands on a key that does not exist otherwise, and reports those that fail. Deletes what
--- they leave behind.
+-- Runs commands on a key that nothing else uses, and reports the commands that fail. Deletes the
+-- key after each command.
 --
 -- KEYS  1     the key
 -- ARGV        for each command: the number of its words, then the words

@@ -49,7 +49,7 @@ end
 
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
--- Joins all strings with a single `cmsgpack.pack`, which is faster than joining them one by one.
+-- Packs all strings with a single call, which is faster than joining them one by one.
 local function messages_frame(strings) return cmsgpack.pack(strings) end
 
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end

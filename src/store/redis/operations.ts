@@ -1,6 +1,6 @@
-// Operations of the function library. All operations of one turn of the event loop for one server
-// (on a Redis Cluster: for one bucket) are one call. An operation that fails does not affect the
-// others.
+// Operations of the function library. All operations that are queued in one turn of the event loop
+// for one server (on a Redis Cluster: for one bucket) are sent in one call. An operation that fails
+// does not affect the others.
 
 import { BrokerError } from "../../broker/errors.ts";
 import { asBrokerError } from "../../redis/errors.ts";
@@ -11,7 +11,7 @@ import { EVENT_CONSTANTS } from "./steps/events.ts";
 import { permissionTables } from "./steps/permission-tables.ts";
 import { type Operation, TurnQueue } from "./turn.ts";
 
-/** The operations of the library. The code of an operation is its place in this list, from 1. */
+/** Operations of the library. The code of an operation is its position in this list, from 1. */
 const OPERATIONS = [
   ...(["log_create", "log_append", "log_delete", "log_use", "log_expire"] as const),
   ...(["log_reference", "log_confirm", "log_release", "log_released"] as const),
@@ -21,7 +21,7 @@ const CODES = new Map(OPERATIONS.map((name, at) => [name, at + 1] as const));
 
 const library = (name: string) => new URL(`./library/${name}.lua`, import.meta.url);
 
-/** Functions of the files that other files of the library call. */
+/** Functions that other files of the library call. */
 const PERMISSION = ["group_refusal", "person_refusal"];
 const LOGS = [
   ...["open_log", "change_log", "seal_frame", "move_tail"],
@@ -29,7 +29,6 @@ const LOGS = [
 ];
 const STREAMS = ["begin_streams", "write_pubs", "end_streams", ...namesOf("stream_")];
 
-/** The functions of the store in Redis. */
 export const LIBRARY: Library = loadLibrary(
   library("call"),
   SHARED,
@@ -63,12 +62,11 @@ const LIMITS_AT = 9;
 const LIMITS = 7;
 const OPERATION_BYTES = 300;
 
-/** The reply of an operation: bytes, or a list. */
 export type OperationReply = Buffer | readonly unknown[];
 
 interface OperationDraft {
   readonly name: (typeof OPERATIONS)[number];
-  /** The numbers of the operation, as the operation specifies. */
+  /** Numbers of the operation, in the format that its comment in the library specifies. */
   readonly numbers?: Buffer;
   readonly texts: readonly (string | Buffer)[];
   /** Operations with the same `order` keep their order, even if a call fails. */
@@ -78,8 +76,8 @@ interface OperationDraft {
 /** Runs operations. Rejects with `overloaded`, `unavailable`, `too_late` or `internal`. */
 export interface Operations {
   /**
-   * Queues an operation. `key` is any key of the bucket. The reply is durable, also on the replicas
-   * that are required. Operations of a bucket run in the order of the calls.
+   * Queues an operation. `key` is any key of the bucket. Resolves with the reply when the change is
+   * durable, including on the required replicas. Operations of a bucket run in order.
    */
   run(
     place: { readonly bucket: number; readonly key: string },

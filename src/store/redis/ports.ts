@@ -81,7 +81,7 @@
 //                            removed with all events before        events on demand
 //   events          STREAM   events with consecutive numbers, with if it is not empty
 //                            the ID <number>-<id> of the last one
-//     t             integer  place of the type in `EVENT_TYPES`    always
+//     t             integer  index of the type in `EVENT_TYPES`    always
 //     k             text     channel key, or `u:<uid>`             always
 //     s             integer  seq of the first message, 0 for none  always
 //     i             text     ids of the events, with spaces        if there are several
@@ -204,8 +204,7 @@ export interface RedisStorePorts {
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Which events this node writes. `setDemand` and `switchFeed` change it. Default: none that
-   * depend on it.
+   * Optional events that this node writes. `setDemand` and `switchFeed` change them. Default: none.
    */
   readonly demand?: { -readonly [Name in keyof EventDemand]: EventDemand[Name] } | undefined;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */

@@ -55,7 +55,7 @@ export interface RedisStore extends Store, LogStore, ChannelFeed {
   sweep(): Promise<number>;
 }
 
-/** On Redis, the protocol Durable Streams cannot write streams of channels yet. */
+/** On Redis, clients of the protocol Durable Streams cannot write streams of channels. */
 const NO_CHANNEL_LOGS: ChannelLogStore = {
   createStream: refuseChannelLog,
   appendToStream: refuseChannelLog,

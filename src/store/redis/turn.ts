@@ -1,7 +1,7 @@
-// Gathers operations into calls, to save calls. One call takes operations for one server (on a
-// Redis Cluster: for one bucket) that were queued in the same turn of the event loop, or while
-// earlier calls were in flight. An operation must never overtake an earlier one with the same
-// `order`, even if a call fails.
+// Combines operations into few calls. One call takes operations for one server (on a Redis Cluster:
+// for one bucket) that were queued in the same turn of the event loop, or while earlier calls were
+// in flight. An operation must never overtake an earlier one with the same `order`, even if a call
+// fails.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -35,8 +35,8 @@ interface TurnPorts<Item> {
   readonly maxPendingBytes: number;
   readonly link: Pick<RedisLink, "admit" | "release" | "isCluster" | "settings">;
   /**
-   * Sends one call with these operations and answers each of them. If it rejects, the operations
-   * are failed by the caller.
+   * Sends one call with these operations and settles each of them. If it rejects, the caller fails
+   * the operations.
    */
   run(operations: readonly Item[], timeoutMs: number): Promise<void>;
 }
@@ -97,7 +97,7 @@ export class TurnQueue<Item extends Operation> {
     }
   };
 
-  /** Rejects operations that have waited for half of the timeout. The server has the other half. */
+  /** Rejects operations that waited for half of the timeout. The server needs the other half. */
   #rejectLate(queue: Queue<Item>): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: Item) => sinceMs < lastMs;
@@ -146,8 +146,8 @@ export class TurnQueue<Item extends Operation> {
 }
 
 /**
- * Takes the next batch. While another batch is in flight, only a full batch is taken, because a
- * call costs more than the operations in it.
+ * Takes the next batch. While another batch is in flight, only a full batch is taken, because many
+ * small calls cost more than few large ones.
  */
 function takeBatch<Item extends Operation>(queue: Queue<Item>): Batch<Item> | undefined {
   const { waiting, inFlight } = queue;

@@ -1,8 +1,8 @@
--- State of a call, and functions that all operations use. The first file of the library.
+-- State of a call, and functions that all operations use. This is the first file of the library.
 --
 -- Redis compiles the library once and keeps its locals, even after an error, so each call sets them
--- at its beginning. While Redis loads a library, its code sees no globals but `redis`. So the first
--- call takes the globals into locals, which are also faster.
+-- first. While Redis loads a library, the library sees no globals except `redis`. So the first call
+-- copies the globals into locals, which are also faster.
 local register_function = redis.register_function
 
 local function globals()
@@ -13,16 +13,16 @@ local redis, struct, cmsgpack, cjson, bit, string, table, math, pcall, error, ty
 local call, byte, struct_pack, struct_unpack, struct_size -- functions that most operations use
 
 local args -- arguments of the call
-local numbers -- bytes of the operations (argument 2)
+local numbers -- codes and numbers of the operations (argument 2)
 local text_at -- index in `args` of the next text
 local number_at -- index in `numbers` of the next byte
 local reply_at -- index of the operation in the call
 local now -- Unix ms by the caller's estimate of the server's clock
 local server_now -- Unix ms by the clock of the server
 local is_cluster -- true if other keys of the slot may be at another server
-local topic_end -- end of the names of topics, which names the database
--- Settings: time in ms in which retries are recognised, limit of a channel's age in ms (0 means no
--- limit), limit of its messages (0 means no limit), and limit of a stream's bytes
+local topic_end -- suffix of all topic names, which contains the number of the database
+-- Settings: time for which retries are recognised (ms), maximum age of messages (ms, 0 means no
+-- limit), maximum number of messages in a channel (0 means no limit), and maximum bytes of a stream
 local window, retention, max_messages, max_stream_bytes
 local max_bytes, max_records, max_producers -- limits of logs, see `LogLimits`
 
@@ -33,15 +33,15 @@ local function take_globals()
   call, byte, struct_pack, struct_unpack, struct_size = redis.call, string.byte, struct.pack, struct.unpack, struct.size
 end
 
--- Takes `count` texts of an operation. An operation takes all of its texts and numbers before
--- anything else, so that the next one can run after an error.
+-- Takes `count` texts of an operation. An operation takes all of its texts and numbers before it
+-- does anything else, so that the next operation can run even if this one fails.
 local function take_texts(count)
   local at = text_at
   text_at = at + count
   return unpack(args, at, at + count - 1)
 end
 
--- Takes the numbers of an operation. `format` is one of `struct`.
+-- Takes numbers of an operation. `format` is a format string of `struct`.
 local function take_numbers(format)
   local at = number_at
   number_at = at + struct_size(format)

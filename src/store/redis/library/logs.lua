@@ -6,20 +6,20 @@
 --   logHead       HASH    i  incarnation
 --                         t  content type
 --                         n  tail: position (f64), check (u32), records (u32)
---                         c  index of its ending in LOG_ENDINGS, absent while it is open
+--                         c  index of the ending in LOG_ENDINGS, absent while the log is open
 --                         w  time to live in seconds, absent if the log has none
---                         x  Unix ms when it expires, absent if it does not
---                         u  Unix ms of its last use, absent without a time to live; see `readLog`
+--                         x  Unix ms when the log expires, absent if it does not
+--                         u  Unix ms of the last use, absent without a time to live; see `readLog`
 --                         s  last order of an append, absent if no append had one
---                         g  1 if it was deleted while forks needed its frames, else absent
---                         b  start of the log's own frames, like n; absent if it is not a fork
+--                         g  1 if the log was deleted while forks needed it, else absent
+--                         b  start of the log's own frames, like n; absent if not a fork
 --                         o  origin as requested, opaque to this library; absent if not a fork
---                         r  its reference to its source, absent if it is not a fork
---                         and, if it is the log of a text stream
+--                         r  reference to the source, absent if not a fork
+--                         and in the log of a text stream
 --                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
 --                         m  the stream's message: messageId, messageSeq (f64 each)
---                         l  length of the text in UTF-16 units (u32), bytes that count against the
---                            limit of a stream (u32), Unix ms of the last event (f64)
+--                         l  length of the text in UTF-16 code units (u32), bytes that count
+--                            against the limit of a stream (u32), Unix ms of the last event (f64)
 --                         f  publication of the last event, only if its topics are in other slots
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
@@ -32,8 +32,8 @@
 -- Keys of a bucket:
 --
 --   logExpiry      ZSET   name of each log that expires, scored by the Unix ms at which to check it
---   logReferences  ZSET   reference that may have no fork yet, scored by the Unix ms of its start
---   logReleases    SET    reference of a removed fork, until its source has released it
+--   logReferences  ZSET   references that may have no fork yet, scored by the Unix ms of creation
+--   logReleases    SET    references of removed forks, until the sources have released them
 --
 -- A reference is a string that the node creates and that is opaque to this library. It names the
 -- source and the fork (see `log-references.ts`).
@@ -48,8 +48,8 @@ local LOG_APPEND_EVENT, LOG_DELETE_EVENT = 1, 2 -- changes in a published frame
 local LOG_FRAME = 9 -- kind of a published frame, see `redis/wire.ts`
 local WIRE_VERSION = 2
 local MAX_EVENT_BYTES = 4096
--- Size below which the frames of a log are copied when it is closed. A larger string takes at most
--- 1 MB more than its size.
+-- Size below which the frames of a log are copied when it is closed. The memory of a larger string
+-- exceeds its size by at most 1 MB.
 local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
@@ -104,8 +104,8 @@ local function open_log(base, name)
   return last_log
 end
 
--- Forgets the state of a log after an operation on it failed, unless earlier operations have
--- changed the log: an operation changes the state last.
+-- Forgets the state of a log after an operation on it failed. Keeps it if earlier operations
+-- changed it: an operation changes the state last, so the failed one did not.
 local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
@@ -124,7 +124,7 @@ local function absence_of(log)
   return nil
 end
 
--- Notes that the operation has changed the log, which `end_logs` then writes.
+-- Marks the log as changed by the current operation. `end_logs` writes it.
 local function change_log(log)
   log.replies[#log.replies + 1] = reply_at
   if log.is_changed then return end
@@ -132,7 +132,7 @@ local function change_log(log)
   changed_logs[#changed_logs + 1] = log
 end
 
--- Records a use of the log, if the stored one is older than a quarter of the time to live.
+-- Records a use of the log, if the stored last use is older than a quarter of the time to live.
 local function use_log(log)
   if not log.ttl or now - log.used < log.ttl * 250 then return end
   log.used, log.is_used = now, true
@@ -146,8 +146,8 @@ local function set_expiry(log)
   if at then call('ZADD', log.base .. 'logExpiry', int(at), log.name) end
 end
 
--- Writes frames at an offset of a log. Bytes after the tail may remain from a call that failed. They
--- are overwritten.
+-- Writes frames at an offset of a log. Overwrites bytes after the tail, which a failed call may
+-- have left.
 local function write_frames(log, position, frames) call('SETRANGE', log.frames, int(position - log.start), frames) end
 
 local function write_head(log)
@@ -162,19 +162,19 @@ local function write_head(log)
   call('HSET', log.head, unpack(fields))
 end
 
--- Writes what the operations of the call have left to its end: the frames of events, and then the
--- head, which determines the tail.
+-- Writes the frames of events that the operations of the call have collected, and then the head,
+-- which determines the tail.
 local function write_log(log)
   local frames = log.unwritten
   if frames[1] then
-    -- A join of a single string would copy it.
+    -- `concat` would copy a single string.
     write_frames(log, log.unwritten_at, frames[2] and table.concat(frames) or frames[1])
     log.unwritten = {}
   end
   write_head(log)
 end
 
--- Copies the frames of a closed log, because a string that has grown takes up to twice its size.
+-- Copies the frames of a closed log, because a grown string takes up to twice its size.
 local function shrink_frames(log)
   local size = log.position - log.start
   if size == 0 or size >= MAX_COPIED_BYTES then return end
@@ -189,8 +189,8 @@ local function publish_log(log, change, position, check, frame)
   call('SPUBLISH', log.base .. 'logs' .. topic_end, event .. log.name .. shown)
 end
 
--- Returns the whole frame that follows the tail of a log, and its check. `frame` lacks its last two
--- fields.
+-- Completes a frame for the end of a log: adds the last two fields, which `frame` lacks. Returns
+-- the whole frame and the check after it.
 local function seal_frame(log, frame, crc)
   local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
   return frame .. struct_pack('<I4I4', log.records, check), check % 4294967296
@@ -304,8 +304,9 @@ local function producer_verdict(stored, epoch, number)
   return nil
 end
 
--- Returns the producer that a new one replaces, false if no producer must be replaced, or nil if
--- none may be replaced.
+-- Returns the producer that a new producer replaces: the one that has been silent longest, and for
+-- more than `window`. Returns false if there is room for another producer, nil if no producer can
+-- be replaced.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
   local producers, silent, since = call('HGETALL', key), nil, now - window
@@ -412,13 +413,13 @@ local function log_expire()
   end
   publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
   if has_forks(log) then
-    call('ZREM', base .. 'logExpiry', name) -- its last fork removes it
+    call('ZREM', base .. 'logExpiry', name) -- the log is removed after its last fork
     return { DELETED, '' }
   end
   return { LOG_DONE, remove_log(log) }
 end
 
--- Takes a reference to a log, which keeps its frames for a fork that is about to be created.
+-- Adds a reference to a log, so that its frames are kept for a fork that is about to be created.
 --
 -- Texts  base, name, reference
 -- Reply  verdict
@@ -442,7 +443,7 @@ local function log_confirm()
   return { LOG_DONE }
 end
 
--- Releases a reference, and removes a deleted or expired log that has no other one.
+-- Releases a reference. Removes the log if it is deleted or expired and has no other reference.
 --
 -- Texts  base, name, reference
 -- Reply  verdict, then the reference that a source must release, '' for none
@@ -474,10 +475,10 @@ end
 --        3  now        Unix ms
 --        4  position   '' for the tail
 --        5  maximum    bytes of frames to read, 0 for none
---        6  kept       1 if the log is read for a fork, even if it was deleted or has expired
+--        6  kept       1 to read the log for a fork, even if it was deleted or has expired
 -- Reply  1  verdict    MISSING, DELETED or LOG_DONE
 --        2  fields of the head: i t n c w x u b o r
---        3  own frames from the position on, after the 4 bytes before them, if there are any;
+--        3  own frames from the position on, preceded by the 4 bytes before the position, if any;
 --           false if no frames are read
 local function read_log(keys, arguments)
   if not call then take_globals() end
@@ -500,8 +501,8 @@ end
 
 local function begin_logs() open_logs, changed_logs, last_log = {}, {}, nil end
 
--- Writes what the call has changed, all logs before the rest: an error in what follows must not leave
--- one unwritten. If a log cannot be written, the operations that changed it have failed.
+-- Writes the changed logs, all of them before any further step: an error in such a step must not
+-- leave a log unwritten. If a log cannot be written, the operations that changed it have failed.
 local function end_logs(replies)
   for _, log in ipairs(changed_logs) do
     local is_done, failure = pcall(write_log, log)

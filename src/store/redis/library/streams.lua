@@ -137,7 +137,7 @@ end
 --   crc     CRC-32 of the frame, see `broker/log-frame.ts`
 --   id      event id that the producer chose, or ''
 --   mark    what is remembered under its id, '' if nothing is
---   units   UTF-16 units by which it extends the text
+--   units   UTF-16 code units by which it extends the text
 --   bytes   bytes that count against the limit of the stream
 --   ending  index in LOG_ENDINGS if it ends the stream, else 0
 local function add_event(channel, log, event)
@@ -180,7 +180,7 @@ end
 -- Marks a stream as ended. Its event ids are kept for another `window`, because retries may arrive.
 local function close_stream(channel, log, client_msg_no)
   call('DEL', channel.base .. 'activeStream:' .. channel.key)
-  -- Not lower than the time in the message id, even if the clock has been set back in the meantime.
+  -- Not lower than the time in the message id, even if the clock has been set back since.
   local ended_ms = math.max(now, message_ms(log.message_id))
   if channel.topic ~= '' then remember_end(channel.base .. 'endedStreams:' .. channel.key, log, client_msg_no, ended_ms) end
   for _, user in ipairs(channel.users) do
@@ -233,11 +233,11 @@ local function late_reply(channel, log, kind, id, mark)
   return stream_reply(channel, kind == CONTENT_EVENT and STREAM_LATE or STREAM_MISSING, log)
 end
 
--- Adds an event to an active stream: content, a note or the end of the stream.
+-- Adds an event to an active stream: content, a tool call, a custom event or the end.
 --
 -- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by the
---          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits u8 (1 if
---          the maximum does not apply), units u32 (UTF-16 units by which it extends the text), bytes
+--          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits u8 (1 to
+--          ignore the maximum), units u32 (UTF-16 code units by which it extends the text), bytes
 --          u32 (that count against the maximum), crc u32 (of the frame)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered, see `store/event-ids.ts`), frame without its last two fields
@@ -276,8 +276,8 @@ local function stream_end()
   if since >= 0 then
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or log and log.is_changed then return stream_reply(channel, STREAM_MISSING) end
-    -- The score is the time of the start, or of the last check. A time in the future is not used:
-    -- the clock has been set back in the meantime.
+    -- The score is the time of the start or of the last check. A last event in the future is
+    -- ignored, because the clock has been set back since then.
     if log and log.ending == 0 and log.last >= since and log.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(log.last), name)
       return stream_reply(channel, STREAM_MISSING)
@@ -373,15 +373,15 @@ end
 
 local function begin_streams()
   listed_streams, open_heads, changed_heads, refusals = {}, {}, {}, {}
-  dedupe_ttl = nil -- the window may have been changed
+  dedupe_ttl = nil -- the window may have changed since the last call
 end
 
 local function write_pubs()
   for _, head in ipairs(changed_heads) do write_pub(head) end
 end
 
--- Must be called after `end_logs`. An active stream whose topics are in other slots, and one that
--- has ended, stay in `activeStreams` until their events have been published.
+-- Updates `activeStreams`. Must be called after `end_logs`. If the topics of a stream are in other
+-- slots, the stream stays in `activeStreams` after its end, until the caller has published the end.
 local function end_streams()
   for _, log in ipairs(listed_streams) do
     local streams = log.base .. 'activeStreams'

@@ -31,7 +31,7 @@ local function run_turn(_, arguments)
   begin_streams()
   begin_logs()
   local replies = {}
-  while number_at <= #numbers do -- continues after an operation that failed
+  while number_at <= #numbers do -- `run_operations` ends when an operation fails
     local is_done, failure = pcall(run_operations, replies)
     if not is_done then
       forget_failed_log()

@@ -4,7 +4,7 @@
 --   counter       counter of message ids
 --   bucket        of the counter, -1 on a single server
 --   key           see `EventRow`
---   event_type    place of the type in `EVENT_TYPES`
+--   event_type    index of the type in `EVENT_TYPES`
 --   seq           seq of the message to which the event refers, as a string, '0' for none
 --   fields        JSON object
 local function append_event(feed, events, counter, bucket, key, event_type, seq, fields)

@@ -13,12 +13,12 @@
 --        12  head of the pending entry
 --        13  MessagePack list of the recipients that get no copy now, which may be empty; '' if
 --            this script completes the command
---        14  1 if the command is refused unless it is a retry
+--        14  1 if the caller has found that the only recipient has no room, else 0
 --        15  hash of the payload, see `store/payload-hash.ts`
 --        16  1 if the clientMsgNo may belong to another message or command, else 0
 --        17  key of the event `command.sent`, '' if none is written
---        18  fields of the event: the end of a JSON object that begins with fields of the id
---        19  1 if the clientMsgNo is among these fields, else 0
+--        18  end of the event's JSON object, which begins with the fields of the message id
+--        19  1 if ARGV[18] contains the clientMsgNo, else 0
 --        20  number of users that get a copy now, then uid and topic of each
 --        then uid and topic of each user that is notified without a copy
 -- Reply to a new command

@@ -1,6 +1,6 @@
--- Reads the conversation of one user in one channel with its whole newest message, after changing
--- it if the caller asks for a change. The state is never changed in large groups or in channels
--- without messages.
+-- Reads the conversation of one user in one channel with its whole newest message. Changes the
+-- conversation first if the caller requests a change. The state is never changed in large groups or
+-- in channels without messages.
 --
 -- KEYS   1  head
 --        2  log
@@ -13,7 +13,8 @@
 -- ARGV   1  uid
 --        2  now           Unix ms
 --        3  retention     ms, 0 means no limit
---        4  change        read, unread or delete; `look_on` to continue a search; '' for none
+--        4  change        read, unread or delete; '' for none; `look_on` to continue the search
+--                           for the newest shown message
 --        5  value         only with a change or `look_on`
 --                           read     seq of the last message to mark as read
 --                           unread   number of messages to leave unread

@@ -15,7 +15,7 @@
 --          10  seq
 --          11  clientMsgNo
 --          12  Unix ms of its acceptance
---        The reply ends before further channels if the script has inspected many entries.
+--        The reply lacks the last channels if the script has inspected too many entries.
 local MAX_INSPECTED = 1000
 local GROUP = 50 -- first byte of the key of a group
 

@@ -12,7 +12,7 @@ local RED_DOT = 2
 -- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
 -- At most MAX_LOOKED_AT are inspected, PAGE at a time, because many may have expired already.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Number of skipped entries after which a call ends its search, because the log may still contain
+-- Number of skipped entries after which a call interrupts its search, because the log may contain
 -- many expired entries.
 local MAX_PASSED = 1000
 
@@ -106,7 +106,7 @@ end
 local function unread(state, last)
   if state.large or state.read >= state.head then return 0 end
   local first = last and last.seq == state.read + 1 and last or first_kept(state.read + 1, state.head)
-  if not first then return 0 end -- a message that is still shown would be in the log
+  if not first then return 0 end -- no unread message is left in the log
   local count = lasting_count(state, first)
   if state.red == state.head then return count end -- no message with a red dot expires
   return count + #expiring(first.seq)

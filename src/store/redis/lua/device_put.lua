@@ -1,5 +1,5 @@
--- Replaces a user's device. If the new device has no token, it was logged out: records the time of
--- the logout, and the end of all its sessions, including those without an entry.
+-- Replaces a user's device. If the new device has no token, it was logged out: records the time,
+-- and the end of all its sessions, including those without an entry.
 --
 -- KEYS   1  sessions of the user
 -- ARGV   1  flag

@@ -1,8 +1,8 @@
--- Removes the oldest entries of a bucket's feed: those whose events are all old and no longer needed,
--- or those above a number of entries. Removes a limited number of entries in each call.
+-- Removes the oldest entries of a bucket's feed: entries whose events are all old and no longer
+-- needed, and entries beyond a maximum number. Each call removes a limited number of entries.
 --
 -- KEYS   1  events or onDemandEvents of the bucket
---        2  onDemandEvents of the bucket, the same key if the first one is that
+--        2  onDemandEvents of the bucket, possibly the same key as the first
 --        3  feed of the bucket
 -- ARGV   1  Unix ms: entries whose newest event is older are removed
 --        2  number of the last event that is no longer needed, -1 if no event is needed

@@ -1,4 +1,4 @@
--- Reads how far the feeds of some partitions have grown. Read-only.
+-- Reads the number of the newest event in the feed of each partition. Read-only.
 --
 -- KEYS   feed of each partition
 -- Reply  number of the newest event of each partition, 0 if it has none

@@ -1,5 +1,5 @@
--- Stores imported messages of one channel under their seqs, which ascend. Publishes nothing. Most of
--- the keys are not declared: they are in the slot of the head.
+-- Stores imported messages of one channel under their seqs, which ascend. Publishes nothing. The
+-- dedupe keys are not declared. They are in the slot of the head.
 --
 -- KEYS   1  head
 --        2  log
@@ -24,7 +24,7 @@
 --           dedupe key       '' if retries of the message are not recognised
 --           payload hash     see `store/payload-hash.ts`, '' without a dedupe key
 --           ttl              of the dedupe record, ms
--- Reply  id of the newest message, nil if the head seq is another one and nothing was stored
+-- Reply  id of the newest message; nil, and nothing is stored, if ARGV[3] is not the newest seq
 local FIRST, ARGS = 7, 9
 local now, bucket = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head = redis.call('HMGET', KEYS[1], 'seq', 'red')

@@ -8,7 +8,7 @@ local function inbox_at(at)
   return { copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4] }
 end
 
--- Members of `order` that begin with this are copies of the sender, in the order of their seqs. The
+-- Prefix of the members of `order` that are copies of the sender. They are sorted by seq. The
 -- sender is '' if it was a backend.
 local function order_prefix(sender)
   return #sender .. ':' .. sender .. ':'
@@ -74,9 +74,9 @@ local function drop_oldest(inbox, sender)
   return redis.call('XDEL', inbox.copies, seq .. '-0')
 end
 
--- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users: the
--- oldest copy of all, or the oldest one in `order`. If there is no such copy, drops a copy of
--- `victim`. Returns the number of dropped copies.
+-- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users. This
+-- is the oldest copy of the inbox if it has no sender, else the oldest backend copy in `order`. If
+-- no backend sent a copy, drops a copy of `victim`. Returns the number of dropped copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')
@@ -150,7 +150,7 @@ end
 -- inboxSeq is 0 if the inbox is full of copies of backends and a user sent the copy.
 local function put_copy(id, keys, uid, topic)
   local inbox, now, max_copies, sender, dropped = inbox_at(keys + 1), tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
-  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- at least 1: the copy may have expired
+  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- at least 1, because the copy may have expired
   if has_share(inbox, uid) then dropped = drop_oldest(inbox, sender) end
   if redis.call('XLEN', inbox.copies) >= max_copies then
     expire_copies(inbox, now, 100)

@@ -13,7 +13,7 @@ if owner ~= ARGV[1] then
   local left = tonumber(ends or '0') - server_now
   -- A lease that ends later than a new one would was acquired before the clock was set back.
   if owner and left > 0 and left <= tonumber(ARGV[2]) + MAX_STEP then return 0 end
-  -- The time makes the token greater than those that a restart of Redis has lost.
+  -- The time makes the token higher than tokens that Redis lost in a restart.
   token = math.max(token + 1, server_now)
 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', int(token), 'ends', int(server_now + tonumber(ARGV[2])))

@@ -33,8 +33,8 @@ local function clear()
   if is_group then redis.call('PEXPIRE', REPLACED, REPLACED_TTL_MS) end
 end
 
--- Returns the uids that are members of this kind now and will not be, and those that will be and are
--- not. Reads all members of this kind if they are replaced.
+-- Returns the uids that stop being members of this kind, and the uids that become members of it.
+-- Reads all members of this kind if they are replaced.
 local function changes(uids)
   local joining = {}
   for _, at in ipairs(positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)) do

@@ -10,6 +10,7 @@
 -- ARGV   1  bucket of the counter
 --        2  uid
 --        then the entries
+-- Reply  number of the last entry that was moved
 local SEEN_TTL = 86400000
 local seen, uid, is_on = tonumber(redis.call('GET', KEYS[7]) or '0'), ARGV[2], redis.call('HEXISTS', KEYS[1], 'number') == 1
 

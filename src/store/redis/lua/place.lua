@@ -1,7 +1,7 @@
 -- Writes messages into their channel's log: `open_channel` reads the head, `place_message` adds one
 -- entry, and `close_channel` writes the head once. The types of the keys are checked first, so a
 -- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
--- strings, because Redis formats numbers more slowly.
+-- strings, because Redis formats them more slowly.
 
 -- Number of messages after which a channel above its maximum is due for another sweep. A tenth of
 -- the maximum is used instead if it is less.
@@ -32,7 +32,7 @@ local LAST_SENDER = 15 -- sender of the last placed message, false until a messa
 local LISTS = 16 -- bits of the lists that are not empty, or false
 -- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
-local LAST = 18 -- ID in the log of the last placed message, false until a message was placed
+local LAST = 18 -- entry id of the last placed message, false until a message was placed
 -- Number of the newest event in the bucket's feed before the placed messages, false if the feed is off
 local FEED = 19
 local FEED_IDS = 20 -- ids of the placed messages, which get events, false if the feed is off

@@ -1,5 +1,5 @@
--- Claims the cursor of a bucket's push decisions for a lease. A new cursor starts after the newest
--- event.
+-- Claims for a lease the cursor up to which push decisions were made in a bucket. A new cursor
+-- starts after the newest event.
 --
 -- KEYS   1  push
 --        2  feed

@@ -40,9 +40,9 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- `bucket` is the beginning of the names of the keys of the bucket that has the user's events, `outbox`
--- if that is in another slot (see `user_events.lua`), '' if the feed is off. Nil if the script writes
--- no events of the user.
+-- `bucket` is the beginning of the key names of the bucket for the user's events, `outbox` if that
+-- bucket is in another slot (see `user_events.lua`), '' if the feed is off, or nil if the script
+-- writes no events of the user.
 local function user_of(key, uid, bucket)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
@@ -95,8 +95,9 @@ local function read_entry(user, id)
   return text and parse_entry(id, text) or nil
 end
 
--- Returns two lists: the entries that have not expired, and the expired ones, which it removes from
--- Redis because most likely no node serves their sessions. Neither contains the session `except`.
+-- Returns two lists without the session `except`: entries that have not expired, and expired
+-- entries. Removes the expired entries from Redis, because most likely no node serves their
+-- sessions.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)

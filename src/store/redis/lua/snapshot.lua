@@ -15,8 +15,8 @@ local function stream_keys(head, client_msg_no)
   }
 end
 
--- Returns the frames of a log from a position on, if the frame before the position ends with the
--- bytes `check`. Otherwise returns all frames. Returns the position of the first returned frame too.
+-- Returns frames of a log, and the position of the first of them. The frames start at `position` if
+-- the bytes before it are `check`, else at the beginning of the log.
 local function frames_after(key, tail, position, check)
   if position > 4 and position <= tail then
     local frames = redis.call('GETRANGE', key, int(position - 4), int(tail - 1))
@@ -31,7 +31,7 @@ end
 --   2  field m
 --   3  incarnation
 --   4  index of its ending in LOG_ENDINGS, false while it is active
---   5  position of the first of these frames
+--   5  position of the first frame in 6
 --   6  frames
 -- `known` has the incarnation, the position and the last four bytes of the frames that the caller
 -- has, or is nil.
@@ -45,7 +45,7 @@ local function stream_snapshot(head, client_msg_no, known)
   return { fields[1], fields[2], fields[3], fields[4], int(from), frames }
 end
 
--- Returns the bytes of a stream that count against a limit of content, and the bytes of its frames.
+-- Returns the bytes that count against the maximum bytes of content, and the bytes of all frames.
 local function stream_bytes(head, client_msg_no)
   local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'l', 'n')
   if not fields[1] then return 0, 0 end
@@ -53,9 +53,9 @@ local function stream_bytes(head, client_msg_no)
   return bytes + 2, struct.unpack('>d', fields[2])
 end
 
--- Deletes the log of a stream, whose message the caller then removes from the channel. While it has
--- forks, only marks it as deleted. Returns false and changes nothing if the stream is active: the
--- caller must then keep its message and all later ones.
+-- Deletes the log of a stream. While the log has forks, only marks it as deleted. The caller then
+-- removes the stream's message from the channel. Returns false and changes nothing if the stream is
+-- active: the caller must then keep the message and all later messages.
 local function forget_stream(head, client_msg_no)
   local keys = stream_keys(head, client_msg_no)
   local bucket, name = keys.bucket, keys.name

@@ -1,8 +1,8 @@
 -- Finds the keys of a sweep that have work. Read-only.
 --
 -- KEYS   one key per bucket, all of them sorted sets or all of them streams
--- ARGV   pairs of scores: a sorted set has work if one of its scores is in one of these ranges.
---        Without ARGV, a key has work if it exists.
+-- ARGV   ranges of scores, two arguments each. A sorted set has work if one of its scores is in a
+--        range. Without ARGV, a key has work if it exists.
 -- Reply  positions of the keys that have work, from 1
 local found = {}
 

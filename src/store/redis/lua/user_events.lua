@@ -7,13 +7,14 @@
 --   announced  STRING  device flag, and if the user has no session a space and the Unix ms when the
 --                      last one left. Present if `user.online` is in the feed and `user.offline`
 --                      does not follow it yet.
---   outbox     LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
---                      is no event: the user has left, and the fields are the Unix ms
---   outboxSeq  STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
---                      after Redis has lost its last writes.
+--   outbox     LIST    MessagePack lists: number, type, name of the stream, fields. A negative
+--                      type is not an event: the user's last session left, at the Unix ms in
+--                      the fields
+--   outboxSeq  STRING  number of the newest entry of the outbox, for two days. Numbers grow,
+--                      even if Redis has lost its last writes.
 -- Keys of the bucket of the user's events:
---   online     ZSET    uid of each user with `announced`, scored by the Unix ms when it was
---                      last looked at
+--   online     ZSET    uid of each user with `announced`, scored by the Unix ms of the last
+--                      check of the user's sessions
 --   leaving    ZSET    uid, scored by the Unix ms when the user's last session left. May contain
 --                      users who have returned.
 local OUTBOX = 'outbox'

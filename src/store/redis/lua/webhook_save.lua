@@ -1,4 +1,4 @@
--- Changes texts of an endpoint, unless its lease has another owner meanwhile.
+-- Changes the stored texts of an endpoint, unless another owner has acquired its lease.
 --
 -- KEYS   1  lease
 --        2  webhookState

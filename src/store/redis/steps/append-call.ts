@@ -15,7 +15,7 @@ const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
 const REUSED = 5;
-/** Bytes of one result in the reply. The ids of previous messages, if any, follow the results. */
+/** Bytes of one result in the reply. Ids of previous messages, if any, follow all results. */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
 const MAX_EXPIRE_S = 0xffff_ffff;

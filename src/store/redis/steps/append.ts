@@ -1,5 +1,5 @@
-// Appends messages. A call of the append script takes the messages of one turn. A message must never
-// overtake an earlier one of the same origin in its channel, even if a call fails.
+// Appends messages. One call of the script takes the messages of one turn of the event loop. In a
+// channel, a message must never overtake an earlier one of the same origin, even if a call fails.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -58,7 +58,7 @@ export class Appends {
     timeoutMs: number,
   ): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
-    // All calls use the same counter of message ids: they are in one bucket or on one server.
+    // All calls use the counter of message ids of their common bucket or server.
     const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
@@ -100,7 +100,7 @@ export class Appends {
   }
 }
 
-/** Groups calls by channel. Key names are compared: a channel may have several `ChannelNames`. */
+/** Groups calls by channel: by key names, because a channel may have several `ChannelNames`. */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {

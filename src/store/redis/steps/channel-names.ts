@@ -12,7 +12,7 @@ const MAX_CHANNELS = 20_000;
 /** Bucket number for scripts on a single server, whose message ids contain no bucket. */
 const WHOLE_SERVER = -1;
 
-/** Maximum difference between the times in ids that two counters assign at the same time. */
+/** Maximum difference between the times in ids that two counters assign at the same moment. */
 export const COUNTERS_APART_MS = 2000;
 
 type Location = Pick<RedisLink, "keys" | "isCluster">;

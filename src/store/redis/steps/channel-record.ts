@@ -23,7 +23,7 @@ const CHANGEABLE = [
   ["large", LARGE],
 ] as const;
 
-/** Bits in the field `lists` of a channel's head. A bit is set if the list is not empty. */
+/** Bits of the field `lists` in a channel's head. A bit is set if the list is not empty. */
 export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
 // Bits of the second value in the reply of `channel_facts.lua`: the sender and the lists.
 const DENIED = 1;
@@ -53,7 +53,7 @@ export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/** Returns true if the channel has members. The call must have asked for this bit. */
+/** Returns true if the channel has members. The script must have been called with `WITH_ANY`. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }

@@ -45,7 +45,7 @@ const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
 /** Number of removed members that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
-/** Argument with which `channel_facts.lua` also checks whether the channel has any members. */
+/** Argument that makes `channel_facts.lua` check whether the channel has any members. */
 const WITH_ANY = "1";
 
 type Membership = "permanent" | "temporary";
@@ -106,7 +106,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   ): Promise<unknown> {
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {
-      const replicated = observeReplicas(); // the group indexes are in other slots
+      const replicated = observeReplicas(); // covers the group indexes, which are in other slots
       const reply = await groups.addBefore(id, uids, script);
       await replicated();
       return reply;
@@ -116,7 +116,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /** Removes the records of replaced members. The next `addMembers` completes an aborted call. */
+  /** Removes what is stored for replaced members. The next `addMembers` repeats a failed call. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -159,8 +159,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // The group is checked before the index is written: users who cannot be added must not get
-      // entries.
+      // The group is checked before the index is written, because users who cannot be added must
+      // not get entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
@@ -267,7 +267,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/** Returns the uids in the sets `keys`, maybe without those that change in the meantime. */
+/** Returns the uids in the sets `keys`. May lack uids that are added or removed in the meantime. */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

@@ -27,7 +27,7 @@ const SWEEP = loadScript(lua("command_sweep"));
 export const PENDING_PAGE = 10;
 
 export interface Command {
-  /** 0 if it has no id yet. */
+  /** 0 if the command has no id yet. */
   readonly messageId: number;
   readonly key: ChannelKey;
   readonly record: Buffer;
@@ -97,7 +97,9 @@ export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
 }
 
-/** Runs the script that accepts a command. Sends it at once, so that ids keep the order. */
+/**
+ * Runs the script that accepts a command. Sends it at once, so that ids follow the calls' order.
+ */
 export async function accept(
   ports: CommandPorts,
   command: Command,
@@ -145,7 +147,6 @@ export async function accept(
   return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
 }
 
-/** Returns the arguments for the event `command.sent`. */
 function eventArgs({ demand, clock }: CommandPorts, draft: CommandDraft): readonly Arg[] {
   if (!demand?.command) return ["", "", 0];
   const fields = JSON.stringify(commandFields(draft, clock())).slice(1);
@@ -158,7 +159,7 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Asks the recipient's server whether the inbox of the only recipient has room for a copy. */
+/** Returns true if the inbox of the only recipient has room for a copy. */
 export async function hasRoom(ports: CommandPorts, command: Command): Promise<boolean> {
   const { keys } = ports.link;
   const [uid = ""] = command.recipients;
@@ -166,7 +167,7 @@ export async function hasRoom(ports: CommandPorts, command: Command): Promise<bo
   return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid])) === 1;
 }
 
-/** Puts a copy into the inboxes that lack it. On a Cluster, `uids` must have one element. */
+/** Puts a copy into each inbox that lacks one. On a Cluster, `uids` must have one element. */
 export async function put(
   ports: CommandPorts,
   command: Command,
@@ -214,8 +215,8 @@ interface SweepRange {
 }
 
 /**
- * Reads a page of the bucket's pending copies, an empty one while another node sweeps the bucket. A
- * page that is not full is the last.
+ * Reads a page of the bucket's pending copies. The page is empty while another node sweeps the
+ * bucket. A page that is not full is the last one.
  */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,

@@ -1,7 +1,7 @@
 // Puts copies of broker commands into inboxes. On a single server, one script is enough for a
 // command with few recipients. Every other command is recorded as pending in its channel's slot.
 // Further scripts then put the copies into the inboxes, and finally the record is removed. If the
-// node dies in between, a retry at any node completes the command, or a sweep does within an hour.
+// node dies before that, a retry at any node or a sweep within an hour completes the command.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
@@ -34,9 +34,9 @@ const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
 /** Maximum number of recipients per script on a single server, to limit its duration. */
 const RECIPIENTS_PER_CALL = 64;
-/** Maximum number of recipients in a group. The scripts of a group are sent without a pause. */
-const GROUP_SIZE = 128;
-const MAX_GROUPS = 16;
+/** Maximum number of recipients in a batch. The scripts of a batch are sent without a pause. */
+const BATCH_SIZE = 128;
+const MAX_BATCHES = 16;
 const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
@@ -51,11 +51,11 @@ export class Commands {
   readonly #ports: RedisStorePorts;
   readonly #perCall: number;
   readonly #direct: number;
-  readonly #groupSize: number;
-  readonly #groups: Semaphore;
+  readonly #batchSize: number;
+  readonly #batches: Semaphore;
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /** Bytes held by each sender. A sender that holds some may hold at most what remains free. */
+  /** Bytes of each sender's commands in progress, at most as many as are still free. */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
@@ -65,8 +65,10 @@ export class Commands {
     this.#perCall = isCluster ? 1 : RECIPIENTS_PER_CALL;
     this.#direct = isCluster ? 0 : RECIPIENTS_PER_CALL;
     const maxRecipients = Math.floor(settings.maxInFlight * IN_FLIGHT_SHARE) * this.#perCall;
-    this.#groupSize = Math.min(GROUP_SIZE, maxRecipients);
-    this.#groups = new Semaphore(Math.min(MAX_GROUPS, Math.floor(maxRecipients / this.#groupSize)));
+    this.#batchSize = Math.min(BATCH_SIZE, maxRecipients);
+    this.#batches = new Semaphore(
+      Math.min(MAX_BATCHES, Math.floor(maxRecipients / this.#batchSize)),
+    );
   }
 
   async append(draft: CommandDraft): Promise<AppendResult> {
@@ -117,8 +119,8 @@ export class Commands {
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
     // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
-    // of the channel's earlier commands are still in progress. Only if the inbox may lack room, the
-    // server of the inbox is asked first.
+    // of the channel's earlier commands are still in progress. Only if the inbox may lack room,
+    // another script checks the inbox first.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -151,8 +153,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command if it is pending. `append` must await this before it answers a retry
-   * whose `publicationSeq` is 0, which repeats a command.
+   * Completes the command if it is pending. `append` must await this before it answers a retry with
+   * `publicationSeq` 0, because such a retry repeats a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -187,8 +189,8 @@ export class Commands {
   }
 
   /**
-   * Puts the copies of a command into inboxes, in groups. Resolves when the last group has been
-   * sent, even if an earlier one failed. `spreading` settles when no script is in flight, and
+   * Puts the copies of a command into inboxes, in batches. Resolves when the last batch has been
+   * sent, even if an earlier batch failed. `spreading` settles when no script is in flight, and
    * rejects with the first failure.
    */
   async #spread(
@@ -197,26 +199,26 @@ export class Commands {
   ): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
     const notified = markHandled(this.#notify(command, silent));
-    const groups: Promise<void>[] = [notified];
-    for (let at = 0; at < recipients.length; at += this.#groupSize) {
-      if (at > 0) await groups.at(-1)?.catch(() => undefined); // `spreading` rejects with this error
-      const group = recipients.slice(at, at + this.#groupSize);
+    const batches: Promise<void>[] = [notified];
+    for (let at = 0; at < recipients.length; at += this.#batchSize) {
+      if (at > 0) await batches.at(-1)?.catch(() => undefined); // `spreading` rejects with this error
+      const batch = recipients.slice(at, at + this.#batchSize);
       await new Promise<void>((begun) => {
         const steps = () => {
           begun();
-          return this.#put(command, group, silent);
+          return this.#put(command, batch, silent);
         };
-        groups.push(markHandled(this.#groups.run(steps)));
+        batches.push(markHandled(this.#batches.run(steps)));
       });
     }
-    return { spreading: markHandled(allOf(groups)) };
+    return { spreading: markHandled(allOf(batches)) };
   }
 
-  async #put(command: Command, group: readonly string[], silent: SilentServers): Promise<void> {
+  async #put(command: Command, batch: readonly string[], silent: SilentServers): Promise<void> {
     const { keys } = this.#ports.link;
     const steps: Promise<void>[] = [];
-    for (let at = 0; at < group.length; at += this.#perCall) {
-      const uids = group.slice(at, at + this.#perCall);
+    for (let at = 0; at < batch.length; at += this.#perCall) {
+      const uids = batch.slice(at, at + this.#perCall);
       const key = keys.user("inbox", uids[0] ?? "");
       const step = this.#callServer(silent, key, () => put(this.#ports, command, uids));
       steps.push(

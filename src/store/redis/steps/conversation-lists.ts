@@ -100,8 +100,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into pieces, one for each call of the script. Each part of a piece has channels
-   * with the same base. On a Redis Cluster a piece has a single part.
+   * Splits channels into pieces, one per call of the script. Each part of a piece has channels
+   * whose key names have the same beginning. On a Redis Cluster a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],
@@ -127,8 +127,8 @@ export function createConversationLists(
   }
 
   /**
-   * Reads the newest message of each channel that the filter does not certainly exclude. `newestId`
-   * bounds the ids of changes (see `newestChangeMs`).
+   * Reads the newest message of each channel, except channels that the filter certainly excludes.
+   * `newestId` is the newest message id of the counters (see `newestChangeMs`).
    */
   async function readOrder(
     uid: string,
@@ -165,8 +165,8 @@ export function createConversationLists(
     };
     await slice.each(pieces, (piece) => semaphore.run(() => read(piece)));
     for (const key of unused.slice(0, REMOVED_PEERS)) await removePeer(uid, channelOf(key, uid).id);
-    // A single server runs the scripts in order, and a change after the first script may be missing
-    // in the results of the others.
+    // A single server runs the scripts in order. The lowest id is used, because a change after the
+    // first script may be missing in the results of the other scripts.
     const newestId = link.isCluster ? Math.max(0, ...counters) : Math.min(...counters);
     return { newestId: Number.isFinite(newestId) ? newestId : 0, newest };
   }
@@ -233,8 +233,8 @@ export function createConversationLists(
   }
 
   /**
-   * Removes a peer whose channel is empty. Errors are only reported, because a peer that stays in
-   * the list does no harm.
+   * Removes a peer whose channel is empty. Errors are only reported, because a peer that remains in
+   * the list is harmless.
    */
   async function removePeer(uid: string, peer: string): Promise<void> {
     const index = link.keys.user("peers", uid);
@@ -245,8 +245,8 @@ export function createConversationLists(
       if (score === null || !(await isEmpty())) return;
       const removed = await link.run(DROP, [index], [peer, String(score)]);
       if (removed === 0) return;
-      // A message may have arrived meanwhile without raising the score, because a node's estimate
-      // of Redis' clock may be behind.
+      // A message may have arrived in the meantime without raising the score, because a node's
+      // estimate of Redis' clock may be too low.
       if (!(await isEmpty())) await link.write("zadd", index, "GT", String(score), peer);
     } catch (error) {
       onError(error, "Could not remove an empty conversation from a user's list");

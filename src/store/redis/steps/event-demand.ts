@@ -1,5 +1,5 @@
-// Which events on demand are written, in Redis: the times until which readers want them, in one HASH.
-// State: the demand of this node, in the ports.
+// Stores in Redis until when readers want each kind of events on demand, in one HASH. State: the
+// demand of this node, in the ports.
 
 import { DEMAND_KINDS, type EventDemandStore } from "../../../broker/event-demand-ports.ts";
 import type { RedisStorePorts } from "../ports.ts";

@@ -1,5 +1,5 @@
 // The event feed in Redis. Each bucket has a partition: the hash `feed` with the switch, and the
-// stream `events`. The steps write events in the turn of their change. State: a timer while
+// stream `events`. The script that makes a change also writes the event. State: a timer while
 // listeners wait for new events.
 
 import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
@@ -27,14 +27,14 @@ const TRIM = loadScript(lua("events_trim"));
 
 const FORMAT = "1";
 const POLL_MS = 100;
-/** Maximum number of entries of a page. An entry has at most one event per message of a call. */
+/** Maximum number of entries in a page. An entry has at most one event per message of a call. */
 const MAX_PAGE_ENTRIES = 200;
 /** Number of entries from which the size of all entries is estimated. */
 const SAMPLE = 20;
 const ENTRY_OVERHEAD_BYTES = 48;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
-/** Lua text with the place of each type in `EVENT_TYPES`. */
+/** Lua code that defines the index of each type in `EVENT_TYPES`. */
 export const EVENT_CONSTANTS = [
   ...EVENT_TYPES.map((type, at) => `local ${type.replace(".", "_").toUpperCase()} = ${at}\n`),
   `local MAX_EVENT_UIDS = ${MAX_EVENT_UIDS}\n`,
@@ -79,7 +79,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     const keys = [eventsKey(partition), onDemandKey(partition)];
     const lists = (await link.run(READ, keys, [from, count])) as readonly (readonly Entry[])[];
     const rows = lists.map((list) => list.flatMap(rowsOf));
-    // A list that was cut may lack events that precede the last ones of the other list.
+    // A list that was cut at `count` may lack events before the last ones of the other list.
     const ends = rows.map((list, at) =>
       lists[at]?.length === count ? (list.at(-1)?.number ?? 0) : Number.POSITIVE_INFINITY,
     );
@@ -91,7 +91,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       .sort((a, b) => a.number - b.number);
   }
 
-  /** Returns the newest event, and the number of the last event that was removed with all before. */
+  /** Returns the newest event's position, and the number up to which all events were removed. */
   async function boundsOf(partition: number) {
     const fields = ["number", "stopped", "id", "trimmed"];
     const reply = await link.call("hmget", feedKey(partition), ...fields);
@@ -106,7 +106,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
 
   async function oldestOf(partition: number): Promise<EventPosition> {
     const { newest, trimmed } = await boundsOf(partition);
-    // The id of an event that was removed is not known. A position with the id 0 is not compared.
+    // The id of a removed event is unknown. The id 0 means that ids are not compared.
     return newest.number === trimmed ? newest : { number: trimmed, id: 0 };
   }
 
@@ -136,7 +136,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     if (after.id === 0) return newest.number;
     let end = Math.min(after.number, newest.number);
     for (;;) {
-      // An end without a second part includes the entry with any second part.
+      // `end` has no `-<id>` part, so the range includes the entry of this number whatever its id.
       const reply = await link.call("xrevrange", key, end, "-", "COUNT", MAX_PAGE_ENTRIES);
       const rows = (reply as readonly Entry[]).toReversed().flatMap(rowsOf);
       const common = rows.findLast((row) => row.id <= after.id);
@@ -154,7 +154,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   }
 
   async function read(partition: number, after: EventPosition, limit: number): Promise<EventPage> {
-    // Reads the event at the position too, to compare its id.
+    // Starts with the event at the position, to compare its id.
     const count = Math.min(limit, MAX_PAGE_ENTRIES) + 1;
     const rows = await entries(partition, after.number, count);
     const last = rows.find(({ number }) => number === after.number);
@@ -168,12 +168,12 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     if (isSame && after.id !== 0 && newest.id !== after.id) return forked(partition, after, limit);
     const lost = trimmed - after.number;
     if (lost <= 0) return pageOf(rows, after.number, { limit, ...NOTHING_LOST });
-    // Events after the removed ones may have been written after the first read.
+    // The first read may have missed events that were written after it.
     const left = await entries(partition, trimmed + 1, count);
     return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
 
-  /** Returns the number of the newest event of each partition, with one call unless on a Cluster. */
+  /** Returns the newest event number of each partition. Takes one call on a single server. */
   async function newestNumbers(): Promise<readonly number[]> {
     if (!link.isCluster)
       return (await link.run(NUMBERS, PARTITIONS.map(feedKey), [])) as readonly number[];
@@ -198,7 +198,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }, POLL_MS).unref();
   }
 
-  /** Removes old events of the partition, of those on demand or of the others. */
+  /** Removes old events from one of the two streams of the partition: `key`. */
   async function trim(
     partition: number,
     limits: Omit<EventLimits, "maxBytes">,
@@ -216,7 +216,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }
   }
 
-  /** Returns the number of entries of a key, and the estimated bytes of one. */
+  /** Returns the number of entries in a stream, and the estimated bytes of one entry. */
   async function sizeOf(key: string): Promise<{ readonly count: number; bytes: number }> {
     const [count, reply] = await Promise.all([
       link.call("xlen", key),
@@ -234,7 +234,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { sizes, total: sizes.reduce((sum, { count, bytes }) => sum + count * bytes, 0) };
   }
 
-  /** Removes the oldest events of some keys, one for each partition. */
+  /** Removes the oldest events from one stream of each partition. */
   async function trimAll(
     keyOf: (partition: number) => string,
     { maxBytes, ...limits }: EventLimits,
@@ -342,7 +342,6 @@ export function encodeSwitch(isOn: boolean): string {
   return `${FORMAT} ${isOn ? "on" : "off"}`;
 }
 
-/** Returns the fields of a bucket's `feed`. */
 export function feedFields(
   isOn: boolean,
   { number, id }: EventPosition,

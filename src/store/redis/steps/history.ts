@@ -1,4 +1,4 @@
-// Reads a channel's messages: joins the replies of several short scripts into one slice, so that no
+// Reads a channel's messages. Joins the replies of several short scripts into one slice, so that no
 // script delays other calls for long. No state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";

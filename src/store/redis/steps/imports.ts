@@ -27,7 +27,7 @@ const MESSAGES = loadScript(lua("import_messages"));
 
 /** Maximum number of messages in one script: the number of ids that a counter reserves at once. */
 const MESSAGES_PER_CALL = 64;
-/** Added to the time to live of a dedupe record, because clocks differ. */
+/** Added to the time to live of a dedupe record, because clocks of machines differ. */
 const SPACE_MS = 60_000;
 const SCAN_COUNT = 1000;
 /** Number of attempts while another caller imports messages of the same channel. */
@@ -179,9 +179,7 @@ export function createRedisImports(
     return reply === null ? undefined : Number(reply);
   }
 
-  /**
-   * Lists a personal channel for both users, even after a call was interrupted before that.
-   */
+  /** Adds a personal channel to the `peers` of both users, even if an earlier call added it. */
   async function addPeers(key: ChannelKey, newestId: number): Promise<void> {
     const users = usersOf(key);
     const timeMs = newestId === 0 ? 0 : messageTimeMs(newestId);

@@ -1,4 +1,4 @@
-// The port's command inboxes on Redis. No state except the commands in progress.
+// Command inboxes on Redis. No state except the commands in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";

@@ -39,7 +39,7 @@ export class IndexRepairs {
     this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
-  /** Returns the connection for writing entries. An entry without a connection is written again. */
+  /** Returns the connection on which an entry is written now, `undefined` if there is none. */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }

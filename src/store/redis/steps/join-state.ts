@@ -132,8 +132,8 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
   }
 
   /**
-   * Decodes the copies in a reply. Reads on if none can be decoded, because an empty page would
-   * mean that the inbox has no further copies.
+   * Decodes the copies in a reply. Reads further copies if none can be decoded, because an empty
+   * page would mean that the inbox has no further copies.
    */
   async function commandsOf(
     { session: { uid }, inboxPage }: JoinRequest,

@@ -1,4 +1,4 @@
-// The last public keys of an identity provider in Redis, shared by all nodes: a STRING with JSON.
+// Stores the last public keys of an identity provider in Redis: one STRING with JSON.
 
 import type { KeySetStore, StoredKeySet } from "../../../broker/ports.ts";
 import type { RedisStorePorts } from "../ports.ts";
@@ -12,7 +12,7 @@ export function createRedisKeySets({ link }: Pick<RedisStorePorts, "link">): Key
       const stored = await link.call("get", key);
       if (stored === null) return undefined;
       const { format, ...set } = JSON.parse(String(stored)) as StoredKeySet & { format: number };
-      // A newer build may have written it. The keys are then read from the provider.
+      // A newer build wrote the keys. They are then read from the provider.
       return format === FORMAT ? set : undefined;
     },
 

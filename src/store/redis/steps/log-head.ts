@@ -41,7 +41,7 @@ export function logPlace(keys: Keys, name: LogName): LogPlace {
 /** A log's head, and the fields that only this store needs. */
 export interface StoredLog {
   readonly head: LogHead;
-  /** Time of the last use that is stored, Unix milliseconds. `undefined` without a time to live. */
+  /** Stored time of the last use, Unix milliseconds. `undefined` without a time to live. */
   readonly usedAtMs: number | undefined;
   /** Offset at which the log's own frames begin. */
   readonly start: LogOffset;
@@ -94,7 +94,7 @@ export function withoutTrailer({ bytes }: OpenFrame): Buffer {
   return bytes.subarray(0, bytes.length - TRAILER_BYTES);
 }
 
-/** Encodes a value of the key `logProducers`. */
+/** Encodes a value of the hash `logProducers`. */
 export function encodeProducer(producer: {
   readonly epoch: number;
   readonly number: number;
@@ -135,7 +135,7 @@ export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): 
   if ((head.closed === undefined) !== (draft.closed === undefined)) return false;
   if (originText(draft) !== (origin ?? "")) return false;
   if (contentType !== undefined && !isSameMediaType(contentType, head.contentType)) return false;
-  // The text of the origin has the settings that a fork requested.
+  // `origin` contains the settings that a fork requested.
   if (draft.origin !== undefined) return true;
   return head.ttlS === draft.ttlS && head.expiresAtMs === draft.expiresAtMs;
 }

@@ -19,7 +19,7 @@ import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.t
 
 /** Maximum bytes of one read, except for a larger frame. */
 const MAX_READ_BYTES = 65_536;
-/** Minimum bytes of one read: more than the size of the next frame, less than two frames. */
+/** Minimum bytes of one read. They contain the length of the next frame, but no two frames. */
 const MIN_READ_BYTES = 16;
 const NOTHING = Buffer.alloc(0);
 const ABSENCES = new Map([
@@ -36,8 +36,8 @@ export interface LogReads {
   /** Returns the log. With `isKept`, even one that is deleted or expired but has forks. */
   stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
   /**
-   * Returns the log and the whole frames from an offset on, at most `maxBytes` or one frame. Frames
-   * are `undefined` if the log has no such offset, or without an offset.
+   * Returns the log and whole frames from the offset `from`: at most `maxBytes`, but at least one
+   * frame. `frames` is `undefined` if `from` is `undefined` or is not an offset of the log.
    */
   frames(
     name: LogName,
@@ -87,7 +87,7 @@ export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "
     const bytes = own.subarray(lead);
     const whole = bytes.subarray(0, wholeFrames(bytes));
     if (whole.length > 0) return { log, frames: framesAfter(log, from, whole) };
-    // The offset may be one inside a frame, where the bytes are not the size of a frame.
+    // The offset may be inside a frame. The bytes there are then not the length of a frame.
     const firstSize = frameSize(bytes, 0) ?? 0;
     if (firstSize <= bytes.length || from.position + firstSize > tail.position)
       return { log, frames: undefined };
@@ -128,8 +128,9 @@ function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boole
 }
 
 /**
- * Returns the frames that follow an offset. Returns `undefined` if the first one does not continue
- * the check of the offset: the offset is inside a frame, whose bytes before it look like a check.
+ * Returns the frames that follow an offset. Returns `undefined` if the first frame does not
+ * continue the check of the offset. The offset is then inside a frame, after bytes that look like a
+ * check.
  */
 function framesAfter({ start }: StoredLog, from: LogOffset, bytes: Buffer): LogFrames | undefined {
   const frames = { bytes, next: after(from, bytes) };

@@ -1,6 +1,6 @@
-// References of forks to their sources. The source may be in another slot. So a fork takes its
-// reference first and is then created, and a fork that is removed leaves its reference in the key
-// `logReleases` of its bucket until the source has released it. A sweep completes what a node began.
+// References of forks to their sources, which may be in other slots. A reference is created before
+// its fork. When the fork is removed, the reference stays in the key `logReleases` of the fork's
+// bucket until the source has released it. A sweep completes interrupted steps.
 
 import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
@@ -14,7 +14,7 @@ const PAGE = 64;
 
 interface LogReferences {
   confirm(reference: string): Promise<void>;
-  /** Releases a reference, and removes a source that is no longer needed. "" does nothing. */
+  /** Releases a reference, and removes a source that is no longer needed. Does nothing for "". */
   release(reference: string): Promise<void>;
   /** Releases the references that removed forks and interrupted creations no longer need. */
   sweep(isStopped: () => boolean): Promise<void>;

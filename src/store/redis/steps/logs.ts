@@ -1,5 +1,5 @@
-// The port's logs on Redis. Each call is one operation of the function library, except that a fork
-// first takes a reference to its source. `library/logs.lua` describes the keys.
+// Logs on Redis. Each call is one operation of the function library, except that the creation of a
+// fork first adds a reference to its source. `library/logs.lua` describes the keys.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -62,7 +62,7 @@ const APPEND_VERDICTS = [
     "producers",
   ] as const),
 ] as const;
-/** Offsets of the fields in a reply of `log_append`. */
+/** Byte offsets of the fields in a reply of `log_append`. */
 const POSITION_AT = 2;
 const CHECK_AT = 10;
 const NUMBER_AT = 22;
@@ -78,12 +78,12 @@ interface RedisLogs extends LogStore {
   sweepLogs(isStopped: () => boolean): Promise<void>;
 }
 
-/** The part of its source that a fork inherits. */
+/** What a fork inherits from its source. */
 interface Inheritance {
   readonly reference: string;
   readonly start: LogOffset;
   readonly records: number;
-  /** The part of the source's next frame that the fork begins with. */
+  /** Part of the source's next frame with which the fork begins, `undefined` if there is none. */
   readonly cut: OpenFrame | undefined;
   readonly source: LogHead;
 }
@@ -221,9 +221,9 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
   }
 
   /**
-   * Stores the time of a use if the stored one is old, so that the log does not expire. A server that
-   * rejects writes, for example because its memory is full, must not make the read fail: the next
-   * read tries again.
+   * Stores the time of a use if the stored time is old, so that the log does not expire. A server
+   * that rejects writes, for example because its memory is full, must not make the read fail. The
+   * next read tries again.
    */
   async function recordUse(name: LogName, { head, usedAtMs }: StoredLog): Promise<void> {
     if (head.ttlS === undefined || usedAtMs === undefined) return;
@@ -329,7 +329,6 @@ function existing(log: StoredLog, draft: LogDraft): LogCreation {
     : { verdict: "conflict" };
 }
 
-/** Decodes the reply of `log_append`. */
 function appendResult(reply: Buffer, { producer }: LogAppend): LogAppendResult {
   const [code = 0, ending = 0] = reply;
   const verdict = APPEND_VERDICTS[code - 1];

@@ -53,8 +53,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   ): Promise<void> {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0) {
-      // A message that is not stored must be published from the draft of the retry. If a hook is
-      // asked, the draft may have another payload than the message.
+      // A message that is not stored must be published again from the draft of the retry. If a hook
+      // was asked, this draft may have another payload than the message.
       if (draft.permission !== "refused_by_hook") await publish(draft, placement);
     } else if (isApart) await publishAgain(ports, draft, placement);
   }
@@ -78,7 +78,10 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
       return Number(seq) || undefined;
     },
 
-    /** Keeps the order: awaits nothing before the message is queued or its rules are requested. */
+    /**
+     * Keeps the calls' order: awaits nothing until the message is queued or its rules are
+     * requested.
+     */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
       const checked = names.isApart ? await checkSender(draft) : draft;

@@ -1,5 +1,5 @@
-// The users who were announced as online, in Redis: a key of each user, and in each bucket an index
-// of the users whose events it has (`lua/user_events.lua`). State: none.
+// Users who were announced as online, in Redis: a key for each user, and in each bucket an index of
+// the users whose events are in the bucket (`lua/user_events.lua`). No state.
 
 import { EVENT_PARTITIONS } from "../../../broker/event-ports.ts";
 import type { OnlineStore } from "../../../broker/online-ports.ts";

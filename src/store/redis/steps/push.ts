@@ -1,5 +1,5 @@
-// The decision who needs a push, in Redis: read positions of members, acknowledgements for a short
-// time, and a cursor in the slot of each bucket. No state.
+// Stores in Redis what decides who needs a push: read positions of members, recent
+// acknowledgements, and a cursor in the slot of each bucket. No state.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";

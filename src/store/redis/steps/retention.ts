@@ -13,7 +13,7 @@ const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which the store's clock may be ahead of the clock of a server. */
 const MAX_AHEAD_MS = 60_000;
-/** Maximum time between two sweeps of a channel, because its limit may have been lowered since. */
+/** Maximum time between two sweeps of a channel, so that a lowered limit is applied. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
@@ -130,7 +130,7 @@ export class Sweep {
   }
 
   /**
-   * Returns the ranges of scores in `due` whose channels are swept. The second one has channels
+   * Returns the ranges of scores in `due` whose channels are swept. The second range has channels
    * whose limits have changed.
    */
   #rangesAt(nowMs: number): readonly ScoreRange[] {

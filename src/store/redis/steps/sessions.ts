@@ -39,7 +39,7 @@ export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
 ] as const;
-/** Placed in front of scripts that enter or remove sessions, and write the events of that. */
+/** Placed in front of scripts that enter or remove sessions and write the events of this. */
 export const SESSION_CHANGES = [
   EVENT_CONSTANTS,
   `local KICK_REASONS = ' ${KICK_REASONS.join(" ")} '\n`,
@@ -68,7 +68,7 @@ export function createRedisSessions({
   const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
-  const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
+  const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user has another slot
 
   /** Confirms sessions with one script. Never rejects: if it fails, each result is `failed`. */
   async function confirm(

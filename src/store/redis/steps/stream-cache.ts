@@ -13,7 +13,7 @@ import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-
 import type { StreamReply } from "./stream-record.ts";
 
 const ENTRY_UNITS = 500;
-/** Memory of an event, in UTF-16 units, without its strings. */
+/** Memory of an event, in UTF-16 code units, without its strings. */
 const EVENT_UNITS = 4;
 
 /** The first events of a stream, up to a position of its log. */
@@ -21,7 +21,7 @@ export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;
   readonly #fold: StreamFold;
-  /** Number of UTF-16 units of text before each event. */
+  /** Number of UTF-16 code units of text before each event. */
   readonly #offsets: number[] = [];
   #textUnits = 0;
   #position = 0;
@@ -40,12 +40,12 @@ export class CachedStream {
     return this.#isActive;
   }
 
-  /** Approximate memory, in UTF-16 units. */
+  /** Approximate memory, in UTF-16 code units. */
   get units(): number {
     return this.#units;
   }
 
-  /** What `stream_read.lua` needs to reply with the events after these. */
+  /** Arguments with which `stream_read.lua` replies with only the events after these. */
   get mark() {
     const { clientMsgNo } = this.head;
     return [clientMsgNo, this.#incarnation, this.#position, this.#check] as const;

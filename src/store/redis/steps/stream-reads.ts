@@ -62,7 +62,7 @@ export function createStreamReads({
         return { stream, isComplete: stream?.add(shown) === true };
       });
       if (read?.stream === undefined) return undefined;
-      // Otherwise events between those of an earlier read and these are missing.
+      // If events before the reply are missing, the stream is read again from its start.
       if (read.isComplete) return cache.put(read.stream);
     }
   }
@@ -110,10 +110,10 @@ export function createStreamReads({
     return [...piecesOf(reply, 2)].map(([memberBytes, endedMs]) => {
       const member = String(memberBytes);
       const nameAt = member.indexOf(":") + 1;
-      const noAt = group === undefined ? member.indexOf("\n", nameAt) + 1 : nameAt;
+      const clientMsgNoAt = group === undefined ? member.indexOf("\n", nameAt) + 1 : nameAt;
       return {
-        key: group ?? member.slice(nameAt, noAt - 1),
-        clientMsgNo: member.slice(noAt),
+        key: group ?? member.slice(nameAt, clientMsgNoAt - 1),
+        clientMsgNo: member.slice(clientMsgNoAt),
         messageSeq: Number.parseInt(member, 10),
         endedMs: Number(endedMs),
       };

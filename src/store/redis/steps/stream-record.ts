@@ -42,7 +42,7 @@ export function decodeStreamReply(reply: unknown): StreamReply {
   };
 }
 
-/** Decodes a reply of `stream_snapshot` with all frames. Throws `internal`, like the above. */
+/** Decodes a reply of `stream_snapshot` with all frames. Throws like `decodeStreamReply`. */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const { head, ending, frames } = decodeStreamReply(reply);
   const fold = new StreamFold(head);

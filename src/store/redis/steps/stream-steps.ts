@@ -1,6 +1,6 @@
-// Operations that change streams: builds their arguments, the frames of events, and the record of the
-// stream's message. Operations are queued synchronously.
-// `library/streams.lua` describes the replies. State: only cached key names.
+// Sends operations that change streams: builds their arguments, the frames of events, and the
+// record of the stream's message. Operations are queued synchronously. `library/streams.lua`
+// describes the replies. State: only cached key names.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -135,7 +135,6 @@ export function createStreamSteps(
   };
 }
 
-/** Returns the frame of an event. */
 function eventFrame(
   event: Pick<StreamDraft, "type" | "data" | "eventId" | "timestampMs"> &
     Pick<StreamEvent, "state">,
@@ -144,12 +143,12 @@ function eventFrame(
 ): OpenFrame {
   const { type, data, eventId, timestampMs = nowMs, state } = event;
   const isTimed = event.timestampMs !== undefined;
-  // The head of the log has what `detail` has in the embedded store.
+  // The head of the log contains what the embedded store puts into `detail`.
   const detail = 0;
   return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail, state, isHidden });
 }
 
-/** Returns the frame of an end that is not the producer's. */
+/** Returns the frame of an end event that the producer did not send. */
 function endFrame(nowMs: number, state: StreamEvent["state"]): OpenFrame {
   const event = { type: STREAM_END, data: "", eventId: undefined, timestampMs: undefined, state };
   return eventFrame(event, nowMs, true);

@@ -1,8 +1,8 @@
-// The port's streams on Redis: the operation that changes a stream decides whether the change is
-// allowed, and operations are queued in the order of the calls. For a personal channel on a Redis
-// Cluster, the rules of the users are read and `streams` and `peers` of both users are written
-// before a start is sent, and separate scripts notify the users. A call must not return before its
-// changes are replicated as configured.
+// Streams on Redis. The operation that changes a stream decides whether the change is allowed, and
+// operations are queued in the order of the calls. For a personal channel on a Redis Cluster, the
+// rules of the users are read and `streams` and `peers` of both users are written before a start is
+// sent, and separate scripts notify the users. A call must not return before its changes are
+// replicated as configured.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
@@ -105,7 +105,7 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
     return refused === undefined ? { verdict, state } : { verdict, state, refused };
   }
 
-  /** Adds an end to `endedStreams` of the users. Keeps the time of an earlier call that failed. */
+  /** Adds an end to `endedStreams` of the users. Keeps the time that a failed call has stored. */
   async function addEnd(key: ChannelKey, member: string): Promise<void> {
     const added = usersOf(key).map(async (uid) => {
       const ends = keys.user("endedStreams", uid);
@@ -126,7 +126,7 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
     await Promise.all(published);
   }
 
-  /** Removes an ended stream from `activeStreams`. Otherwise its end would be published again. */
+  /** Removes an ended stream from `activeStreams`, so that its end is not published again. */
   function removeEnded(key: ChannelKey, ended: string): void {
     link
       .write("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
@@ -146,7 +146,7 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
       const names = (reply as readonly Buffer[]).map(String); // the reply of ZRANGEBYSCORE
       const ended = await Promise.all(names.map((name) => interrupt(name, sinceMs)));
       count += ended.filter(Boolean).length;
-      if (names.length < PAGE) return count; // a full page may not be the last one
+      if (names.length < PAGE) return count; // only a full page can be followed by another one
     }
   }
 

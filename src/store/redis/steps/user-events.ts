@@ -1,5 +1,5 @@
-// Events of users: the arguments of scripts that write them (`lua/user_events.lua`), and on a Redis
-// Cluster the way from the outbox of a user to the feed. No state.
+// Events of users. Builds the arguments of scripts that write them (`lua/user_events.lua`), and on
+// a Redis Cluster moves them from the outbox of a user to the feed. No state.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";
@@ -34,8 +34,8 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
 
   return {
     /**
-     * Returns the beginning of the names of the keys of the bucket that has the user's events, or
-     * `outbox` if it is in another slot. "" if the feed is off.
+     * Returns the beginning of the key names of the bucket for the user's events, `outbox` if that
+     * bucket is in another slot, "" if the feed is off.
      */
     bucketOfUser(uid: string): string {
       if (!demand.feed) return "";
@@ -47,8 +47,8 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
 
     /**
      * Must be called before a login, and before a script that writes events of a user who may be
-     * offline. A node that looks for users who have left then finds this user, and moves the events
-     * in the outbox, even if this node dies.
+     * offline. If this node dies, another node that checks the sessions of users then finds this
+     * user and moves the events in the outbox.
      */
     async announce(uid: string): Promise<void> {
       if (!usesOutbox()) return;
@@ -57,8 +57,8 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
     },
 
     /**
-     * Moves the events of a user to the feed. Must be called after a script that writes some. If
-     * it fails, the next call for the user moves them, or the look at the user's sessions.
+     * Moves the events of a user to the feed. Must be called after a script that writes events. If
+     * that fails, the next call for the user or the next check of the sessions does.
      */
     async flush(uid: string): Promise<void> {
       if (!usesOutbox()) return;
@@ -69,12 +69,9 @@ export function createUserEvents(link: RedisLink, demand: RedisStorePorts["deman
       }
     },
 
-    /**
-     * Removes a user from these keys of the bucket. A user who leaves at the same time stays in
-     * `online`, and is found there later.
-     */
+    /** Removes a user from indexes of the bucket. */
     async forget(uid: string, indexes: readonly ("online" | "leaving")[]): Promise<void> {
-      if (!isCluster) return; // the script did it
+      if (!isCluster) return; // the script has removed the user
       for (const index of indexes)
         await link.write("zrem", keys.bucket(index, bucketOf(userTopic(uid))), uid);
     },

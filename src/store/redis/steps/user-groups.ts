@@ -1,6 +1,6 @@
-// Group index of each user: at least the user's groups, maybe more. The group's own slot is
-// authoritative. A group is added to the index, with the time, before the script that may make the
-// user a member.
+// Group index of each user: at least the user's groups, maybe more. The sets of members in the
+// group's slot are authoritative. A group is added to the index, with the time, before the script
+// that may make the user a member runs.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -32,7 +32,7 @@ const MAX_ADD_MS = 60_000;
 /** Access of other steps to the group index of each user. */
 export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong" | "dropWrong">;
 
-/** Returns the argument by which a script recognises these ids (see `lua/groups_index.lua`). */
+/** Returns the digest by which a script recognises these ids (see `lua/groups_index.lua`). */
 export function indexDigest(ids: readonly string[]): string {
   return hash("sha1", ids.map((id) => `${id}\n`).join(""));
 }
@@ -141,7 +141,7 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // Preselects entries by the store's clock. The script decides by the server's clock.
+    // This is only a preselection by the store's clock. The script decides by the server's clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,

@@ -1,6 +1,6 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level, last
-// logout and token hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and
-// newest inboxSeqs. State: the reads in progress.
+// logout and token hash), their bans (field `ban` of the same HASH), and functions that read their
+// group indexes and newest inboxSeqs. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -35,7 +35,7 @@ export function createRedisUsers({
   "link" | "waitForReplicas" | "demand" | "judgesBans" | "logoutMs"
 >): UserStore {
   const { bucketOfUser, eventArgs, announce, flush } = createUserEvents(link, demand);
-  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
+  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user has another slot
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {

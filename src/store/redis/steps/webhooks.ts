@@ -60,7 +60,7 @@ export function createRedisWebhooks({
 
     async webhookTexts(id, kind) {
       const reply = await link.call("hgetall", webhookTextsKey(keys, kind, id));
-      const entries = Object.entries(reply as Record<string, Buffer>); // as above
+      const entries = Object.entries(reply as Record<string, Buffer>); // converted by ioredis
       return new Map(entries.map(([name, text]) => [name, String(text)]));
     },
 
