@@ -5,7 +5,6 @@ import type { ChannelKey, ChannelRef, ConversationHead } from "../broker/model.t
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { ConversationRange, ConversationSelection } from "../broker/ports.ts";
 
-/** Newest message of a channel. */
 export interface NewestMessage {
   readonly key: ChannelKey;
   /** Upper bound of the ids of the channel's visible messages, or 0. */

@@ -44,7 +44,6 @@ export interface MoveSource {
 
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
-  /** The log with the stream's events. */
   readonly log: Pick<SourceLog, "state" | "frames">;
   /** Unix milliseconds of the end. `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
@@ -136,7 +135,7 @@ export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
 }
 
 export interface SourceSummary {
-  /** Random id that the first migration gave the data, "" if there was no migration yet. */
+  /** Random id that the first migration gave to the data, "" before the first migration. */
   readonly id: string;
   /** Owners of access tokens, expired or not, by the SHA-256 hash of the token in hex. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;

@@ -475,7 +475,7 @@ async function openOwned(
   }
 }
 
-/** Returns the time of `clock` as it is now, which `steadyClock` then continues. */
+/** Returns a clock that starts at the current time of `clock` and advances with `steadyClock`. */
 function withoutSteps(clock: Clock, steadyClock: Clock): Clock {
   const offsetMs = clock() - steadyClock();
   return () => Math.floor(offsetMs + steadyClock());

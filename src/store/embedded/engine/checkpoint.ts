@@ -26,7 +26,7 @@ const PUTS_PER_CLOCK_READ = 16;
 /** Maximum number of open transactions. With more, LMDB blocks the event loop. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
-/** Minimum time between two checks while the memtable is empty. Its first record ends the wait. */
+/** Minimum time between two checks while the memtable is empty. A new record ends the wait. */
 const REST_MS = 1000;
 
 interface CheckpointState {

@@ -47,7 +47,7 @@ export function assertKinds(path: string): void {
   for (const name of files) fileAt(join(path, name));
 }
 
-/** Returns the folder itself, or the nearest one above it that exists. */
+/** Returns the folder itself, or the nearest parent folder that exists. */
 export function existingFolder(path: string): string {
   for (let folder = resolve(path); ; folder = dirname(folder))
     if (folderAt(folder) !== undefined) return folder; // the root always exists

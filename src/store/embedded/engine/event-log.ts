@@ -99,7 +99,7 @@ export class EventLog {
     return this.#trimmed[at] ?? 0;
   }
 
-  /** Puts that all events up to these numbers were removed, inside `commit`. */
+  /** Puts the numbers up to which all events were removed, inside `commit`. */
   putTrimmed(trimmed: ReadonlyMap<number, number>): void {
     for (const [at, number] of trimmed)
       this.#trimmed[at] = Math.max(this.#trimmed[at] ?? 0, number);
@@ -157,7 +157,7 @@ export class EventLog {
     }
   }
 
-  /** Returns number and id of the newest event of each partition, nothing if there is no event. */
+  /** Returns number and id of the newest event of each partition, [] if there is no event. */
   state(): readonly number[] {
     if (this.#partitions.every(({ newest }) => newest.number === 0)) return [];
     return this.#partitions.flatMap(({ newest }) => [newest.number, newest.id]);
@@ -253,7 +253,7 @@ export class EventLog {
     const { newest } = this.#partitionAt(at);
     if (number > newest.number) return newest;
     const before = this.#get(at, number - 1);
-    // The id of an event that was removed is not known. A position with the id 0 is not compared.
+    // The id of a removed event is unknown. The id 0 means that ids are not compared.
     return before === undefined ? { number: number - 1, id: 0 } : positionOf(before);
   }
 
@@ -275,7 +275,7 @@ export class EventLog {
     return low;
   }
 
-  /** Returns events from a number on. Events on demand that were removed are missing. */
+  /** Returns events from the number `from`. Events on demand that were removed are missing. */
   #read(at: number, from: number, limit: number): EventRow[] {
     const { newest, pending } = this.#partitionAt(at);
     const pendingFrom = newest.number - pending.length + 1;
@@ -340,7 +340,7 @@ function isOnDemandRecord(event: PendingEvent | undefined): boolean {
 
 const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);
 
-/** Returns the end of the events from `at` on that are in one row: all on demand, or none. */
+/** Returns the end of the row that begins at `at`. Its events are all on demand, or none is. */
 function rowEnd(pending: readonly PendingEvent[], at: number, count: number): number {
   const isOnDemand = isOnDemandRecord(pending[at]);
   const limit = Math.min(count, at + MAX_ROW_EVENTS);

@@ -6,7 +6,7 @@
 //   offset   field        type
 //        0   version      u8      EVENT_VERSION
 //        1   kind         u8      EVENT_RECORD
-//        2   type         u16     place of the type in `EVENT_TYPES`
+//        2   type         u16     index of the type in `EVENT_TYPES`
 //        8   id           f64
 //       16   outboxKey    f64     key in the table `outbox`, 0 if the event is not in it
 //       24   messageSeq   f64     0 if the event refers to no message

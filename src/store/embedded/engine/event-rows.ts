@@ -2,7 +2,7 @@
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
-// place of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, the JSON of the
+// index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, the JSON of the
 // fields that readers get follows, "" for an event without any.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
@@ -30,12 +30,9 @@ interface EventChunk {
   readonly fields: readonly unknown[];
 }
 
-/** A row of the table. */
 export interface StoredEvents {
   readonly key: Buffer;
-  /** Number of events in the row. */
   readonly count: number;
-  /** Newest event in the row. */
   readonly newest: EventRow;
 }
 
@@ -106,7 +103,6 @@ export class EventRows {
     return chunk && rowIn(chunk, Math.min(number, chunk.last));
   }
 
-  /** Yields the rows of the partition, oldest first. */
   *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
     for (const { key, value } of this.#table.getRange(range)) {
@@ -129,7 +125,6 @@ export function partitionIn(key: Buffer): number {
   return key.readUInt8(0);
 }
 
-/** Returns the events of a row of the table. */
 export function eventsIn(key: Buffer, value: Stored): readonly EventRow[] {
   const chunk = chunkOf(key, value);
   const { first, last } = chunk;

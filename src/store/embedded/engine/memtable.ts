@@ -46,7 +46,7 @@ export interface MemtableChannel {
   headCounted: number;
   /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
   newestId: number;
-  /** Shared copy of `newestId`, `undefined` if no list uses it. */
+  /** Newest message as lists of conversations share it, `undefined` if no list uses it. */
   newest: NewestMessage | undefined;
   /** Committed messages that no checkpoint has written, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];

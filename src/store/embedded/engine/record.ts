@@ -121,7 +121,7 @@ export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "e
   return redDot && expireS === 0;
 }
 
-/** Returns an upper bound of the size of a record. A UTF-16 unit takes at most 3 bytes in UTF-8. */
+/** Returns an upper bound of a record's size. A UTF-16 code unit takes at most 3 bytes in UTF-8. */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +

@@ -23,7 +23,7 @@ export async function ensureStoreId(database: Database): Promise<string> {
   if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);
   const id = randomBytes(STORE_ID_BYTES).toString("hex");
   await commit(database, () => void database.meta.put(STORE, [VERSION, id]));
-  // If a power loss removed the id but not the first segment, the segment would be foreign.
+  // If a power loss removed only the id, the first segment would count as that of another store.
   await awaitFlush(database);
   return id;
 }

@@ -112,8 +112,8 @@ export class Wal {
   }
 
   /**
-   * Waits until the disk has all frames. No frame may be written meanwhile. A failure is permanent:
-   * the kernel drops pages that it failed to write, so a second fdatasync would succeed.
+   * Waits until the disk has all frames. No frame may be written in the meantime. A failure is
+   * permanent: the kernel drops pages that it failed to write, so a second fdatasync would succeed.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;

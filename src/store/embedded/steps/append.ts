@@ -136,7 +136,7 @@ export class Appends {
     });
   }
 
-  /** Returns the result of a draft that repeats an earlier message or command that was stored. */
+  /** Returns the result of a draft that repeats a stored message or command, else `undefined`. */
   async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;
     const first = assigner.findRepeated(draft, clock());

@@ -1,4 +1,4 @@
-// The events of changes of channels and their members, with the fields that readers get. Pure.
+// Builds the events of changes of channels and their members, with the fields for readers. Pure.
 
 import { type EventDraft, type EventFields, MAX_EVENT_UIDS } from "../../../broker/event-ports.ts";
 import type { ChannelInfo } from "../../../broker/model.ts";

@@ -70,7 +70,7 @@ export class ConversationRows {
     this.#onNewPeer = callback;
   }
 
-  /** Lists a personal channel that has no row. Called when the channel is loaded into memory. */
+  /** Records that a personal channel may have no row, when the channel is loaded into memory. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -218,7 +218,6 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** Yields the user's positions. */
 export function* positionsOf(
   { positions }: PositionTable,
   uid: string,

@@ -64,7 +64,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // The time is read before the channels, so that a change after the read has no earlier time.
+    // The time is read before the channels, so that changes that the list may lack are not earlier.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
     );
@@ -83,7 +83,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const head = ref && this.#states.head(ref);
         if (head !== undefined) heads.push(head);
         const read = unread?.get(newest);
-        // Unread messages count again in a group that is no longer large.
+        // Not for a large group: its messages become unread if it is no longer large.
         if (read && !ref?.isLarge && !head?.unread && Number.isFinite(id)) read.readId = id;
       }
       return heads;

@@ -103,7 +103,7 @@ export class DedupeIndex {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /** Returns false if this sender has not used the clientMsgNo. True may be wrong. */
+  /** Returns false only if this sender has certainly not used the clientMsgNo. */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
@@ -163,7 +163,7 @@ export class DedupeIndex {
   }
 
   #read(key: Buffer, nowMs: number): StoredFirst | undefined {
-    // The newer entry counts, if a clientMsgNo was reused. Before the second generation, the other
+    // If a clientMsgNo was reused, the newer entry counts. Before the second generation, the other
     // table is empty.
     const generations = this.#generation <= 1 ? [1] : [this.#generation, this.#generation - 1];
     for (const generation of generations) {
@@ -212,9 +212,9 @@ export class DedupeIndex {
   put(number: number, record: MemtableRecord): void {
     const { bytes, start, messageSeq } = record;
     const uidAt = textAt(bytes, start, FROM_UID);
-    const noAt = textAt(bytes, start, CLIENT_MSG_NO);
+    const clientMsgNoAt = textAt(bytes, start, CLIENT_MSG_NO);
     const separatorAt = NUMBER_BYTES + bytes.readUInt16LE(uidAt);
-    const size = separatorAt + 1 + bytes.readUInt16LE(noAt);
+    const size = separatorAt + 1 + bytes.readUInt16LE(clientMsgNoAt);
     const room = Buffer.allocUnsafe(size + VALUE_BYTES);
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
@@ -222,7 +222,7 @@ export class DedupeIndex {
     // The bytes are copied in loops, because a call into C++ costs more for so few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
-    from = noAt + TEXT_LENGTH_BYTES;
+    from = clientMsgNoAt + TEXT_LENGTH_BYTES;
     for (let i = separatorAt + 1; i < size; i++) key[i] = bytes[from++] ?? 0;
     const { timestampMs } = peekTimes(bytes, start);
     const messageId = peekId(bytes, start);

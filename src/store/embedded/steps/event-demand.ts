@@ -1,5 +1,5 @@
-// Which events on demand are written: the times until which readers want them, in one row. State: the
-// demand of this process.
+// Stores until when readers want each kind of events on demand, in one row. State: the demand of
+// this process.
 
 import {
   type EventDemand,
@@ -13,7 +13,7 @@ const READERS = "eventReaders";
 const VERSION = 1;
 
 export interface EmbeddedEventDemand extends EventDemandStore {
-  /** Which events on demand steps write. */
+  /** Events on demand that are written now. */
   readonly current: EventDemand;
 }
 

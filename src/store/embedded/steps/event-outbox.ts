@@ -13,7 +13,7 @@ import type { Tables } from "../engine/tables.ts";
 import type { Assigner } from "./assigner.ts";
 
 const VERSION = 1;
-/** Number of events without an id above which steps are rejected. Only a failing WAL has so many. */
+/** Maximum number of events without an id. It is reached only while the WAL cannot be written. */
 const MAX_WAITING = 10_000;
 const RETRY_MS = 1000;
 
@@ -102,7 +102,7 @@ export class EventOutbox {
     clearTimeout(this.#retry);
   }
 
-  /** Assigns ids to all waiting events. Rejects if they could not be written, and tries again. */
+  /** Assigns ids to all waiting events. If the write fails, rejects and tries again later. */
   #assignIds(): Promise<void> {
     const { appends, assigner, events } = this.#ports;
     let batch: WaitingEvent[] = [];

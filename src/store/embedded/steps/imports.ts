@@ -62,7 +62,6 @@ interface ImportPorts extends Omit<FlushPorts, "dedupe"> {
   readonly maxChannelMessages: number;
 }
 
-/** The newest imported message of a channel. */
 interface ImportedHead {
   readonly seq: number;
   readonly timestampMs: number;

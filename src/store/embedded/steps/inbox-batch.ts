@@ -51,7 +51,7 @@ interface NewCommand {
 interface SenderCopies {
   count: number;
   readonly before: number;
-  /** No copy before this seq is the sender's. */
+  /** Lower bound of the seqs of the sender's copies. */
   oldestFrom: number;
 }
 
@@ -189,7 +189,7 @@ export class InboxBatch {
     const removed = new Set<number>();
     const before = last;
     const added: NewCommand[] = [];
-    // A spread would be slow here.
+    // An object spread would be slow here.
     const senders = new Map<string, SenderCopies>();
     const inbox = { uid, key, before, last, count, added, removed, senders, hasAllSenders: false };
     this.#inboxes.set(uid, inbox);

@@ -93,8 +93,8 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      // `#running` is reset in the turn in which the queue was found empty, so that no step stays
-      // there.
+      // `#running` is reset in the turn in which the queue was empty, so that a step that is added
+      // later starts a new run.
       this.#running = undefined;
     }
   }

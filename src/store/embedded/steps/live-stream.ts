@@ -63,7 +63,7 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** Number of its log. */
+  /** Number of the stream's log. */
   readonly number: number;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
@@ -75,7 +75,7 @@ export class LiveStream {
   readonly #view: StreamView;
   /** Assigned events that are not visible yet. */
   readonly #unshown: PlacedEvent[] = [];
-  /** Number of UTF-16 units of text before each assigned event up to the cut. */
+  /** Number of UTF-16 units of text before each assigned event that viewers may be shown. */
   readonly #offsets: number[] = [];
   #assigned = 0;
   #textUnits = 0;
@@ -180,7 +180,7 @@ export class LiveStream {
     this.#view.remove(event, index);
   }
 
-  /** Returns true unless the stream is too long for viewers, and was before this event. */
+  /** Returns false for events after the one that made the stream too long for viewers. */
   #isShownTo(index: number): boolean {
     return index <= (this.#view.cutIndex ?? index);
   }
@@ -229,7 +229,7 @@ export class LiveStream {
     return this.#fold.snapshot();
   }
 
-  /** Returns what is published of an event that was just shown, `undefined` if nothing is. */
+  /** Returns the publication of an event that has become visible, `undefined` if there is none. */
   toPublished(event: PlacedEvent): ChannelEvent | undefined {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, timestampMs, state } = event;
@@ -256,7 +256,6 @@ export class LiveStream {
     };
   }
 
-  /** Returns the mark of each event id. */
   marks(): ReadonlyMap<string, string> {
     const marks = new Map<string, string>();
     for (const id of this.#ids.keys()) marks.set(id, this.markOf(id) ?? SHARED_ID);

@@ -13,7 +13,7 @@ import { type StreamRows, usersOf } from "./stream-rows.ts";
 interface StreamLimits {
   readonly view: ViewLimits;
   readonly maxActiveBytes: number;
-  /** Clock for the time without an event. Setting the machine's clock must not set this one. */
+  /** Clock that measures silence. Setting the clock of the machine must not change it. */
   readonly steadyClock: () => number;
 }
 
@@ -140,7 +140,6 @@ export class LiveStreams {
     this.#memory += stream.memory - before;
   }
 
-  /** Makes the oldest invisible event of a stream visible. */
   show(stream: LiveStream): void {
     const before = stream.memory;
     stream.showEvent();

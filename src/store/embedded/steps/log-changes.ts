@@ -73,7 +73,6 @@ export class LogChanges implements LogTime {
     return log;
   }
 
-  /** Changes fields of a log's state. */
   change(log: OpenLog, fields: Partial<LogState>): void {
     const before = log.assigned;
     const after = { ...before, ...fields, version: before.version + 1 };

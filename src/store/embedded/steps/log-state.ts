@@ -1,5 +1,5 @@
 // The state of a log without its frames: how changes affect it, when it expires, and how it is
-// stored. Also the records that logs have in the WAL. Keeps only the terms that logs share.
+// stored. Also the records that logs have in the WAL. State: the terms that logs share.
 //
 // A WAL record of a log. Numbers are little-endian.
 //
@@ -66,14 +66,14 @@ export interface ForkPoint {
   readonly startCheck: number;
 }
 
-/** No log has this number. */
+/** A number that no log has. */
 export const COPIED = 0;
 
 export function isCopy({ number }: ForkPoint): boolean {
   return number === COPIED;
 }
 
-/** Configuration with which a log was created. Logs with equal ones share one value. */
+/** Configuration with which a log was created. Logs with equal terms share one value. */
 export interface LogTerms {
   readonly contentType: string;
   readonly ttlS: number | undefined;
@@ -100,7 +100,6 @@ export interface LogState {
   readonly closed: LogEnding | undefined;
   /** `order` of the last append that had one. */
   readonly order: string | undefined;
-  /** Number of logs that are forks of this one. */
   readonly forks: number;
 }
 
@@ -120,7 +119,6 @@ export function newIncarnation(): number {
   return randomBytes(4).readUInt32LE();
 }
 
-/** Returns the state of a new log without frames. */
 export function emptyState(terms: LogTerms, incarnation: number): LogState {
   return {
     ...{ version: 1, status: "live", incarnation: incarnation | 0, terms: shareTerms(terms) },
@@ -159,7 +157,7 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
   return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
 }
 
-/** Time at which logs are judged. */
+/** Current time on two clocks, by which expiry is decided. */
 export interface LogTime {
   /** Wall clock in Unix milliseconds, for a fixed time at which a log expires. */
   readonly wallMs: number;
@@ -184,7 +182,7 @@ export function headOf(state: LogState): LogHead {
   return { incarnation, contentType, tail: tailOf(state), records, closed, ttlS, expiresAtMs };
 }
 
-/** Returns the state after an append or a close. The frame has its place in the log. */
+/** Returns the state after an append or a close. `frame` must have its final position. */
 export function stateAfter(
   state: LogState,
   frame: LogFrame | undefined,
@@ -248,7 +246,6 @@ export function toFields(text: string, state: LogState): readonly unknown[] {
   ];
 }
 
-/** Decodes what `toFields` returned. */
 export function ofFields(fields: readonly unknown[]): {
   readonly name: LogName;
   readonly state: LogState;
@@ -328,7 +325,6 @@ export interface AppendRecord {
 }
 
 interface RecordPlace {
-  /** Number of the log. */
   readonly number: number;
   /** Version of the state after the change. */
   readonly version: number;

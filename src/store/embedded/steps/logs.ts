@@ -1,6 +1,6 @@
 // Implements the port of logs: how an append, a close, a fork, a deletion and the passing of time
-// change a log. A call is decided when it reaches the front of the queue. Decisions are based on
-// assigned changes, reads on committed ones.
+// change a log. A call is decided when it reaches the front of the queue. Decisions use assigned
+// changes. Reads use only committed changes.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -69,7 +69,6 @@ interface LogRulesPorts {
 }
 
 export interface EmbeddedLogs extends LogStore {
-  /** Removes expired logs. */
   sweep(isClosed: () => boolean): Promise<void>;
 }
 
@@ -189,8 +188,8 @@ export class LogRules {
   }
 
   /**
-   * Judges an append to a live log. `frame` contains its records. The limits of the settings
-   * `logs.*` are only applied if `isLimited` is true.
+   * Decides whether an append to a live log is accepted. `frame` contains its records. The limits
+   * of the settings `logs.*` are only applied if `isLimited` is true.
    */
   judge(
     log: OpenLog,
@@ -239,7 +238,6 @@ export class LogRules {
     return "done";
   }
 
-  /** Removes the log if it has expired. */
   expire(number: number, changes: LogChanges): void {
     const log = this.#ports.logs.byNumber(number);
     if (log === undefined || log.assigned.status !== "live") return;
@@ -328,12 +326,12 @@ export class LogRules {
     const place = { position: ownStart.position, check: startCheck | 0 };
     if (!isCopied)
       return { source, copied: [], cut, state: { ...stateWith(terms), ...place, records } };
-    // With the seed of the source, the copied frames have the same checks, and so the same offsets.
+    // With the incarnation of the source, the copied frames have the same checks and offsets.
     const seeded = { ...stateWith(terms), ...place, incarnation: sourceIncarnation | 0 };
     return { source: undefined, copied: this.#framesBefore(source, start), cut, state: seeded };
   }
 
-  /** Throws `overloaded` if a fork would copy more than fits. Its request is small. */
+  /** Throws `overloaded` if there is no memory for the copied frames of a fork. */
   #assertRoom(copied: readonly OpenFrame[]): void {
     const { logs, limits } = this.#ports;
     const bytes = sizeOf(copied.map((frame) => frame.bytes));
@@ -373,7 +371,7 @@ export class LogRules {
     const next = logs.frameAfter(source, offset);
     const [frame] = next === undefined ? [] : framesIn(next);
     if (frame === undefined && subOffset > 0) return { verdict: "bad_sub_offset" };
-    // At the tail of the committed frames, later frames may be uncommitted.
+    // The offset is the tail of the committed frames. Later frames may be uncommitted.
     if (frame === undefined)
       return { start: offset, records: source.shown?.records ?? 0, cut: undefined };
     const { first: records } = frame;
@@ -425,7 +423,7 @@ interface Base {
   readonly source: OpenLog | undefined;
   /** Frames of the source of which the log has a copy. */
   readonly copied: readonly OpenFrame[];
-  /** Frame of the part that the fork has of its source's next frame. */
+  /** Frame with the part of the source's next frame with which the fork begins. */
   readonly cut: OpenFrame | undefined;
 }
 

@@ -1,6 +1,6 @@
-// The users who were announced as online (the port's `OnlineStore`). Their rows are in the
-// database, because they outlive the process, unlike the sessions. State: when the last sessions of
-// users left, which is lost with the process, and how far the rows were looked at.
+// Users who were announced as online (the port's `OnlineStore`). Their rows are in the database,
+// because unlike the sessions they outlive the process. State: when the last sessions of users
+// left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
 import type { OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
@@ -13,7 +13,7 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/** Maximum number of users who have left. A walk over all rows finds the others. */
+/** Maximum number of users whose time of leaving is kept. A walk over all rows finds others. */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 
@@ -33,9 +33,9 @@ interface OnlinePorts {
 export class OnlineUsers implements OnlineStore {
   readonly #ports: OnlinePorts;
   readonly #hasSessions: (uid: string) => boolean;
-  /** In the order of the times. */
+  /** Users whose last session has left, in the order of `leftMs`. */
   readonly #left = new Map<string, LeftUser>();
-  /** Time at which the walk over all rows began, and the last uid of it. */
+  /** Start of the last walk over all rows. `#walk` is the last uid that a running walk visited. */
   #walkedMs = 0;
   #walk: string | undefined;
   #mustWalk = false;
@@ -45,7 +45,7 @@ export class OnlineUsers implements OnlineStore {
     this.#hasSessions = hasSessions;
   }
 
-  /** True if the step that enters a session of the user must call `put`. */
+  /** Records that the user is back. Returns true if the caller must call `put`. */
   isNew(uid: string): boolean {
     this.#left.delete(uid);
     return this.#ports.tables.online.get(uid) === undefined;

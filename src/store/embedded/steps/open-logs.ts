@@ -93,9 +93,8 @@ export class OpenLog {
     return logNameOf(this.text);
   }
 
-  /** Makes a change visible. */
   show(state: LogState, frame: PendingFrame | undefined): void {
-    if (this.changes === undefined) return; // never happens: the change is not in the database
+    if (this.changes === undefined) return; // never happens, because `retain` has set it
     this.changes.shown = state;
     if (frame !== undefined) this.changes.pending.push(frame);
     this.changes.committed++;
@@ -169,7 +168,6 @@ export class OpenLogs {
     return previous;
   }
 
-  /** Undoes `add`. */
   remove(log: OpenLog, previous: OpenLog | undefined): void {
     if (previous === undefined) this.#byName.delete(log.text);
     else this.#byName.set(log.text, previous);
@@ -227,7 +225,6 @@ export class OpenLogs {
     return entry === undefined ? this.#rows.producer(log.number, id) : entry.assigned;
   }
 
-  /** Returns all producers of the log. */
   producers(log: OpenLog): ReadonlyMap<string, ProducerState> {
     const producers = new Map(this.#rows.producers(log.number));
     for (const [id, { assigned }] of log.changes?.producers ?? []) {
@@ -354,7 +351,7 @@ export class OpenLogs {
         for (const flush of flushes) yield* rows.putFrames(flush);
       },
       *heads(): Generator<void> {
-        // A removed log may have the name of a later one.
+        // Removed logs come first, because a later log may have the same name.
         for (const flush of flushes)
           if (flush.state.status === "removed") yield* rows.putHead(flush);
         for (const flush of flushes)
@@ -415,8 +412,8 @@ export class OpenLogs {
   }
 
   /**
-   * Removes a log whose name a later log has. Retention removes the log of a stream without a record
-   * in the WAL, and a power loss may undo that.
+   * Removes a log whose name now belongs to a later log. Retention removes the log of a stream
+   * without a record in the WAL, and a power loss may undo that.
    */
   #removeFormer(log: OpenLog): void {
     const { assigned } = log;

@@ -1,5 +1,6 @@
-// The decision who needs a push (the port's `PushStore`): its cursors. State: the token of the lease
-// that claimed each cursor, and acknowledgements. Neither outlives the process.
+// Implements the port's `PushStore`, whose data decides who needs a push. Stores the cursors.
+// State: the token of the lease that claimed each cursor, and acknowledgements. Neither outlives
+// the process.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";
@@ -24,7 +25,7 @@ interface PushPorts {
 
 interface AcknowledgedMessage {
   readonly uids: Set<string>;
-  /** Time by the monotonic clock at which it may be dropped. */
+  /** Time at which the entry may be dropped, on the monotonic clock. */
   untilMs: number;
 }
 

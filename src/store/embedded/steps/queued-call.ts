@@ -1,5 +1,5 @@
-// The queued step of a call that changes streams or logs. Its rules decide the call when it reaches
-// the front of the queue, and assign its changes. The call returns once they are durable.
+// The queued step of a call that changes streams or logs. When the call reaches the front of the
+// queue, it is decided and its changes are assigned. It returns once they are durable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";

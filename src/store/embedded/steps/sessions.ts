@@ -68,7 +68,6 @@ export interface EmbeddedSessions extends Omit<SessionStore, "joinState">, Onlin
   isEntered(session: SessionName): boolean;
 }
 
-/** A session that has ended. */
 interface LeftSession {
   readonly session: SessionRecord;
   /** `undefined` if its connection was lost. */
@@ -195,7 +194,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Enters a session. Only a login of a main session waits: for the commit of the newest login. */
+  /** Enters a session. Only a new login of a main session waits until the login is committed. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,

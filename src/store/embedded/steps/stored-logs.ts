@@ -1,5 +1,5 @@
 // Rows of logs in the database. A log has a number, which its rows contain in place of its name.
-// The number is never reused. Keeps only the counter of numbers.
+// The number is never reused. State: the counter of numbers.
 //
 // A row of the table `logFrames` has the number of the log and the position of its first frame as
 // its key. Rows of a log follow each other without gaps:
@@ -143,7 +143,7 @@ export class StoredLogs {
 
   /**
    * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
-   * May be repeated with the same frames and more.
+   * Can be repeated with the same frames and further ones.
    */
   *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
     if (state.status === "removed") return;
@@ -163,7 +163,7 @@ export class StoredLogs {
     }
   }
 
-  /** Puts the head of a log, or removes all rows of a removed log. Must be inside `commit`. */
+  /** Puts a log's head, or removes all rows of a removed log. Must be advanced inside `commit`. */
   *putHead(flush: LogFlush): Generator<void> {
     const { number, text, state, stored } = flush;
     const { meta, logNames, logHeads } = this.#tables;

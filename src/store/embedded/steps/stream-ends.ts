@@ -1,6 +1,6 @@
-// Finds streams that ended at some time or later, in memory and in the database. State: the time of
-// the newest end of recently used scopes. It saves a lookup in the database per group when a user
-// with many groups connects.
+// Finds streams that ended at some time or later, in memory and in the database. A scope is a
+// group, or a user in all of the user's personal channels. State: the newest end of recently used
+// scopes, which saves a lookup per group when a user with many groups connects.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
@@ -71,7 +71,7 @@ export class StreamEnds {
     return newestMs;
   }
 
-  /** Returns the ends of a scope. One that is in memory and in the database is returned once. */
+  /** Returns the ends of a scope. An end in memory and in the database is returned once. */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
     const ends: StreamEnd[] = [];
     for (const { head, endedMs, isShownEnded } of live) {

@@ -1,6 +1,7 @@
-// The streams in the database. The content of a stream is its log. Besides, an active stream has a
-// row that marks it as active, and an ended one has rows by the time of its end. The message of a
-// stream is in the table `log`. State: the snapshots of ended streams that were read recently.
+// The streams in the database. The content of a stream is its log. In addition, an active stream
+// has a row that marks it as active, and an ended stream has rows by the time of its end. The
+// message of a stream is in the table `log`. State: the snapshots of ended streams that were read
+// recently.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { LOG_START, visitEvents } from "../../../broker/log-frame.ts";
@@ -35,7 +36,6 @@ const VERSION = 1;
 const PRESENT = Buffer.from([VERSION]);
 /** Maximum number of kept snapshots, about the streams of two pages of history. */
 const MAX_KEPT = 100;
-/** Maximum size of a kept snapshot. */
 const MAX_KEPT_BYTES = 128 * 1024;
 
 /** A stream whose end is committed. */
@@ -68,7 +68,7 @@ export class StreamRows {
     return this.#ports.viewLimits;
   }
 
-  /** Puts the rows of a stream besides its log. Must be called inside `commit`. */
+  /** Puts the rows of a stream, except those of its log. Must be called inside `commit`. */
   put(stream: LiveStream): void {
     const { streamsActive, streamEnds } = this.#ports.tables;
     const { head, channel, endedMs, flushing } = stream;
@@ -145,7 +145,6 @@ export class StreamRows {
     return number === undefined ? undefined : tables.log.get(logKey(number, messageSeq));
   }
 
-  /** Returns the seq of the stream's message. */
   #seqOf(log: OpenLog): number {
     let seq = 0;
     const start = this.#ports.logs.frameAfter(log, LOG_START) ?? NO_FRAME;
@@ -240,7 +239,7 @@ export class StreamRows {
     for (const piece of this.#piecesOf(log)) visitEvents(piece, visit, skipsRecords);
   }
 
-  /** Visits all events except those of records. */
+  /** Visits the events that `POST /event` or this node added. */
   #visitPosted(log: OpenLog, visit: Visit): void {
     this.#visit(log, visit, () => true);
   }

@@ -139,14 +139,12 @@ export class StreamChanges {
     return assigner.assignEvent(draft, this.nowMs);
   }
 
-  /** Returns the log of an active stream. */
   logOf({ head }: LiveStream): OpenLog {
     const log = this.#ports.logs.find(logNameOf(head));
     if (log === undefined) throw new Error("The log of an active stream is missing");
     return log;
   }
 
-  /** The changes of the logs of this call. */
   get logs(): LogChanges {
     return this.#logs;
   }

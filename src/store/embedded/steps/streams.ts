@@ -47,7 +47,7 @@ import { type AppendTerms, NO_TERMS, type StreamCallPorts, StreamChanges } from 
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
-  /** Unix milliseconds that no step of the clock changes, for the idle time of producers. */
+  /** Unix milliseconds, unaffected by clock changes, for the idle time of producers. */
   readonly idleClock: Clock;
   readonly checkPermission: PermissionCheck;
   readonly logRules: LogRules;

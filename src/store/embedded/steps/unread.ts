@@ -23,7 +23,7 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /** Maximum number of rows read to count expiring messages, some of which may have expired. */
-const MAX_LOOKED_AT = 5000;
+const MAX_ROWS_READ = 5000;
 
 interface UnreadPorts {
   readonly states: Pick<ChannelStates, "recordFrom" | "expiringNewestFirst">;
@@ -93,7 +93,7 @@ export class UnreadCounter {
     const { states, clock } = this.#ports;
     const nowMs = clock();
     const seqs: number[] = [];
-    let rowsLeft = MAX_LOOKED_AT;
+    let rowsLeft = MAX_ROWS_READ;
     for (const row of states.expiringNewestFirst(state, position + 1)) {
       if (this.#isPastRetention(row)) break; // all older messages are beyond the retention time too
       if (nowMs < row.expiresAtMs) seqs.push(row.seq);

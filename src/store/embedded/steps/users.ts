@@ -24,7 +24,7 @@ export const DEVICE_VERSION = 2;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
-/** Last part of the key of a user's ban in the table `devices`, where devices have their flag. */
+/** Last part of a ban's key in the table `devices`. In the key of a device it is the flag. */
 export const BAN = "ban";
 
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
@@ -130,7 +130,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Puts the newest login. Must be called inside `persist` or `transact`. */
+  /** Must be called inside `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
