@@ -60,7 +60,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
   return byKey.values();
 }
 
-/** Kinds of values that are counted: the command, the name shown, and for HEXISTS the field. */
+/** Counted kinds of values: the command, the displayed name, and for HEXISTS the field. */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   announced: ["exists", "users who were announced as online"],

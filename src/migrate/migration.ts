@@ -156,9 +156,9 @@ export class Migration {
   }
 
   /**
-   * Returns the owner of a token. Until all tokens are in Redis, and without Redis, those last read
-   * from the folder are valid. Each attempt reads the folder again, and then sees logouts at a node
-   * that uses it. Throws `unavailable` while the owner cannot be determined.
+   * Returns the owner of a token. Until all tokens are in Redis, or while Redis is away, the tokens
+   * last read from the folder are valid. Each attempt reads the folder again, and notices logouts
+   * at a node that still uses it. Throws `unavailable` while the owner is unknown.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;

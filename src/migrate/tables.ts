@@ -74,8 +74,8 @@ export interface MoveTable {
 /** Time at which a group was added to a user's index. The folder does not store this time. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-/** Score of a user whose sessions no node has looked at. */
-const NOT_LOOKED_AT = "0";
+/** Score of a user whose sessions no node has checked. */
+const NOT_CHECKED = "0";
 
 function table<K, V>(
   [step, name]: readonly [MoveStep, string],
@@ -130,7 +130,7 @@ function userTables(
       return {
         facts: [
           fact("SET", key, [String(fieldsOf(value)[0])]),
-          fact("ZADD", index, [NOT_LOOKED_AT, uid]),
+          fact("ZADD", index, [NOT_CHECKED, uid]),
         ],
         ...{ counts: ["announced"], sizes: [["announced", key]] },
       };

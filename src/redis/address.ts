@@ -24,7 +24,7 @@ const FORM =
 
 const PATH = /^\/?$|^\/(\d{1,6})$/;
 
-/** Returns the addresses, or a sentence about the first problem. */
+/** Returns the addresses, or an error message about the first problem. */
 export function parseRedisUrl(text: string): RedisAddress | string {
   const addresses: Address[] = [];
   for (const item of text.split(",")) {

@@ -1,6 +1,6 @@
-// The causes for which Redis cannot be used, each with the sentence for the operator: what is
-// wrong, and what to do. The only file that tells causes apart by the texts and codes of Redis, of
-// TLS and of the network. Pure.
+// The causes for which Redis cannot be used, each with the error message for the operator: what is
+// wrong, and what to do. The only file that distinguishes causes by the texts and codes of Redis,
+// of TLS and of the network. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and the message of another error. */
@@ -20,7 +20,7 @@ const CHECK_SLOTS =
 const CHECK_LOAD =
   "Check whether Redis hangs (redis-cli --latency, SLOWLOG GET), and the network to it";
 
-/** Causes that are also found without an error, by a check. */
+/** Causes that a check can also find without an error. */
 export const REPLICA = {
   pattern: /^(READONLY|MASTERDOWN)\b/,
   what: "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary",
@@ -273,7 +273,7 @@ export function isUnneededPassword(text: string): boolean {
   return /without any password configured for the default user/.test(text);
 }
 
-/** Lines that ioredis prints, although the node reports the same with a sentence of its own. */
+/** Lines that ioredis prints about problems that the node reports itself. */
 const PRINTED = [/password was supplied/, /^Skipping the ready check because INFO command fails/];
 
 export function isReportedElsewhere(line: string): boolean {
@@ -291,7 +291,6 @@ export function isPrecise(cause: Cause | undefined): boolean {
   return precisionOf(cause) === PRECISE;
 }
 
-/** Returns the cause of an error reply with this text. */
 export function causeOfReply(text: string): Cause | undefined {
   return REPLIES.find(({ pattern }) => pattern?.test(text));
 }
@@ -306,7 +305,7 @@ export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }
 
-/** Returns the sentence about a cause. `detail` is the error's text or a check's finding. */
+/** Returns the error message about a cause. `detail` is the error's text or a check's finding. */
 export function sentenceAbout({ what, action }: Cause, detail = ""): string {
   return detail === "" ? `${what}. ${action}` : `${what} (${detail}). ${action}`;
 }

@@ -31,7 +31,7 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/** Time for which all Sentinels may reject the lookup: one that starts may not know the primary. */
+/** Time for which all Sentinels may reject the lookup, because they may still be starting. */
 const REFUSED_MS = 1000;
 
 const NOT_READY =

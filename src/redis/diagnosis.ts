@@ -1,6 +1,6 @@
 // Finds out why a server closes connections or does not answer. ioredis cannot find out: it writes
-// at once, and if the server closes the connection meanwhile, the system drops what the server has
-// sent. Keeps no state.
+// at once, and if the server then closes the connection, the system drops what the server has sent.
+// No state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -43,7 +43,7 @@ export async function diagnose({ host, port, tls }: Address): Promise<Error | un
 
 interface Observation {
   readonly isOpen: boolean;
-  /** Beginning of what the server has sent. */
+  /** Beginning of the data that the server has sent. */
   readonly text: string;
   readonly error: NodeJS.ErrnoException | undefined;
 }

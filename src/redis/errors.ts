@@ -60,7 +60,6 @@ export function startFailure(error: unknown): UnusableRedis | RedisAway {
   return new RedisAway(`${text}. ${CHECK_URL}`, UNKNOWN);
 }
 
-/** Returns the known cause of an error, or `undefined`. */
 export function causeOf(error: unknown): Cause | undefined {
   const origin = originOf(error);
   const text = textOf(origin);
@@ -111,7 +110,7 @@ export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/** Returns true if the server lacks the library of a function. The call has run nothing. */
+/** Returns true if the server lacks the library of a function. The call then had no effect. */
 export function isMissingFunction(error: unknown): boolean {
   return isReply(error) && MISSING_FUNCTION.pattern.test(error.message);
 }

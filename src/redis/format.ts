@@ -111,8 +111,9 @@ export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
 }
 
 /**
- * Returns the mark of the prefix, and marks an unmarked one as Jindou's. The mark changes when
- * Redis is emptied. Throws an `UnusableRedis` if this build cannot use the data.
+ * Returns the mark of `redis.prefix`: the value of the key `format`. Writes a new mark if there is
+ * none, so the mark changes when Redis is emptied. Throws an `UnusableRedis` if this build cannot
+ * use the data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");

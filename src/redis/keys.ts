@@ -18,7 +18,7 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
-  /** Names the database, because the topics of all databases of a server share one namespace. */
+  /** Suffix with the database, because the databases of a server share one namespace of topics. */
   readonly topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 

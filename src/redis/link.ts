@@ -64,7 +64,7 @@ interface LinkPorts {
   readonly name: string;
   /** Receives failures that are not reported to any caller, except those of an outage. */
   readonly onError: (error: unknown, what: string) => void;
-  /** Receives sentences about a Redis that can be used but whose configuration is risky. */
+  /** Receives warnings about a Redis that can be used but whose configuration is risky. */
   readonly onWarning?: (warning: string) => void;
   /** Receives the reports about times during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
@@ -442,7 +442,7 @@ export class RedisLink {
       () => {},
       (error: unknown) => {
         if (isExistingLibrary(error)) return;
-        loaded.delete(loading); // loaded again before its next call
+        loaded.delete(loading); // so that the next call loads it again
         throw error;
       },
     );

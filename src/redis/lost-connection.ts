@@ -1,7 +1,7 @@
-// The connections to one server, for calls that fail when a connection is lost. A call that
-// was sent on a lost connection may still be in a buffer of the network, and the server would run the
-// call when it arrives. So the failure of such a call is reported only when the server has closed the lost
-// connection, or when the server would reject the call as too late. State: the present connection.
+// Connections to one server, for calls that fail when a connection is lost. Such a call may still
+// be in a buffer of the network, and the server would run it when it arrives. So the failure is
+// reported only when the server has closed the lost connection, or would reject the call as too
+// late. State: the present connection.
 
 import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";

@@ -1,4 +1,4 @@
-// Reports each time during which Redis cannot be used, whatever number of calls fails meanwhile: at
+// Reports each time during which Redis cannot be used, regardless of the number of failed calls: at
 // its beginning, every few seconds, and at its end. State: the current outage.
 
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
@@ -26,9 +26,9 @@ interface OutagePorts {
 interface CurrentOutage {
   readonly beganMs: number;
   reason: string;
-  /** The reason without addresses of the network. */
+  /** The reason without network addresses. */
   publicReason: string;
-  /** Precision of the reason. A less precise one does not replace it before the next report. */
+  /** How precise the reason is. A less precise one replaces it only after a report. */
   precision: number;
   failures: number;
   reportedMs: number;
@@ -38,7 +38,7 @@ interface CurrentOutage {
 }
 
 const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
-/** Time between two checks. An outage ends with a check before which no call has failed. */
+/** Time between two checks. An outage ends if a check succeeds and no call failed before it. */
 const CHECK_MS = 1000;
 const REPORT_MS = 5000;
 

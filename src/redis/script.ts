@@ -101,7 +101,7 @@ export function placeIn(sections: readonly Section[], line: number): string | un
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** Matches a constant: a name in capitals for a number or text, on a line of its own. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
-/** Matches a forward: a function on one line that only calls another function. */
+/** Matches a function on one line that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
 /** Matches a string literal, which is kept, or a comment, which is removed. */

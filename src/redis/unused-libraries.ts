@@ -1,4 +1,4 @@
-// Deletes the function libraries of builds that no longer run. Keeps no state.
+// Deletes the function libraries of builds that no longer run. No state.
 
 import type { Redis } from "ioredis";
 import { send } from "./client.ts";
@@ -9,7 +9,7 @@ const LIBRARY_NAME = /^jindou_[0-9a-f]{8}$/;
 
 /**
  * Deletes the libraries of this program that are not in `used`. A node of another cluster on the
- * same Redis that still needs one loads it again. Does nothing if the user lacks the right.
+ * same Redis loads its library again. Does nothing if the user lacks the right.
  */
 export async function deleteUnusedLibraries(
   link: Pick<RedisLink, "primaries">,

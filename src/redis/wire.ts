@@ -16,7 +16,7 @@
 //   EVENT      publicationSeq  f64
 //              messageSeq      f64         seq of the stream's message
 //              index           f64         index of the event in its stream
-//              textOffset      f64         UTF-16 units of the stream's text before the event
+//              textOffset      f64         UTF-16 code units of the stream's text before the event
 //              state           u8          index into STREAM_STATES
 //              headLength      u16
 //              head            bytes       see `encodeStreamHead`
@@ -239,10 +239,10 @@ function copied(bytes: Uint8Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, length);
 }
 
-/** What the events of a stream have in common. */
+/** Fields that all events of a stream share. */
 type EventSource = Pick<ChannelEvent, "key" | "channel" | "fromUid" | "clientMsgNo">;
 
-/** Encodes what the events of a stream have in common. It is also stored with the stream. */
+/** Encodes the fields that all events of a stream share. They are also stored with the stream. */
 export function encodeStreamHead(source: Omit<EventSource, "key">): Buffer {
   const { channel, fromUid, clientMsgNo } = source;
   return packr.pack([WIRE_VERSION, channel.type, channel.id, fromUid, clientMsgNo]);
@@ -393,7 +393,7 @@ export function idBeforeOf(frame: Buffer): number | undefined {
 }
 
 /**
- * Decodes a frame. Throws `internal` if it is invalid, of an unknown kind or a newer format. Of an
+ * Decodes a frame. Throws `internal` if it is invalid, of an unknown kind or a newer format. In an
  * unordered frame, only the id is checked.
  */
 export function decodeFrame(frame: Buffer): Publication {

@@ -1,10 +1,10 @@
--- Writes one fact of a migration, idempotently, or checks it. A process whose lease has ended by
--- the clock of this server writes nothing.
+-- Writes the items of one key for a migration, idempotently, or checks that they are there. A
+-- process whose lease has ended by the clock of this server writes nothing.
 --
--- KEYS  1     the key of the fact
+-- KEYS  1     the key
 -- ARGV  1     the fence (Unix milliseconds on the clock of this server), or 'check'
 --       2     how the items are written, see below
---       3     minimum time until the key expires (ms; 0: it does not expire)
+--       3     minimum time until the key expires (ms; 0: no expiry is set)
 --       4...  items
 --
 --       how                    items
