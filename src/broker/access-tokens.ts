@@ -75,7 +75,8 @@ export class AccessTokens {
 }
 
 /**
- * Returns the text to store. The token is the HMAC's key, so that a reader cannot test passwords.
+ * Returns the text that is stored for a token. Its HMAC has the token as the key, which is not
+ * stored, so that nobody can use the text to guess passwords.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

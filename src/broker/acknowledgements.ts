@@ -1,5 +1,6 @@
-// Collects which users have acknowledged messages, and writes that to the store in batches, so that
-// the node that decides who needs a push can read it. State: what was not written yet.
+// Collects which users have acknowledged messages, and writes the acknowledgements to the store in
+// batches. The node that decides which users need a push notification reads them there. State: the
+// acknowledgements that are not written yet.
 
 import { isTransient } from "./errors.ts";
 import type { ChannelKey } from "./model.ts";
@@ -64,7 +65,7 @@ export class Acknowledgements {
     this.#count = 0;
     const { store, keepMs, onError } = this.#ports;
     const writing = store.addAcknowledged(messages, keepMs).catch((error: unknown) => {
-      // A lost acknowledgement only causes a push that was not needed.
+      // A lost acknowledgement only causes a push notification that was not needed.
       if (!isTransient(error)) onError(error, "Acknowledged messages could not be written");
     });
     this.#writing = this.#writing.then(() => writing);

@@ -1,10 +1,10 @@
 // Counts what is sent to each channel through this node in the last minutes, for the list of the
 // busiest channels. State: at most `MAX_CHANNELS` counters, regardless of the traffic.
 //
-// If all counters are in use, each message to a further channel takes one credit from one counter,
-// in turn. A counter without credit is replaced. So a channel that receives more than one in
-// `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982]. A channel whose counter was
-// replaced is counted from 0 again.
+// If all counters are in use, each message to a further channel takes one credit from the next
+// counter of a ring. A counter without credit is assigned to the further channel. So a channel that
+// receives more than one in `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982]. A
+// channel whose counter was replaced is counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 

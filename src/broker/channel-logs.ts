@@ -1,5 +1,5 @@
-// Writes streams of channels by the protocol Durable Streams. The stream belongs to the sender of
-// its message, who must be allowed to send at each call.
+// Creates streams of channels and appends to them through the Durable Streams protocol. A stream
+// belongs to the sender of its message, and each call checks that this user may still send.
 
 import type { ChannelActivity } from "./channel-activity.ts";
 import { BrokerError } from "./errors.ts";
@@ -11,7 +11,7 @@ import { checkOf, type SendTerms } from "./permissions.ts";
 import type { ChannelLogStore, StreamCreationDraft } from "./ports.ts";
 import { assertStreamName } from "./streams.ts";
 
-/** A stream of a channel, as its sender names it. */
+/** Identifies a stream of a channel, and the user who writes to the stream. */
 export interface SentStream {
   readonly channel: ChannelRef;
   readonly fromUid: string;

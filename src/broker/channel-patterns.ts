@@ -1,9 +1,12 @@
-// Patterns of channels, such as those of the setting `hooks.send.channels` and of the claim `jd`. Pure
-// functions.
+// Patterns of channels, such as those of the setting `hooks.send.channels` and of the JWT claim
+// `jd`. Pure functions.
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
-/** Channels of one type whose id is `id`, or begins with it if `isPrefix`. */
+/**
+ * Channels of the type (`undefined` means any type) whose id is `id`, or begins with `id` if
+ * `isPrefix` is true.
+ */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;
@@ -23,7 +26,7 @@ export function parseChannelPattern(text: string): ChannelPattern | undefined {
   return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows 1 and 2
 }
 
-/** Returns true if a pattern matches. A user names a personal channel by the uid of the other. */
+/** Returns true if a pattern matches. The id of a personal channel is the uid of the other user. */
 export function matchesAny(patterns: readonly ChannelPattern[], channel: ChannelRef): boolean {
   return patterns.some(
     ({ type, id, isPrefix }) =>

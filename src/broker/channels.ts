@@ -1,6 +1,6 @@
 // Creates and changes channels, their members and their lists. A call that adds members to a group
-// notifies all of them, even earlier members: it may be a retry after a node died before the
-// notification. The store itself notifies removed members.
+// notifies all users in the call, even those who already were members: the call may be a retry
+// after a node died before it sent the notifications. Removed members are notified by the store.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";

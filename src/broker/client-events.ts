@@ -78,7 +78,7 @@ function checkType(type: string): void {
   if (!isWellFormed(type)) throw invalid("type", "must be well-formed Unicode");
   if (type.startsWith(RESERVED_EVENT_PREFIX))
     throw invalid("type", `must not begin with ${RESERVED_EVENT_PREFIX}, which is reserved`);
-  // Receivers believe that this event is from the server, and refresh their tokens.
+  // Clients expect an event of this type only from the server, and refresh their token.
   if (type === EXPIRING_EVENT) throw invalid("type", `must not be ${EXPIRING_EVENT}`);
 }
 

@@ -32,7 +32,7 @@ interface Position {
   readonly sinceMs: number;
   /** Time of the newest change when the first page was read. */
   readonly asOfMs: number;
-  /** The prints contain all returned conversations with a change at or after this time. */
+  /** `prints` contains a hash of every returned conversation that changed at this time or later. */
   readonly printsFromMs: number;
   readonly beforeId: number;
   readonly prints: ReadonlySet<string>;

@@ -13,7 +13,10 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
-/** Maximum number of lists at once. Each list uses a part of every event-loop turn. */
+/**
+ * Maximum number of lists that are built at the same time. Each of them uses a part of every turn
+ * of the event loop.
+ */
 const CONCURRENT_LISTS = 4;
 /** Maximum number of waiting calls of one user. Equals the default maximum of sessions per user. */
 const MAX_WAITING_LISTS = 100;

@@ -31,9 +31,9 @@ export interface Claims {
 
 export interface JwtVerifier {
   /**
-   * Returns the claims of a token if its signature and claims are valid now. Throws, or rejects with,
-   * `unauthorized`, `token_expired` if nothing is wrong except that it has expired, or `unavailable` if its key is
-   * not known yet.
+   * Returns the claims of a token if its signature and claims are valid now. Throws, or rejects
+   * with, `unauthorized`, `token_expired` if the token has expired but is valid otherwise, or
+   * `unavailable` if its key is not known yet.
    */
   verify(token: string): MaybePromise<Claims>;
   /** Counts a token that was refused because its device was logged out. */
@@ -58,8 +58,8 @@ export type Proof =
 
 export interface Credentials {
   /**
-   * Returns what the token proves for this uid and device flag. Throws, or rejects with, the errors
-   * of `JwtVerifier`, also if the claims name another uid or device flag.
+   * Returns the facts that the token proves for this uid and device flag. Throws, or rejects with,
+   * the errors of `JwtVerifier`, also if the claims name another uid or device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;
   /**

@@ -1,7 +1,9 @@
-// A cursor is a reader's position in something that grows: it reads from the store, holds what is
-// published in the meantime, and is then live. A cursor whose reader is slow is paused, and reads
-// the store again when the reader continues. So each reader gets everything once and in order, and
-// costs a bounded amount of memory. What is read and what follows what is decided by its feed.
+// A cursor follows a stream or the event feed for one reader. It first reads the store and holds
+// the events that are published meanwhile. It is then live: it passes on each event when the event
+// is published. A cursor whose reader is slow is paused, and reads the store again when the reader
+// continues. So each reader gets every item once and in order, and needs a bounded amount of
+// memory. The `CursorFeed` of a cursor stores the position, and defines how items are read and
+// ordered.
 
 import type { Topic } from "./model.ts";
 import type { Reader } from "./reader-table.ts";
@@ -16,7 +18,7 @@ export interface CursorViewer {
   mayStay(): Promise<boolean>;
 }
 
-/** What the store has after the position of a cursor. */
+/** Result of a read of the store from the position of a cursor. */
 export type CursorRead<Item> =
   | {
       readonly items: Iterable<Item>;
@@ -27,7 +29,10 @@ export type CursorRead<Item> =
     }
   | { readonly end: CursorEnd };
 
-/** What a published event means for a cursor. `old`: the reader has it. */
+/**
+ * How a cursor treats a published event. `old`: the reader already has the event. `reread`: items
+ * are missing before the event, so the store must be read.
+ */
 export type CursorStep<Item> =
   | { readonly item: Item }
   | { readonly end: CursorEnd }
@@ -36,7 +41,7 @@ export type CursorStep<Item> =
 
 /** The reader of a cursor, and its position. */
 export interface CursorFeed<Item, Event> {
-  /** Reads from the position on. */
+  /** Reads the items after the position. */
   read(): Promise<CursorRead<Item>>;
   /** Compares an event with the position. */
   judge(event: Event): CursorStep<Item>;

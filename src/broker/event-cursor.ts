@@ -1,8 +1,11 @@
-// Cursors of the event feed: a position in each partition, as text. Pure.
+// Converts cursors of the event feed, which are positions in all partitions, to text and back. Pure
+// functions.
 
 import { EVENT_PARTITIONS, EVENTS_START, type EventPosition } from "./event-ports.ts";
 
-/** First character of a cursor, which no time begins with. */
+/**
+ * First character of a cursor. It distinguishes a cursor from a time, which begins with a digit.
+ */
 const PREFIX = "e";
 const PARTITION_BYTES = 14;
 const NUMBER_AT = 1;

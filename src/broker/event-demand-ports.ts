@@ -1,19 +1,22 @@
-// The port of the events on demand: events that the steps of the store write only while an enabled
-// webhook or a reader of the feed names them, because they are frequent. The comment of a method is
-// its contract. Every driver must fulfil it, and `test/contract/` checks that.
+// The port of the events on demand. The store writes these frequent events only while an enabled
+// webhook or a reader of the event feed requests them. The comment of a method is its contract.
+// Every driver must fulfil it, and `test/contract/` checks that.
 
 export const DEMAND_KINDS = ["session", "command"] as const;
-/** Kind of events on demand, which `session.*` and `command.*` name. */
+/** Kind of events on demand: the types `session.*` or `command.*`. */
 export type DemandKind = (typeof DEMAND_KINDS)[number];
 
 export const ON_DEMAND_TYPES = ["session.opened", "session.closed", "command.sent"] as const;
 
-/** Part of the size of the feed that the events on demand may have. */
+/** Maximum share of the feed's size that events on demand may use. */
 export const ON_DEMAND_SHARE = 1 / 4;
 
-/** Which events the steps of a node write. */
+/** Whether a node writes events, and which kinds of events on demand it writes. */
 export interface EventDemand extends Readonly<Record<DemandKind, boolean>> {
-  /** Whether the feed was on when the node looked last. If not, steps on users do not look at it. */
+  /**
+   * True if the feed was on when the node last read its switch. If false, changes of users do not
+   * read the switch.
+   */
   readonly feed: boolean;
 }
 
@@ -21,8 +24,8 @@ export const NO_DEMAND: EventDemand = { feed: false, session: false, command: fa
 
 export interface EventDemandStore {
   /**
-   * Sets which events the later steps of this node write, if the feed is on. None before the first
-   * call. A call of `switchFeed` on this node changes `feed` too.
+   * Sets which events this node writes from now on, if the feed is on. It writes no events on
+   * demand before the first call. `switchFeed` on this node also changes `feed`.
    */
   setDemand(demand: EventDemand): Promise<void>;
   /** Stores that readers want events of these kinds until `untilMs` (Unix milliseconds). */

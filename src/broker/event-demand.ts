@@ -1,6 +1,7 @@
-// The events that the steps of the store write only while an enabled webhook or a reader names them,
-// because they are frequent: `session.opened`, `session.closed` and `command.sent`. Every node reads
-// once a second which of them are wanted. State: the timer, and what the node has read last.
+// Decides whether this node writes the events on demand: `session.opened`, `session.closed` and
+// `command.sent`. They are frequent, so they are written only while an enabled webhook or a reader
+// of the feed requests them. Every node reads these requests once a second. State: the timer, the
+// result of the last read, and when readers were last stored.
 
 import {
   DEMAND_KINDS,
@@ -22,11 +23,14 @@ interface DemandPorts {
   onError(error: unknown, message: string): void;
 }
 
-/** Interval at which a node reads what is wanted. */
+/** Interval at which a node reads which events are requested. */
 const READ_MS = 1000;
-/** Time for which a noted reader is not noted again. */
+/** Minimum time between two calls of this node that store readers of one kind. */
 const NOTED_MS = 10_000;
-/** Time for which a reader is counted: at least 90 seconds after its last request. */
+/**
+ * Time for which a stored reader counts, so that a reader counts for at least 90 seconds after its
+ * last request.
+ */
 const READER_MS = 90_000 + NOTED_MS;
 
 export class EventDemandWatch {
@@ -56,7 +60,7 @@ export class EventDemandWatch {
     await this.#reading;
   }
 
-  /** Reads what is wanted now. */
+  /** Reads at once which events are requested. */
   refresh(): Promise<void> {
     clearTimeout(this.#timer);
     this.#reading = this.#reading

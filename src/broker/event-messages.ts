@@ -5,8 +5,9 @@ import type { ChannelKey, Message } from "./model.ts";
 import type { MessageStore } from "./ports.ts";
 
 /**
- * Returns the messages of the events that exist, by `<channel key>\n<seq>`. After a fail-over, a seq
- * may belong to a later message than that of the event, so the caller compares the ids.
+ * Returns the messages to which the events refer, if they exist, by `<channel key>\n<seq>`. After a
+ * fail-over, a seq may belong to a later message than that of the event, so the caller compares the
+ * ids.
  */
 export async function messagesOf(
   store: Pick<MessageStore, "readMessages">,

@@ -47,8 +47,8 @@ export interface EventDraft {
 
 /**
  * A place in a partition: number and id of the last event before it. Numbers count from 1 without
- * gaps. Ids increase in a partition and are never assigned to two events. `START` is the place
- * before the first event.
+ * gaps. Ids increase in a partition and are never assigned to two events. `EVENTS_START` is the
+ * place before the first event.
  */
 export interface EventPosition {
   readonly number: number;
@@ -60,7 +60,7 @@ export const EVENTS_START: EventPosition = { number: 0, id: 0 };
 /** An event as the feed stores it. */
 export interface EventRow extends EventPosition {
   readonly type: EventType;
-  /** Time in the id. It never decreases in a partition. */
+  /** Time that the id contains. It never decreases in a partition. */
   readonly timestampMs: number;
   /** Key of the channel to which the event belongs, or `userTopic(uid)` of the user. */
   readonly key: string;
@@ -107,7 +107,8 @@ export interface EventStore {
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
    * Calls the listener soon after events were written, with their partitions. A call may name a
-   * partition without new events, and may be late by a second. Returns a function that ends this.
+   * partition without new events, and may be late by a second. Returns a function that removes the
+   * listener.
    */
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /**

@@ -26,7 +26,7 @@ type EventData = Readonly<Record<string, unknown>>;
 
 /** An event as backends see it. */
 export interface FeedEvent {
-  /** Partition, number and id of the event. Never names two events. */
+  /** Partition, number and id of the event, as text. No two events have the same id. */
   readonly id: string;
   readonly type: string;
   readonly timestampMs: number;
@@ -50,7 +50,11 @@ interface PartitionPage {
 }
 
 export interface EventFilter {
-  /** Names of types. A name may end with `*`, which stands for any rest. Empty means all types. */
+  /**
+   * Names of types. A name that ends with `*` selects all types that begin with the text before it.
+   * Events on demand are selected only by their exact name or by `session.*` or `command.*`. Empty
+   * means all types except the events on demand.
+   */
   readonly types: readonly string[];
   /** Channel whose events are read. `undefined` for all events. */
   readonly key: ChannelKey | undefined;
@@ -86,14 +90,14 @@ interface EventsPorts {
 }
 
 const GAP = "feed.gap";
-/** A key of events of users, for filters. */
+/** Key of a user, used to check whether a filter selects the events of users. */
 const ANY_USER = userTopic("");
 /** Number of partitions that are read at once. */
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected few of them. */
 const MAX_EXAMINED = 5000;
 const ROWS_PER_READ = 100;
-/** Size of the messages of a page after which it ends. */
+/** Maximum size of the content on one page. A larger first event is returned anyway. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
 /** Maximum number of bytes of a stream's text in an event. */
@@ -137,8 +141,9 @@ export class Events {
   }
 
   /**
-   * Returns the position in each partition after which the events of a place follow: `now`,
-   * `oldest`, a cursor, or a time (RFC 3339 or Unix milliseconds). `undefined` for any other text.
+   * Returns the positions at which a reader starts, one for each partition. `place` is `now`,
+   * `oldest`, a cursor, or a time (RFC 3339 or Unix milliseconds). Returns `undefined` for any
+   * other text.
    */
   async positionsAt(place: string): Promise<readonly EventPosition[] | undefined> {
     const { store } = this.#ports;
@@ -153,9 +158,9 @@ export class Events {
   }
 
   /**
-   * Reads a partition. `selects` decides which events the page has. The page ends after `limit`
-   * events, and not after the event with the number `through`. If events are missing, the first
-   * event of the page is `feed.gap`.
+   * Reads a page of the events of a partition that `selects` accepts. The page has at most `limit`
+   * events, and none with a number above `through`. If events are missing, the first event of the
+   * page is `feed.gap`.
    */
   async readPartition(
     partition: number,
@@ -267,7 +272,9 @@ export class Events {
     }
   }
 
-  /** Adds the content of messages. Returns fewer events if they would be too large. */
+  /**
+   * Adds the content of messages. Returns fewer events if their content exceeds `MAX_PAGE_BYTES`.
+   */
   async #withContent(partition: number, items: readonly (EventRow | Hole)[]) {
     const messages = await messagesOf(this.#ports.store, items.filter(isRow));
     const events: PlacedEvent[] = [];
@@ -300,7 +307,7 @@ export class Events {
     return { ...this.#contentOf({ id, messageSeq }, message), channel_key: key };
   }
 
-  /** Returns the fields of a message, only its ids if it was removed. */
+  /** Returns the fields of a message, or only its ids if it was removed. */
   #contentOf(
     { id, messageSeq }: { readonly id: number; readonly messageSeq: number },
     message: Message | undefined,
@@ -384,7 +391,10 @@ function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
   return { id: isPage ? `${id}-u${fields?.page}` : id, type, timestampMs, data };
 }
 
-/** Returns the place of the event to which the event belongs: that of its message, or its own. */
+/**
+ * Returns the place of the event. For `message.unreached`, returns the place of the event
+ * `message.stored` of its message.
+ */
 function messageEventOf({ type, number, id, fields }: EventRow): EventPosition {
   if (type !== "message.unreached") return { number, id };
   const place = fields?.event as readonly [number, number] | undefined; // as `unreached.ts` wrote it
@@ -416,8 +426,8 @@ function gapOf(partition: number, after: EventPosition, page: EventPage): FeedEv
 }
 
 /**
- * Returns the selected rows. If events on demand are selected, the places where removed ones are
- * missing are selected too.
+ * Returns the selected rows. If events on demand are selected, also returns a hole for each gap in
+ * the numbers, because only events on demand are removed from between other events.
  */
 function withHoles(
   rows: readonly EventRow[],

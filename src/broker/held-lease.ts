@@ -6,13 +6,13 @@ import type { Lease, LeaseStore } from "./lease-ports.ts";
 export const LEASE_TICK_MS = 1000;
 /** A lease that is not renewed ends after this time, and another node acquires it. */
 const LEASE_MS = 6000;
-/** Time before the end of a lease in which nothing is done under it. */
+/** Safety margin: the node stops using a lease this long before the lease expires. */
 const LEASE_MARGIN_MS = 1500;
 
 export class HeldLease {
   readonly #store: LeaseStore;
   readonly #name: string;
-  /** One run of this node. */
+  /** Identifies one run of this node. */
   readonly #owner: string;
   /** Time by the monotonic clock. */
   #renewedMs = Number.NEGATIVE_INFINITY;

@@ -34,7 +34,7 @@ export function assertUserUid(uid: string): void {
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
 }
 
-/** A channel as a reader names it. `uid` is the reader, needed only for a personal channel. */
+/** A channel and the user who reads it. `uid` is needed only for a personal channel. */
 export interface ChannelView {
   readonly channel: ChannelRef;
   readonly uid: string | undefined;

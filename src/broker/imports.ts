@@ -1,6 +1,7 @@
-// The import of another server's data: its phases, which all nodes adopt, and the lines that it
-// stores. While an import is open, no node serves clients or other writing calls, so nothing that
-// is imported is pushed, and no reader sees a channel whose seqs have gaps that will be filled.
+// The import of another server's data. Handles the phases of the import, which all nodes adopt, and
+// stores the imported lines. While an import is open, no node serves clients or other writing
+// calls, so nothing that is imported is pushed, and no reader sees a channel whose seqs have gaps
+// that will be filled.
 
 import { createHash } from "node:crypto";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -125,7 +126,7 @@ export class Imports {
   readonly #calls = new Semaphore(CALLS_AT_ONCE);
   /** Phase of the store, as last read. */
   #phase: ImportPhase = "none";
-  /** Phase that this node obeys and announces. */
+  /** Phase that this node has adopted and announces to the other nodes. */
   #adopted: ImportPhase = "none";
   #adopting: Promise<void> = Promise.resolve();
   #requests = 0;
@@ -195,7 +196,7 @@ export class Imports {
     if (this.#phase !== "closing") return this.#outcome("closed");
     await this.#awaitNodes("closing");
     await this.#change(["closing"], "closed");
-    // The import is closed, even if a node serves clients only later.
+    // The import counts as closed even if a node does not announce the phase in time.
     await this.#awaitNodes("closed").catch(() => undefined);
     return { kind: "done" };
   }
@@ -247,7 +248,7 @@ export class Imports {
     return { count, throughSeq: next - 1, headSeq, headTimestampMs, checksum };
   }
 
-  /** Another call may have changed the phase in the meantime. */
+  /** Returns `done`, or `closed` if another call has changed the phase in the meantime. */
   #outcome(phase: ImportPhase): ImportOutcome {
     return { kind: this.#phase === phase ? "done" : "closed" };
   }
@@ -450,8 +451,8 @@ export function addToChecksum(
 
 /**
  * Splits lines into batches. Each batch maps the name of an object to the indexes of its lines. The
- * objects of a batch are independent of each other. An object has one line in a batch, or a channel
- * several messages in the order of their seqs.
+ * objects of a batch are independent of each other. A batch has one line for each object, except
+ * that a channel may have several messages, in the order of their seqs.
  */
 function* batchesOf(lines: readonly ImportLine[]): Generator<ReadonlyMap<string, number[]>> {
   let batch = new Map<string, number[]>();

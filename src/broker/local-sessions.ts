@@ -1,4 +1,5 @@
-// The sessions that this node serves, and which of them must be confirmed at the store.
+// The sessions that this node serves, and the ids of those that the store must confirm, because
+// they may have ended.
 
 import { withBackground } from "./model.ts";
 import type { LoggedInSession } from "./ports.ts";

@@ -64,7 +64,7 @@ interface LogViewer extends CursorViewer {
 
 export interface CursorTarget {
   readonly name: LogName;
-  /** `undefined` for the tail. */
+  /** Offset at which the cursor begins. `undefined` for the end of the log. */
   readonly from: LogOffset | undefined;
   readonly viewer?: LogViewer | undefined;
   /** Bearer of a signed URL who reads, `undefined` for other readers. */
@@ -101,8 +101,8 @@ const CURSOR_READ_BYTES = 65_536;
 const MAX_HELD = 16;
 
 /**
- * A change of a log, or an event of the stream whose log it is. Redis publishes only the latter for
- * the stream of a channel.
+ * A change of a log, or an event of the channel's stream that is stored in the log. For the stream
+ * of a channel, Redis publishes only the event.
  */
 type LogNews = LogEvent | ChannelEvent;
 

@@ -1,5 +1,5 @@
 // The bytes of logs: names, buckets, frames and offsets. Both stores and the readers of logs use
-// these functions, so that every store keeps the same bytes. Pure.
+// these functions, so that every store keeps the same bytes. Pure functions.
 //
 // The records of one append are one frame. Numbers are little-endian.
 //
@@ -31,8 +31,9 @@ import {
 import { eventOfRecord } from "./stream-record.ts";
 
 /**
- * Number of buckets. On Redis, all keys of a bucket are in the same hash slot. Message ids on a
- * Redis Cluster contain the bucket in 6 bits.
+ * Number of buckets, to which channels and logs are assigned by a hash of their name. On Redis, all
+ * keys of a bucket are in the same hash slot. Message ids on a Redis Cluster contain the bucket in
+ * 6 bits.
  */
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;
@@ -363,8 +364,9 @@ export function eventIn(frame: Buffer): StreamEvent {
 }
 
 /**
- * Returns what readers of the log get of a frame, as parts of its bytes. An event is returned as
- * JSON messages. In a log that is not in JSON mode, only the data of content events is returned.
+ * Returns the records of a frame as readers of the log receive them. Stored records are views of
+ * the frame's bytes. An event is returned as JSON messages. In a log that is not in JSON mode, only
+ * the data of content events is returned.
  */
 export function recordsIn({ bytes }: Pick<LogFrame, "bytes">, isJson = true): Buffer[] {
   const body = bytes.subarray(BODY_AT, bytes.length - TRAILER_BYTES);

@@ -140,8 +140,8 @@ export interface LogAppend {
  *     bad_start     the first number of a new epoch is not 0
  *     gap           the producer's next number is `expected`. It is 0 for an unknown producer
  *     out_of_order  `order` is not higher than the last one
- *     full          the append would exceed `limit`. `producers`: as many producers as allowed wrote
- *                   within the dedupe window
+ *     full          the append would exceed `limit`. `producers`: the log has `maxProducers`
+ *                   producers, and each wrote within the dedupe window
  */
 export type LogAppendResult =
   | {

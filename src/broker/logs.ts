@@ -30,14 +30,14 @@ type AppendAttempt = () => Promise<LogAppendResult>;
 interface LogPorts {
   readonly store: LogStore;
   readonly cursors: Pick<LogCursors, "open">;
-  /** Called for each append that is refused because of a gap. */
+  /** Called for each append that is refused because earlier numbers of its producer are missing. */
   readonly onGap: () => void;
 }
 
 const GAP_WAIT_MS = 500;
 /** Maximum bytes of the records that wait for earlier ones of their producers. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
-/** Number of bytes that an append without records counts as. */
+/** Number of bytes that each waiting append counts in addition to its records. */
 const APPEND_OVERHEAD_BYTES = 1024;
 
 export function createLogs({ store, cursors, onGap }: LogPorts): Logs {

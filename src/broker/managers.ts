@@ -27,7 +27,10 @@ interface Login {
 }
 
 export interface Managers {
-  /** Loads the accounts. Generating a password needs a started store. May be called repeatedly. */
+  /**
+   * Loads the accounts. The store must be started if a password must be generated. Later calls
+   * return the same promise.
+   */
   start(): Promise<void>;
   /** Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded`, `unavailable`. */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
@@ -70,7 +73,10 @@ export function createManagers(ports: ManagersPorts): Managers {
     decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
-  /** Returns the same decoy at each login of a username, so that timing reveals nothing. */
+  /**
+   * Returns the same decoy at each login of a username, so that the time of a login does not reveal
+   * whether the username exists.
+   */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
     const at = mac.digest().readUInt32BE() % decoys.length;

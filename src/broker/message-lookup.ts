@@ -26,7 +26,10 @@ const PAGE_BYTES = 8 * 1024 * 1024;
 const SOURCE_ID = /^[1-9]\d{0,19}$/;
 const MAX_SOURCE_ID = 2n ** 64n - 1n;
 
-/** Returns true if the text is an id that a message can have here or on its old server, in digits. */
+/**
+ * Returns true if the text has the digits of an id that a message can have on this server, or on
+ * the server from which it was imported.
+ */
 export function isSourceId(text: string): boolean {
   return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;
 }
@@ -90,7 +93,10 @@ function isFrom(message: Message, fromUid: string | undefined): boolean {
   return fromUid === undefined || message.fromUid === fromUid;
 }
 
-/** Finds a message that is too old for the search, but whose repetition is still recognised. */
+/**
+ * Finds a message by the store's table of retries, which may contain older messages than the search
+ * reads.
+ */
 async function byRetry(
   store: MessageReads,
   key: ChannelKey,

@@ -38,7 +38,10 @@ export interface SendInput {
   readonly channel: ChannelRef;
   /** `undefined` if the sender chose none: a retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
-  /** True if a used `clientMsgNo` with another payload is a new message. Otherwise it is refused. */
+  /**
+   * If true, a message that reuses a `clientMsgNo` with another payload is stored as a new message.
+   * Otherwise it is refused.
+   */
   readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
   /** Seconds until the message expires. 0 means never. */
@@ -92,7 +95,10 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/** Maximum number of copies that one sender's commands store at once. A larger one runs alone. */
+/**
+ * Maximum number of copies that the concurrent commands of one sender store. A command with more
+ * copies runs alone.
+ */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
 
@@ -120,7 +126,10 @@ export function createMessages(
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /** Checks the permission before the audience, because only the audience needs the member list. */
+  /**
+   * Checks the permission first, because the audience is determined from the list of members, which
+   * may be long.
+   */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header, origin } = input;
     const sender = { fromUid, isBackend: origin === undefined };
@@ -176,7 +185,7 @@ export function createMessages(
 
   /**
    * Asks the hook, unless the call is a retry of a stored message or the sender may not send. The
-   * hook is not part of the step that stores the message: that step judges both again.
+   * later step that stores the message checks both conditions again.
    */
   async function passHook(
     hook: SendHook,
@@ -194,14 +203,17 @@ export function createMessages(
       if (replacement === undefined) return { result: undefined, draft };
       return { result: undefined, draft: { ...draft, payload: replacement, sentPayload: payload } };
     } catch (error) {
-      // Another call with the same number may have passed the hook meanwhile.
+      // Another call with the same `clientMsgNo` may have passed the hook meanwhile.
       const result = await resultOfRetry(draft);
       if (result !== undefined) return { result, draft };
       throw error;
     }
   }
 
-  /** Returns the result of a call whose number is known to the store, otherwise `undefined`. */
+  /**
+   * Returns the result of the first call if the store knows its `clientMsgNo`, otherwise
+   * `undefined`.
+   */
   async function resultOfRetry(draft: MessageDraft): Promise<AppendResult | undefined> {
     if (draft.clientMsgNo === "") return undefined;
     const result = await store.append({ ...draft, permission: "refused_by_hook" });
@@ -274,7 +286,9 @@ export function createMessages(
   };
 }
 
-/** A message after the hook. `result` is set if it must not be stored. */
+/**
+ * A message after the hook. `result` is set if the message is a retry, which must not be stored.
+ */
 interface HookedDraft {
   readonly result: AppendResult | undefined;
   readonly draft: MessageDraft;

@@ -14,7 +14,10 @@ export const DEVICE_FLAGS: readonly DeviceFlag[] = [0, 1, 2];
 
 export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
-/** Level of a device: `0` secondary, `1` main. One main session per user and flag [spec: Rule]. */
+/**
+ * Level of a device: `0` secondary, `1` main. A user has at most one main session per flag [spec:
+ * Rule].
+ */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
 /** Uid of the system, which cannot connect [decisions: System uid]. */
@@ -89,11 +92,13 @@ export interface MessageHeader {
   /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
   readonly redDot: boolean;
-  /** True for a command that is only pushed. A stored one is not a message of its channel. */
+  /** True for a command that is only pushed. A stored command is not a message of its channel. */
   readonly syncOnce?: boolean;
 }
 
-/** Fields of WuKongIM clients, stored and delivered unchanged, without meaning to this server. */
+/**
+ * Fields that WuKongIM clients set. This server stores and delivers them without interpreting them.
+ */
 export interface Passthrough {
   /** Bits: 0x80 requests a read receipt, 0x20 marks Signal encryption [WKProto SEND]. */
   readonly setting: number;
@@ -160,8 +165,8 @@ export function isCustomType(type: string): boolean {
 }
 
 /**
- * Returns true for the type of a tool call or a custom event. If the stream of such an event is
- * active, the event becomes a note of it. Otherwise the event is only pushed.
+ * Returns true for the type of a tool call or a custom event. While its stream is active, such an
+ * event is stored as a note of the stream (see `StreamNote`). Otherwise the event is only pushed.
  */
 export function isNoteType(type: string): boolean {
   return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
@@ -208,7 +213,7 @@ export interface ChannelEvent {
   readonly timestampMs: number;
   /** `undefined` outside a stream: the event is then not stored, only pushed to online users. */
   readonly stream: StreamPlace | undefined;
-  /** Start of the stream. Only for an event that was derived from a snapshot. */
+  /** Start of the stream. Set only in an event that was derived from a snapshot. */
   readonly start?: Pick<StreamSnapshot, "messageId" | "startId">;
 }
 
@@ -222,14 +227,14 @@ export interface StreamNote {
   readonly timestampMs: number;
 }
 
-/** Where a stream is too long for viewers, who are then shown only its beginning. */
+/** End of the part that viewers get of a stream that is too long for them. */
 interface StreamCut {
   /**
    * Index of the first event that the text does not contain. The only note of the stream has this
-   * index, and stands for all events from there on.
+   * index, and stands for this event and all later ones.
    */
   readonly index: number;
-  /** Path of the log, which has the whole stream. */
+  /** URL path of the log that contains the whole stream. */
   readonly log: string;
 }
 
@@ -361,7 +366,7 @@ export interface Device {
   readonly revokedS?: number;
 }
 
-/** Tag of sessions with a JWT, which a new registered token does not end. */
+/** Tag of sessions that logged in with a JWT. Registering a new token does not end them. */
 export const JWT_TAG = "jwt";
 
 export interface SessionRecord {
@@ -370,7 +375,10 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** Chosen by the client. Unless "", a later session of this uid, flag and id ends this one. */
+  /**
+   * Chosen by the client. Unless it is "", a later session with the same uid, flag and device id
+   * ends this session.
+   */
   readonly deviceId: string;
   /**
    * Identifies the token, so that a new token ends only older sessions. "" without a token, and
@@ -379,7 +387,7 @@ export interface SessionRecord {
   readonly tokenTag: string;
   /**
    * True while the client reports that the user is not looking at the app. Absent if the user is
-   * looking at it, and in nodes that do not share the state of their clients.
+   * looking at it, or if the node does not share the state of its clients.
    */
   readonly isBackground?: true;
 }

@@ -2,11 +2,11 @@
 // whose `user.online` is in the event feed, until `user.offline` follows. The comment of a method
 // is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
-/** What `takeOnline` returns. */
+/** Options of `takeOnline`, which select the returned users. */
 export interface OnlineTerms {
   /** Maximum number of users. */
   readonly limit: number;
-  /** Time for which no other node takes users. */
+  /** Time in milliseconds during which `takeOnline` returns no users to other nodes. */
   readonly turnMs: number;
   /** Users whose last session left at this time or earlier are returned first. */
   readonly leftMs: number;
@@ -16,17 +16,18 @@ export interface OnlineTerms {
 
 export interface OnlineStore {
   /**
-   * Returns users with a row whose sessions must be looked at. Returns none while the turn of
+   * Returns users with a row whose sessions must be checked. Returns no users while the turn of
    * another node has not ended. Times are Unix milliseconds by the clock of the store.
    */
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**
-   * Removes those of the sessions that the user still has, all of which belong to dead nodes. Then,
-   * if the user has no other session, in the same atomic step:
+   * Removes `deadSessions`, which belong to dead nodes, from the user. Then, if the user has no
+   * other session, in the same atomic step:
    *
    * - if the last session left at `leftMs` or earlier, and none was removed now, removes the row and
    *   writes `user.offline`. Returns true.
-   * - otherwise the last session has left now, unless a time at which it left is stored already.
+   * - otherwise stores the current time as the time at which the last session left, unless such a
+   *   time is stored already.
    *
    * Has no effect on a user without a row, or while the feed is off.
    */

@@ -1,6 +1,6 @@
 // Writes `user.offline` for users who have been announced as online and whose sessions have all
-// ended or belong to dead nodes. Any node does it, one at a time. State: the timer, the nodes that
-// were live at the last turn, and the time since which all users must be looked at.
+// ended or belong to dead nodes. One node at a time does this. State: the timer, the nodes that
+// were live at the last turn, and the time since which all users must be checked.
 
 import { isTransient } from "./errors.ts";
 import type { OnlineStore } from "./online-ports.ts";
@@ -23,7 +23,9 @@ const MAX_TURN_MS = 1000;
 const MIN_TURN_MS = 50;
 const USERS_PER_READ = 200;
 const USERS_AT_ONCE = 50;
-/** Interval at which all users are looked at although no node has died, in case a death was missed. */
+/**
+ * Interval at which all users are checked although no node has died, in case a death was missed.
+ */
 const CHECK_MS = 300_000;
 
 export class OnlineSweep {
@@ -34,7 +36,7 @@ export class OnlineSweep {
   #isClosed = false;
   /** Nodes that were live at the last turn, `undefined` before the first turn with the feed on. */
   #nodes: ReadonlySet<string> | undefined;
-  /** All users must be looked at once after this time. */
+  /** Each user must be checked once after this time. */
   #checkedMs = 0;
   /** Time of the start by the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;
@@ -86,7 +88,10 @@ export class OnlineSweep {
       await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs);
   }
 
-  /** After a node has started or died, or the feed was turned on, all users are looked at. */
+  /**
+   * Requests a check of all users if a node has died, or if this is the first turn since this node
+   * started or the feed was turned on.
+   */
   async #noteDeaths(nowMs: number): Promise<void> {
     const infos = await this.#ports.cluster.nodes();
     const nodes = new Set(infos.map(({ nodeId, startedAtMs }) => `${nodeId} ${startedAtMs}`));

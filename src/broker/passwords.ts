@@ -43,7 +43,10 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
   return { N, r, p, salt, hash };
 }
 
-/** Returns a hash that matches no password. A check against the hash has the cost `like`. */
+/**
+ * Returns a hash that matches no password. A check against the hash costs as much as one with the
+ * parameters of `like`.
+ */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;
   const salt = randomBytes(SALT_BYTES);

@@ -82,7 +82,10 @@ export function refusePersonSend(
 
 export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">;
 
-/** Also applies to system accounts. `info` is the record of the group or of the receiver. */
+/**
+ * Returns why a client may not send events, `undefined` if it may. Also applies to system accounts.
+ * `info` is the record of the group or of the receiver.
+ */
 export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {
   return info?.clientEvents === false ? "client_events_off" : undefined;
 }

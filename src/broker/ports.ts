@@ -53,10 +53,10 @@ export interface UserStore {
    * earliest `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
-  /** Returns true if the account is banned. Always false in a store that does not judge bans. */
+  /** Returns true if the account is banned. Always false in a store that does not check bans. */
   isBanned(uid: string): Promise<boolean>;
   /**
-   * Bans the account or ends its ban. If the store judges bans, every later login and confirmation
+   * Bans the account or ends its ban. If the store checks bans, every later login and confirmation
    * of a banned user is refused as `banned`.
    */
   putBan(uid: string, isBanned: boolean): Promise<void>;
@@ -418,8 +418,9 @@ export interface ConversationSelection {
  * member.
  *
  * The read position starts at the seq that the group's newest message had when the user joined, or
- * at 0 in a personal channel, but not before the newest imported message. A `ConversationChange` sets it, forward or back, and each message
- * that the user sends moves it forward to that message. Leaving a group deletes the position.
+ * at 0 in a personal channel, but at the newest imported message or later. A `ConversationChange`
+ * sets it, forward or back, and each message that the user sends moves it forward to that message.
+ * Leaving a group deletes the position.
  *
  * A message is visible if it has not expired, is within the history limits and was not deleted by
  * the user. The unread count is the number of visible messages with a red dot after the read
@@ -502,7 +503,7 @@ export interface StreamResult {
   readonly refused?: SendRefusal | undefined;
 }
 
-/** Sender of a change of a stream by the protocol Durable Streams. */
+/** Sender of a change of a stream that is made through the Durable Streams protocol. */
 interface StreamSender {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -513,7 +514,7 @@ interface StreamSender {
   readonly permission: SendPermission;
 }
 
-/** A stream that the protocol Durable Streams creates. */
+/** A stream to create through the Durable Streams protocol. */
 export interface StreamCreationDraft extends StreamSender {
   /** `application/json` or `text/plain`, possibly with parameters. */
   readonly contentType: string;
@@ -523,13 +524,13 @@ export interface StreamCreationDraft extends StreamSender {
   readonly isClosed: boolean;
 }
 
-/** An append by the protocol Durable Streams. A `close` is always `closed`. */
+/** An append through the Durable Streams protocol. A `close` is always `closed`. */
 export interface StreamAppendDraft extends StreamSender, LogAppend {}
 
 /**
- * The outcome of a change by the protocol Durable Streams. `refused`: the sender may not send.
- * `taken`: the clientMsgNo belongs to a message that is not a stream. `other_sender`: the stream has
- * another sender. The other outcomes are those of `LogStore`.
+ * The outcome of a change through the Durable Streams protocol. `refused`: the sender may not send.
+ * `taken`: the clientMsgNo belongs to a message that is not a stream. `other_sender`: the stream
+ * has another sender. The other outcomes are those of `LogStore`.
  */
 export type StreamCreation =
   | LogCreation
@@ -540,13 +541,15 @@ export type StreamAppendResult =
   | { readonly verdict: "refused"; readonly refused: SendRefusal }
   | { readonly verdict: "other_sender" };
 
-/** Changes streams of channels by the protocol Durable Streams. Each call is one atomic step. */
+/**
+ * Changes streams of channels through the Durable Streams protocol. Each call is one atomic step.
+ */
 export interface ChannelLogStore {
   /**
-   * Creates a stream whose log the protocol Durable Streams writes. Its message is appended to the
-   * channel as that of a start of `streamEvent`, and its events are published in the same way. Any
-   * number of such streams of a channel are active at once. The limits of logs apply, and viewers
-   * are shown a longer stream as `stream-fold.ts` describes.
+   * Creates a stream whose log is written through the Durable Streams protocol. Its message is
+   * appended to the channel, and its events are published, as by `streamEvent`. Any number of such
+   * streams of a channel are active at once. The limits of logs apply, and viewers are shown a
+   * longer stream as `stream-fold.ts` describes.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**
@@ -568,7 +571,7 @@ export interface StreamEnd {
   readonly endedMs: number;
 }
 
-/** Minimum time for which a store keeps that a device was logged out. */
+/** Minimum time for which a store remembers that a device was logged out. */
 export const LOGOUT_TTL_MS = 86_400_000;
 
 /** Maximum number of ends that a store must be able to return for a channel or a user. */
@@ -649,7 +652,7 @@ export type Claim =
       readonly order: number;
     }
   | {
-      /** Name chosen by the client, repeated until the client has the server's name. */
+      /** Name that the client chose and repeats until it has received the server's name. */
       readonly label: string;
     };
 
@@ -857,7 +860,6 @@ export interface SystemAccountStore {
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
-/** Key that signs URLs of streams. */
 /** Public keys of an identity provider, as it returned them. */
 export interface StoredKeySet {
   readonly url: string;
@@ -872,6 +874,7 @@ export interface KeySetStore {
   putKeySet(set: StoredKeySet): Promise<void>;
 }
 
+/** Key that signs URLs of streams. */
 export interface SigningKey {
   /** 1 for the first key. The key with the highest number signs. */
   readonly number: number;
@@ -965,9 +968,9 @@ export interface ImportStore {
     messages: readonly ImportedMessage[],
   ): Promise<readonly ImportVerdict[]>;
   /**
-   * Sets a read position. It does not go beyond the newest message. Messages that the user sent are
-   * read. Returns false if the position was the same before. Without a position, all imported
-   * messages are read.
+   * Sets a read position. It does not go beyond the newest message. Messages that the user sent
+   * count as read. Returns false if the position was the same before. In a channel whose position
+   * was never set, all imported messages count as read.
    */
   importPosition(
     uid: string,
@@ -1035,7 +1038,9 @@ export type ClusterEvent =
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /** An event of a stream, ordered with the messages, or one without a stream and an order. */
+      /**
+       * An event of a stream is ordered with the channel's messages. Other events have no order.
+       */
       readonly kind: "event";
       readonly event: ChannelEvent;
       /** Session that sent the event and gets no push of it. `undefined` if a backend sent it. */

@@ -1,6 +1,7 @@
-// Moves the cursors of the push decisions, one for each partition of the event feed, while this node
-// holds their lease. State: the lease, the position of each cursor, and timers. What was decided is
-// written together with the move of the cursor, so that each message is decided once.
+// Decides for each stored message which users need a push notification, while this node holds the
+// lease of this task. Follows the event feed with one cursor for each partition. A decision is
+// written together with the move of the cursor, so that each message is decided once. State: the
+// lease, the position of each cursor, and timers.
 
 import { randomUUID } from "node:crypto";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -34,12 +35,12 @@ const LEASE_NAME = "push";
 const MAX_IN_FLIGHT = 8;
 /** Number of events that are read at once. */
 const ROWS = 200;
-/** Number of users in the events of one move. A single message may have more. */
+/** Maximum number of users in the events of one move. A single message may have more. */
 const MAX_USERS = 20_000;
-/** Age of a message from which it gets no push: nothing was decided for this time. */
+/** Age above which a message gets no push notification, for example after a long outage. */
 const MAX_AGE_MS = 86_400_000;
 const ERROR_PAUSE_MS = 1000;
-/** Time after which a partition is looked at again, in case a notification was lost. */
+/** Time after which a partition is read again, in case the notification of an event was lost. */
 const IDLE_MS = 5000;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
@@ -61,7 +62,10 @@ export class PushCursors {
     return this.#run?.lagMs ?? 0;
   }
 
-  /** Resolves when the cursors stand: later messages are decided, by this node or another one. */
+  /**
+   * Resolves when the cursors exist, so that later messages are decided by this node or another
+   * one.
+   */
   async start(): Promise<void> {
     this.#tick();
     await this.#ticking;
@@ -115,11 +119,14 @@ interface Partition {
   readonly at: number;
   /** Position of the cursor in the store. */
   stored: EventPosition;
-  /** Position after the last event that needs no decision. */
+  /** Position of the next read. The events before it are decided or need no decision. */
   read: EventPosition;
   /** Unix milliseconds at which the oldest undecided message was due, `undefined` if none is. */
   dueMs: number | undefined;
-  /** The first event that is not due, and when it was seen by the monotonic clock. */
+  /**
+   * First event of the last read, and when it was first read by the monotonic clock. `undefined` if
+   * the last read returned no event.
+   */
   next: { readonly number: number; readonly seenMs: number } | undefined;
   isBusy: boolean;
   /** True if events may have been added while the partition was busy. */
@@ -233,7 +240,7 @@ class Run {
   async #step(partition: Partition): Promise<number> {
     const { store, clock, afterMs } = this.#ports;
     const page = await store.readEvents(partition.at, partition.read, ROWS);
-    // An event that was lost needs no decision: the rows follow the loss.
+    // Lost events need no decision, so a loss before the rows is ignored.
     const [first] = page.rows;
     if (first === undefined) {
       Object.assign(partition, { dueMs: undefined, next: undefined });
@@ -257,8 +264,9 @@ class Run {
   }
 
   /**
-   * Returns the time of the store that has at least passed, because this node saw the event some time
-   * ago. The time in ids only grows, so it is ahead of a clock that was set back.
+   * Returns the time of the event plus the time since this node first read the event. If the clock
+   * of the store was set back, the times of events are ahead of it, and this sum is the better
+   * measure of the current time.
    */
   #seen(partition: Partition, { number, timestampMs }: EventRow): number {
     const nowMs = performance.now();
@@ -287,7 +295,10 @@ class Run {
     onDecided(chosen.length, users);
   }
 
-  /** Reads the cursor again: an earlier move was made although its reply was lost, or a take-over. */
+  /**
+   * Reads the cursor again after a refused move: an earlier move took effect although its reply was
+   * lost, or another lease has claimed the cursor.
+   */
   async #lost(partition: Partition): Promise<void> {
     const stored = await this.#ports.store.claimPushCursor(partition.at, this.lease);
     if (stored === undefined) {

@@ -1,6 +1,6 @@
-// The port of the decision who needs a push: what the decision reads, and the cursors that say up to
-// which event it was made. The comment of a method is its contract. Every driver must fulfil it, and
-// `test/contract/` checks that.
+// The port of the decision which users need a push notification: the facts that the decision reads,
+// and the cursors that store up to which event it was made. The comment of a method is its
+// contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";
 import type { Lease } from "./lease-ports.ts";
@@ -13,10 +13,10 @@ interface Acknowledged {
   readonly uids: readonly string[];
 }
 
-/** A step of a cursor, with the events that were decided by it. */
+/** A move of a cursor, with the events that it writes. */
 interface CursorMove {
   readonly lease: Lease;
-  /** Position of the cursor before the step. */
+  /** Position of the cursor before the move. */
   readonly from: EventPosition;
   readonly to: EventPosition;
   readonly events: readonly EventDraft[];
@@ -25,7 +25,8 @@ interface CursorMove {
 export interface PushStore {
   /**
    * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
-   * users must be members. The positions in a large group are not stored, so they are of no use.
+   * users must be members. In a large group, whose positions are not stored, the result means
+   * nothing.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
   /**

@@ -1,5 +1,5 @@
-// Rights of a session that are narrower than the rights of its user. They come from the claim `jd` of
-// its token and from the answer of the connect hook. Pure functions.
+// Rights of a session that are narrower than the rights of its user. They come from the claim `jd`
+// of its token and from the reply of the connect hook. Pure functions.
 
 import {
   type ChannelPattern,
@@ -27,8 +27,8 @@ export type Rights = readonly Grant[];
 const NAMES = ["read", "send", "events"];
 
 /**
- * Returns the rights that a claim or an answer describes, `undefined` if it restricts nothing.
- * Throws an `Error` if it is not valid: an unknown restriction must not be ignored.
+ * Returns the rights that a claim or a reply describes, `undefined` if it restricts nothing. Throws
+ * an `Error` if the value is not valid, because an unknown restriction must not be ignored.
  */
 export function parseRights(value: unknown): Rights | undefined {
   if (value === undefined || value === null) return undefined;

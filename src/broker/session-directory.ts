@@ -1,5 +1,6 @@
-// The session directory of this node. It confirms its sessions at the store once a minute, and
-// whenever its own list and the store may differ (outages, data loss, missed events, lost replies).
+// The session directory of this node. It confirms each session at the store once a minute, and
+// whenever its own list and the store may differ, for example after an outage, a loss of data,
+// missed events or lost replies.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -156,8 +157,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Tells all nodes whether the client of a session of this node is in the background. Throws
-   * `unavailable`.
+   * Stores, for all nodes, whether the client of a session of this node is in the background.
+   * Throws `unavailable`.
    */
   async setBackground(session: SessionName, isBackground: boolean): Promise<void> {
     this.#local.setBackground(session.sessionId, isBackground);
@@ -185,7 +186,10 @@ export class SessionDirectory {
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  /** Returns no promise if all sessions are on this node: a list of users would need too many. */
+  /**
+   * Returns no promise if all sessions are on this node, because a long list of users would need
+   * many.
+   */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;
     return entries.every(({ incarnation }) => incarnation === ownIncarnation)

@@ -1,6 +1,6 @@
 // Names of sessions. The name by which a client continues its session contains the order of the
 // login, in case the store loses the login, and the time since which the client may lack ends of
-// streams. The server stores neither. Pure.
+// streams. The server stores neither. Pure functions.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
 
@@ -53,8 +53,8 @@ export function timesIn(
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**
- * Returns the id of a session as an integer below 2^53, WuKongIM's form: a hash of the node id,
- * then the number of the session on the node.
+ * Returns the id of a session as an integer below 2^53, as WuKongIM does: a hash of the node id,
+ * followed by the number of the session on the node.
  */
 export function connectionNumber(sessionId: string): number {
   const at = sessionId.lastIndexOf("-");

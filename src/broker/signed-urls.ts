@@ -21,7 +21,7 @@ interface SignedGrant {
 export interface SignedUrls {
   /** Returns the value of the parameter `sig` for this path, which must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
-  /** Throws `unauthorized` if the signature is not of this path or has expired. */
+  /** Throws `unauthorized` if the signature is for another path or has expired. */
   verify(path: string, signature: string): Promise<SignedGrant>;
   /**
    * Creates a new key. URLs that were signed earlier stay valid for at most `OVERLAP_MS`. Throws
@@ -122,7 +122,7 @@ function parse(signature: string): readonly [SignedGrant, Uint8Array] | undefine
   const [, expiresAt, access, uid = "", mac = ""] = SIGNATURE.exec(signature) ?? [];
   if (access === undefined) return undefined;
   const grant = {
-    access: access as SignedAccess, // as the pattern allows
+    access: access as SignedAccess, // the pattern allows no other value
     fromUid: Buffer.from(uid, "base64url").toString(),
     expiresAtS: Number(expiresAt),
   };

@@ -1,5 +1,5 @@
-// Encodes the events of text streams as bodies of frames, and returns them as the JSON messages that
-// readers of a log get. Pure. Numbers are little-endian.
+// Encodes the events of text streams as bodies of frames, and returns them as the JSON messages
+// that readers of a log get. Pure functions. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
 //   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of the
@@ -58,9 +58,10 @@ export interface StreamEvent {
   /** State of the stream after the event. It is `active` except for an end. */
   readonly state: StreamState;
   /**
-   * True if no producer posted the event to `/event`: the start of a stream that the protocol Durable
-   * Streams created, an event of a record, and an end that no producer sent. Readers of the log get
-   * no message of it, and its id marks no retries.
+   * True if no producer posted the event to `/event`: the start of a stream that was created
+   * through the Durable Streams protocol, an event that was derived from a record, or an end that
+   * no producer sent. Readers of the log get no message for a hidden event, and its id does not
+   * identify retries.
    */
   readonly isHidden: boolean;
 }

@@ -1,9 +1,9 @@
 // Folds the events of a stream, in order, into its snapshot: the text so far, the notes, and the
 // data of the start and the end. Makes no calls.
 //
-// A stream that the protocol Durable Streams created can be much longer than viewers may keep. From
-// the event on that exceeds a limit of `ViewLimits`, viewers are shown only the beginning of its
-// text and a note with the path of its log.
+// A stream that was created through the Durable Streams protocol can be much longer than viewers
+// can keep. If it exceeds `ViewLimits`, viewers are shown only the beginning of its text, and a
+// note with the path of its log in place of the rest.
 
 import { logUrlPath } from "./log-frame.ts";
 import type { LogEnding } from "./log-ports.ts";
@@ -22,7 +22,10 @@ type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs"
 
 type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden">;
 
-/** Limits of what viewers are shown of a stream that the protocol Durable Streams created. */
+/**
+ * Limits of the part that viewers are shown of a stream that was created through the Durable
+ * Streams protocol.
+ */
 export interface ViewLimits {
   /** Maximum bytes of text and notes together. */
   readonly maxBytes: number;
@@ -32,7 +35,7 @@ export interface ViewLimits {
 
 /** The limits with the default settings. */
 const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
-/** Maximum bytes of the text of a stream that is longer than viewers are shown. */
+/** Maximum bytes of the text that viewers are shown of a stream that exceeds `ViewLimits`. */
 const MAX_CUT_BYTES = 65_536;
 const NOTE_BYTES = 48;
 
@@ -48,11 +51,15 @@ export function stateAfter(ending: LogEnding | undefined): StreamState {
   return ending === "stopped" ? "cancelled" : ending;
 }
 
-/** Counts the events of a stream, and finds the event from which on viewers are shown no more. */
+/**
+ * Measures the events of a stream, and finds the first event that viewers are not shown (the cut).
+ */
 export class StreamView {
   readonly #limits: ViewLimits;
   readonly logPath: string;
-  /** True if the limits apply. Those of other streams are checked before an event is accepted. */
+  /**
+   * True if `ViewLimits` applies. The size of other streams is checked before an event is accepted.
+   */
   #isLimited = false;
   #bytes = 0;
   #cutIndex: number | undefined;

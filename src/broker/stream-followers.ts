@@ -1,7 +1,7 @@
-// Lets HTTP clients follow the events of streams outside any session, each with a cursor at an index
-// (see cursor.ts). Events that are published while a follower is paused or reads are read from the
-// store and merged. If the permission of its user may have changed, a follower gets no event until
-// the permission has been checked.
+// Lets HTTP clients follow the events of streams outside any session, each with a cursor at an
+// index (see cursor.ts). Events that are published while a follower is paused or reads the store
+// are later read from the store, merged. If the permission of its user may have changed, a follower
+// gets no event until the permission has been checked.
 
 import { Cursor, type CursorFeed, type CursorStep, type CursorViewer } from "./cursor.ts";
 import { BrokerError } from "./errors.ts";
@@ -90,7 +90,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       const feed = new StreamFeed(name, sink, store);
       const place = { source: sourceOf(name), topics: topicsOf(view, viewer), viewer };
       const cursor = new Cursor(place, feed, {
-        maxHeld: 0, // merging events is better
+        maxHeld: 0, // missed events are read again, merged
         onEnd: () => table.leave(cursor),
         onError: (error) => ports.onError(error, "Could not read a followed stream"),
       });

@@ -19,7 +19,10 @@ export interface StreamCursor {
   readonly textOffset: number;
 }
 
-/** Returns the events from `cursor` on, with the stream's start time except for notes. */
+/**
+ * Returns the events that follow `cursor`. Their time is that of the stream's start, except for
+ * notes.
+ */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -51,7 +54,7 @@ export function eventsFrom(
     events.push(noteEvent(snapshot, note));
     index = note.index + 1;
   }
-  // Nothing is shown of the events after the cut, but the end.
+  // Only the end is shown of the events after the cut.
   if (snapshot.cut === undefined) addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
     addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);

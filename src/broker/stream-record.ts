@@ -1,6 +1,6 @@
-// The records that clients of the protocol Durable Streams append to the stream of a channel, as
-// events of the stream. The log keeps a record as it was sent. Its event, which sessions and the
-// history show, is derived from it again at each read. Pure.
+// Derives events of a channel's stream from the records that clients append through the Durable
+// Streams protocol. The log keeps each record as it was sent. Sessions and the history show its
+// event, which is derived again at each read. Pure functions.
 //
 //   record of a text stream                                          content
 //   {"type":"___…","data":"…","id":"…"} of content or a tool call    that event
@@ -19,7 +19,7 @@ import {
 } from "./model.ts";
 import type { StreamEvent } from "./stream-event.ts";
 
-/** Type of the event of a JSON record that is no other event. */
+/** Type of the event of a JSON record that represents no other type of event. */
 export const RECORD_TYPE = "record";
 
 /** Types of JSON records whose field `delta` is text. */
@@ -63,7 +63,7 @@ function jsonEvent(record: Uint8Array): EventFields {
     return { type, data, eventId: id !== undefined && isEventId(id) ? id : undefined };
   }
   const delta = TEXT_DELTAS.has(type) ? stringField(record, "delta") : undefined;
-  // A delta may end inside a character. UTF-8 replaces its half.
+  // A delta may end inside a surrogate pair. The conversion to UTF-8 replaces the lone surrogate.
   if (delta !== undefined) return contentEvent(Buffer.from(delta).toString());
   return { type: RECORD_TYPE, data: textOf(record), eventId: undefined };
 }

@@ -125,8 +125,9 @@ export function createStreams(ports: StreamPorts): Streams {
       const result = await store.streamEvent(draft);
       if (result.refused !== undefined) throw new BrokerError(result.refused);
       const reply = kind === "stream" ? outcome(result) : { state: result.state };
-      // Tool calls and custom events without an active stream are only pushed. After a viewer has
-      // stopped the stream, custom events still are, because they may not concern the text.
+      // Tool calls and custom events without an active stream are only pushed. Custom events are
+      // pushed even after a viewer has stopped the stream, because they need not belong to the
+      // text.
       const { verdict } = result;
       const isOnlyPushed = kind === "custom" ? verdict !== "done" : verdict === "missing";
       if (isOnlyPushed) publish(draft);

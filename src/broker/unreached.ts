@@ -1,5 +1,5 @@
-// Decides who needs a push: for each stored message, which of its users the broker has not reached.
-// Keeps no state.
+// Determines for each stored message which of its users the broker has not reached, so that they
+// need a push notification. Keeps no state.
 
 import { messagesOf } from "./event-messages.ts";
 import { type EventDraft, type EventRow, MAX_EVENT_UIDS } from "./event-ports.ts";
@@ -20,11 +20,11 @@ import type { SessionDirectory } from "./session-directory.ts";
 /**
  * Which live session reaches a user.
  *
- *     foreground  one whose client is in the foreground. The read position and an acknowledgement
- *                 reach the user too.
- *     main        one of a main device, whatever its client does, as in WuKongIM. Nothing else
- *                 reaches the user. If the sender has no such session, a message without an
- *                 unreached user has an event too.
+ *     foreground  a session whose client is in the foreground. Reading or acknowledging the message
+ *                 also counts.
+ *     main        a session of a main device, even if its client is in the background, as in
+ *                 WuKongIM. Nothing else counts. If the sender has no such session, the message has
+ *                 an event even without an unreached user.
  */
 type PushRule = "foreground" | "main";
 
@@ -35,7 +35,7 @@ interface UnreachedPorts {
   readonly directory: Pick<SessionDirectory, "liveSessions">;
   readonly isSystem: (uid: string) => boolean;
   readonly rule: PushRule;
-  /** Number of members of a group above which only the mentioned ones are looked at. */
+  /** Number of members of a group above which only mentioned members are checked. */
   readonly maxMembers: number;
 }
 
@@ -70,7 +70,7 @@ export class Unreached {
     const byChannel = new Map<ChannelKey, Message[]>();
     for (const { id, key, messageSeq } of rows) {
       const message = stored.get(`${key}\n${messageSeq}`);
-      if (message === undefined || message.messageId !== id) continue; // it has expired
+      if (message === undefined || message.messageId !== id) continue; // the message has expired
       const messages = byChannel.get(key);
       if (messages === undefined) byChannel.set(key, [message]);
       else messages.push(message);
@@ -81,7 +81,7 @@ export class Unreached {
     return rows.map((row) => ({ row, events: pagesOf(row, unreached.get(row.id)) }));
   }
 
-  /** Returns the users to push to by message id. Messages without an event are missing. */
+  /** Returns the users who need a push by message id. A message without an event is left out. */
   async #unreachedOf(
     key: ChannelKey,
     messages: readonly Message[],
@@ -173,7 +173,10 @@ export class Unreached {
   }
 }
 
-/** Divides the users of a message among events. A message without an event has no `uids`. */
+/**
+ * Divides the users of a message among events. `uids` is `undefined` for a message without an
+ * event.
+ */
 function pagesOf(row: EventRow, uids: readonly string[] | undefined): readonly EventDraft[] {
   if (uids === undefined) return [];
   const pages = Math.max(1, Math.ceil(uids.length / MAX_EVENT_UIDS));

@@ -20,7 +20,7 @@ export const WEBHOOK_LIMITS = {
   maxAgeS: 30 * DAY_S,
 } as const;
 
-/** Settings of an endpoint that are not given. */
+/** Defaults of the settings of an endpoint. */
 export const WEBHOOK_DEFAULTS = {
   batch: { max: 100, waitMs: 200 },
   order: "channel",
@@ -36,7 +36,7 @@ export interface ChannelFilter {
 /** Settings that the owner of an endpoint chooses. */
 export interface WebhookSettings {
   readonly url: string;
-  /** Types of events. A name may end with `*`, which stands for any rest. */
+  /** Names of types of events, as in `EventFilter`. */
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
   readonly format: WebhookFormat;
@@ -65,7 +65,7 @@ export interface WebhookView extends WebhookSettings {
   readonly id: string;
   /** True if the settings come from the configuration file. */
   readonly isFixed: boolean;
-  /** Why the endpoint was disabled, "" if it was not, or by its owner. */
+  /** Why the endpoint was disabled. "" if it is enabled or was disabled by its owner. */
   readonly disabledReason: string;
   readonly createdAtMs: number;
   readonly replays: number;
@@ -134,7 +134,7 @@ export interface Webhooks {
   test(id: string): OrRefusal<WebhookAttempt>;
   /** Delivers a range of the feed again, while the live delivery continues. */
   replay(id: string, range: ReplayRange): OrRefusal<{ readonly id: string }>;
-  /** Adds a secret. The earlier ones sign until the end of the overlap. */
+  /** Adds a secret. Requests are also signed with the earlier secrets until the overlap ends. */
   addSecret(id: string, overlapS: number): OrRefusal<{ readonly secret: string }>;
   attempts(id: string, limit: number): OrRefusal<readonly WebhookAttempt[]>;
   failures(id: string): OrRefusal<readonly WebhookFailure[]>;
@@ -173,7 +173,7 @@ export interface WebhookStore {
   /**
    * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
    * new version is `expected + 1`. Returns `changed` if the stored version is another one, and
-   * `full` if a new endpoint would be one more than `max`.
+   * `full` if there are already `max` endpoints.
    */
   putWebhook(
     id: string,
@@ -194,7 +194,10 @@ export interface WebhookStore {
     target: WebhookLease | { readonly webhookId: string },
     changes: Readonly<Partial<Record<WebhookTextKind, TextChanges>>>,
   ): Promise<boolean>;
-  /** Adds attempts to the newest `keep` ones of the endpoint. They need not survive a restart. */
+  /**
+   * Stores attempts. Only the newest `keep` attempts of the endpoint are kept. They may be lost in
+   * a restart.
+   */
   addWebhookAttempts(id: string, attempts: readonly string[], keep: number): Promise<void>;
   /** Returns the newest attempts, newest first. */
   webhookAttempts(id: string, limit: number): Promise<readonly string[]>;
