@@ -12,7 +12,10 @@ import type { ApiRoute } from "./route.ts";
 export interface Dialect {
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
   adaptOf(row: ApiRoute): Adapt | undefined;
-  /** Returns the reply in this dialect. `row` is `undefined` if the request did not reach a row. */
+  /**
+   * Returns the reply in this dialect. `row` is `undefined` if the request matched no row of the
+   * route table.
+   */
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
   readonly errorBody: TSchema;
   statusOf(code: ErrorCode): number;

@@ -32,7 +32,7 @@ export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
-  /** The same rows for calls that choose the dialect of the specification. */
+  /** The counterparts of `moreRows` for calls that request the dialect `jindou`. */
   readonly plainMoreRows: readonly ApiRoute[];
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
@@ -69,7 +69,7 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   };
 }
 
-/** Request header with which a call chooses the dialect of the specification. */
+/** Request header with the value `jindou`, by which a call requests that dialect. */
 const DIALECT_HEADER = "jindou-dialect";
 
 function wantsJindou({ headers }: HttpRequest): boolean {
@@ -158,8 +158,9 @@ const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
 ]);
 
 /**
- * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser does
- * not send the headers of a viewer or of the protocol.
+ * Rejects a method, except a preflight request for a stream. Without a reply to a preflight
+ * request, a browser sends neither the headers of a viewer nor those of the Durable Streams
+ * protocol.
  */
 function refuseMethod({ method, path }: HttpRequest, allow: string): HttpReply {
   if (method === "OPTIONS" && path.startsWith("/stream/")) return VIEWER_PREFLIGHT;

@@ -25,7 +25,7 @@ interface FeedOptions {
   readonly headers: Readonly<Record<string, string>>;
   /** Text before the first event. Default: "". */
   readonly firstText?: string;
-  /** Number of visits after which the feed ends. Absent means that visits do not end it. */
+  /** Number of visits (see `FeedWheel`) after which the feed ends. Absent means no limit. */
   readonly maxVisits?: number;
   readonly onClosed: () => void;
 }
@@ -64,7 +64,10 @@ export class EventFeed implements HttpStream, VisitedFeed {
     return !this.#isPaused;
   }
 
-  /** Writes a comment, unless the feed is paused: the comment would then only be queued. */
+  /**
+   * Counts a visit, and ends the feed after `maxVisits`. Otherwise writes a comment, unless the
+   * feed is paused: the comment would then only be queued.
+   */
   keepAlive(): void {
     this.#visits += 1;
     if (this.#visits >= this.#maxVisits) this.end();

@@ -30,7 +30,7 @@ export interface EventRoutePorts {
 const MAX_LIMIT = 1000;
 const LIMIT = 100;
 const MAX_WAIT_S = 60;
-/** Maximum time between two checks of a follower for events. */
+/** Maximum time for which one read of a follower waits for events. */
 const FOLLOW_MS = 30_000;
 
 const eventsQuery = Type.Object({
@@ -212,7 +212,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   return [reads, change];
 }
 
-/** Writes events to one follower. Reads the next page when the follower has read the last one. */
+/** Writes events to one follower. Reads the next page when the last one is written. */
 class Follower {
   readonly #events: Events;
   readonly #feed: EventFeed;
@@ -311,7 +311,7 @@ function keyOf(text: string): string {
   if (text.startsWith("2:")) return channelKey({ id, type: GROUP_CHANNEL }, "");
   const [first = "", second, ...rest] = id.split("@");
   if (!text.startsWith("1:") || first === "" || second === "" || rest.length > 0) return "";
-  if (second === undefined) return text; // the channel's record is that of a user
+  if (second === undefined) return text; // the key of the events about a user's own channel record
   return channelKey({ id: first, type: PERSON_CHANNEL }, second);
 }
 

@@ -1,5 +1,5 @@
 // Visits all open feeds of server-sent events in turn, so that proxies keep their connections open
-// and readers who may no longer read are found. State: the feeds by slot.
+// and the feeds of readers who may no longer read end. State: the feeds by slot.
 
 /** Number of slots. Visiting one slot per tick spreads the work. */
 const SLOTS = 15;

@@ -132,9 +132,10 @@ function isForwarded(request: HttpRequest): boolean {
 }
 
 /**
- * Creates a check for calls from web pages, which the user did not open to manage the broker. A
- * POST from a page, or a GET whose reply the page can read, has an Origin header, or a Host header
- * that names another machine (DNS rebinding). The pages of this listener are admitted.
+ * Creates a function that returns true for a call from a web page of another site. Such a page
+ * could otherwise control the broker through the browser of a user on this machine. A POST from a
+ * page, or a GET whose reply the page can read, has an Origin header, or a Host header that names
+ * another machine (DNS rebinding).
  */
 function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boolean {
   let lastHost = ""; // most calls have the same Host
@@ -152,7 +153,9 @@ function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boo
 
 const LOCAL_HOST = /^(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?$/;
 
-/** True if the origin is that of this listener and its host name can only mean this machine. */
+/**
+ * Returns true if the origin is that of this listener and its host name can only mean this machine.
+ */
 function isOwnPage(origin: string, host: string): boolean {
   return LOCAL_HOST.test(host) && (origin === `http://${host}` || origin === `https://${host}`);
 }

@@ -71,7 +71,10 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/** Throws an error of the message itself, and any error that is not a BrokerError. */
+/**
+ * Sends the message to each user, and returns the users who were refused. Throws an error that
+ * concerns the message itself, and any error that is not a BrokerError.
+ */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],

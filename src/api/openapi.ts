@@ -100,7 +100,10 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
   };
 }
 
-/** Returns what webhooks send: an event of each type. A batch contains several. */
+/**
+ * Returns the requests that webhooks send, one for each type of event. A batch contains several
+ * events.
+ */
 function webhooks(): Json {
   const items = [...EVENT_SCHEMAS].map(([name, schema]) => {
     const requestBody = { required: true, content: { "application/json": { schema } } };

@@ -11,7 +11,7 @@ type PageName = "demo" | "console";
 export interface DemoSite {
   /** URL at which a page on this machine reaches the client listener. */
   clientUrl(): string;
-  /** True if clients on a page of this origin may connect. */
+  /** Returns true if clients on a page of this origin may connect. */
   allowsOrigin(origin: string): boolean;
   /** Scheme and `://` of the API. */
   readonly scheme: string;
@@ -43,7 +43,10 @@ const DEMO_NEEDS_PROTECTED_MODE =
 const CONSOLE_IS_OFF = "The console is switched off; set api.console to on";
 const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
 
-/** Headers of every file. The policy allows scripts, styles and calls of the page's own origin. */
+/**
+ * Returns the headers of every file. The policy allows scripts and styles of the page's own origin,
+ * and calls to `connectSources`.
+ */
 function securityHeaders(connectSources = "'self'"): Readonly<Record<string, string>> {
   return {
     "content-security-policy": `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src ${connectSources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'`,

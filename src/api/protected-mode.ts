@@ -13,7 +13,9 @@ export function credentialRule(facts: {
 /** Minimum length of the static token if other machines can reach the API and guess the token. */
 const MIN_TOKEN_LENGTH = 16;
 
-/** Returns why the process must not start and which keys to set, or `undefined` if it may start. */
+/**
+ * Returns why the process must not start and which settings to change, `undefined` if it may start.
+ */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;

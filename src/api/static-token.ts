@@ -54,7 +54,7 @@ export class StaticToken {
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;
     const nowMs = performance.now();
-    // While there are no guesses, a call does not pay for its address.
+    // Saves the cost of reading the address while there are no guesses.
     if (isRight && nowMs >= this.#failuresEndAtMs) return undefined;
     const network = networkOf(request.remoteAddress);
     const isSlowedDown = this.#isSlowedDown(network, nowMs);

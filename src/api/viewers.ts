@@ -19,12 +19,12 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `token_expired`, `banned`, `forbidden` if the token does not allow the use
-   * of the channel, `not_in_channel`, `unavailable`, or `rate_limited` if no budget is left or after
-   * too many wrong tokens from `address`. Whether the user may send is not checked. Later checks
-   * of an open feed pass no `page`. A hook is asked only at the first check, and may refuse with
-   * `refused_by_hook`. Returns the Unix milliseconds at which the hook ends the feed, `undefined`
-   * if it sets no end.
+   * Checks whether a viewer may use a channel, but not whether the user may send to it. Returns the
+   * Unix milliseconds at which the connect hook ends the feed, `undefined` if it sets no end. Later
+   * checks of an open feed pass no `page`, and do not ask the hook. Throws `unauthorized`,
+   * `token_expired`, `banned`, `not_in_channel`, `refused_by_hook`, `unavailable`, `forbidden` if
+   * the token does not allow this use, or `rate_limited` if no budget is left or too many wrong
+   * tokens came from `address`.
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
@@ -35,7 +35,9 @@ interface UsedChannel extends ChannelRef {
   readonly use: "read" | "send";
 }
 
-/** Origin of the first request of a viewer. `origin` is "" if there is no page. */
+/**
+ * Where the first request of a viewer comes from. `origin` is "" if it does not come from a page.
+ */
 interface ViewerPage {
   readonly address: string;
   readonly origin: string;
@@ -123,7 +125,7 @@ function requireUse(rights: Rights | undefined, channel: UsedChannel): void {
   else requireRead(rights, channel);
 }
 
-/** A reader of streams needs one of these permissions. History requires `messages:write`. */
+/** Permissions of which a backend needs one to read streams. History requires `messages:write`. */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
 export interface AdmissionPorts {

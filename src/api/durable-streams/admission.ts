@@ -1,4 +1,4 @@
-// Decides who may use a stream of the protocol Durable Streams: a backend with a credential, the
+// Decides who may use a stream of the Durable Streams protocol: a backend with a credential, the
 // bearer of a signed URL, a user with a client token, or, in protected mode, a caller on this
 // machine. State: the callers of the requests in progress.
 
@@ -42,16 +42,22 @@ export interface AdmittedStream {
   readonly caller: StreamCaller;
   /** Percent-encoded path of the stream's URL. */
   readonly urlPath: string;
-  /** The stream as its sender names it. `undefined` for a stream with a path of its own. */
+  /** The stream of a channel, with its writer. `undefined` for a stream with a path of its own. */
   readonly sent: SentStream | undefined;
 }
 
 export interface Admission {
-  /** Returns the reply to a caller who may not use the stream, and remembers other callers. */
+  /**
+   * Returns an error reply to a caller who may not use the stream. Otherwise remembers the caller,
+   * for the other methods, and returns `undefined`.
+   */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
   /** Returns the stream that an admitted request names. */
   streamOf(request: HttpRequest): AdmittedStream;
-  /** Returns the log of a stream that the caller may also read, `undefined` for any other. */
+  /**
+   * Returns the log of the stream `source`, from which a request forks, or `undefined` if the
+   * caller may not read it.
+   */
   sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
   /** Returns whether an admitted caller may continue to read. Never rejects. */
   stillAdmits(request: HttpRequest): Promise<boolean>;
@@ -147,7 +153,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const parsed = parseStreamPath(request.path);
       if ("refusal" in parsed) return parsed.refusal;
       const { target } = parsed;
-      // It can only be read before the first await, and `sourceOf` may need it.
+      // The address can only be read before the first await, and `sourceOf` may need it.
       if ("stream-forked-from" in request.headers) void request.remoteAddress;
       if (target.kind === "channel" && use === "write" && !writesChannelLogs)
         return edgeReply("not_found", {}, ONLY_READ);
@@ -193,7 +199,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     },
   };
 
-  /** Judges the reading of a fork's source without a signature of the source. */
+  /** Decides whether a caller without a signature for the source of a fork may read the source. */
   async function judgeSource(
     request: HttpRequest,
     {
@@ -257,6 +263,6 @@ export function groupOf({ sent }: AdmittedStream): string | undefined {
 
 /** Returns the parameter `sig`, or `undefined`. */
 function signatureOf({ query }: HttpRequest): string | undefined {
-  if (!query.includes("sig=")) return undefined; // most requests: no parsing
+  if (!query.includes("sig=")) return undefined; // saves the parsing in most requests
   return new URLSearchParams(query).get("sig") ?? undefined;
 }

@@ -1,5 +1,5 @@
-// Paths of the protocol Durable Streams: a log with a path of its own, or the log of a message in a
-// channel. Pure.
+// Paths of the Durable Streams protocol: a log with a path of its own, or the log of a message in a
+// channel. Pure functions.
 
 import type { LogName } from "../../broker/log-frame.ts";
 import { logPath, MAX_LOG_SEGMENTS } from "../../broker/log-frame.ts";
@@ -21,7 +21,9 @@ export const STREAMS_PREFIX = "/v1/stream/";
 
 /** First segment of the paths of channels' streams. */
 const CHANNEL = "channel";
-/** First segment that the protocol reserves for subscriptions, which do not exist here. */
+/**
+ * First segment that the protocol reserves for subscriptions, which this server does not support.
+ */
 const SUBSCRIPTIONS = "__ds";
 
 interface FreeTarget {
@@ -33,7 +35,10 @@ interface FreeTarget {
   readonly urlPath: string;
 }
 
-/** The stream of a channel. Whose personal channel the path means may depend on the caller. */
+/**
+ * The stream of a channel. If the path names only one user of a personal channel, the other user is
+ * the caller.
+ */
 export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
   readonly kind: "channel";
   readonly type: ChannelType;
@@ -90,8 +95,9 @@ function parseChannelPath(segments: readonly string[], urlPath: string): ParsedP
 }
 
 /**
- * Returns the stream as `uid` names it, or the reply to a path that does not say which channel it
- * means, or means a personal channel of other users.
+ * Returns the stream that the path names for the user `uid`. Returns an error reply if the path
+ * names only one user of a personal channel and `uid` is `undefined`, or if `uid` is not a user of
+ * the channel.
  */
 export function viewStream(
   { type, ids, clientMsgNo }: ChannelTarget,

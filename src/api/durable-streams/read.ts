@@ -218,7 +218,9 @@ class LongPoll {
   }
 }
 
-/** Returns false if readers get nothing of the frames, such as the start of a channel's stream. */
+/**
+ * Returns false if the frames have no records for readers, such as the start of a channel's stream.
+ */
 function hasRecords(pieces: readonly Uint8Array[], contentType: string): boolean {
   return pieces.length > 0 && recordsInPieces(pieces, contentType).length > 0;
 }

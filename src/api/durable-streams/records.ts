@@ -1,5 +1,5 @@
-// Bodies of the protocol Durable Streams as records of a log. In JSON mode each message is a record
-// [PROTOCOL.md 9.1]; otherwise a request has one record. Pure.
+// Converts bodies of the Durable Streams protocol to records of a log, and back. In JSON mode each
+// message is a record [PROTOCOL.md 9.1]; otherwise a request has one record. Pure functions.
 
 import { framesIn, isJsonLog, mediaTypeOf, recordsIn } from "../../broker/log-frame.ts";
 import { jsonItems } from "../../lib/json-scan.ts";
@@ -21,7 +21,7 @@ export function recordsOf(
   return isJsonLog(contentType) ? jsonItems(body) : [body];
 }
 
-/** Returns what readers of the log get of the frames. */
+/** Returns the records of the frames, as readers of the log get them. */
 export function recordsInPieces(
   pieces: readonly Uint8Array[],
   contentType: string,
@@ -41,7 +41,9 @@ export function bodyOf(records: readonly Uint8Array[], contentType: string): Uin
   return Buffer.concat([...parts, CLOSE]);
 }
 
-/** Returns true if server-sent events can contain the data as it is. Other data is in Base64. */
+/**
+ * Returns true if server-sent events can contain the data as it is. Other data is sent in Base64.
+ */
 export function isTextLog(contentType: string): boolean {
   return isJsonLog(contentType) || mediaTypeOf(contentType).startsWith("text/");
 }

@@ -1,4 +1,4 @@
-// Replies of the protocol Durable Streams [PROTOCOL.md 5, 10]. Pure.
+// Replies of the Durable Streams protocol [PROTOCOL.md 5, 10]. Pure functions.
 
 import { formatOffset, type LogOffset } from "../../broker/log-frame.ts";
 import type { HttpReply } from "../../transport/types.ts";

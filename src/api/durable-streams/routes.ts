@@ -1,4 +1,4 @@
-// The rows of the route table that serve the protocol Durable Streams, and the calls that sign URLs
+// The rows of the route table that serve the Durable Streams protocol, and the calls that sign URLs
 // of streams.
 
 import { type Static, Type } from "typebox";

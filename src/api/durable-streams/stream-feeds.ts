@@ -11,7 +11,10 @@ import type { Admission, StreamCaller } from "./admission.ts";
 import { bodyOf, isTextLog, recordsInPieces } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
 
-/** Number of visits after which a feed ends, about a minute. Its reader reconnects. */
+/**
+ * Number of visits (see `FeedWheel`) after which a feed ends, about a minute. Its reader then
+ * reconnects.
+ */
 const MAX_VISITS = 4;
 
 interface FeedTarget {
@@ -100,12 +103,13 @@ function createDataText(): DataText {
 }
 
 /**
- * Every line end begins a new line of data, because the data could otherwise forge events. A space
- * at the start of a line is written twice, because readers remove one.
+ * Returns an event `data`. Each line of the data is written after `data:`, because the data could
+ * otherwise forge events. A space at the start of a line is written twice, because readers remove
+ * one.
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
   const records = recordsInPieces(pieces, contentType);
-  if (records.length === 0) return ""; // only the start or the end of a channel's stream
+  if (records.length === 0) return ""; // only the start or end of a channel's stream
   const body = Buffer.from(bodyOf(records, contentType));
   if (!isTextLog(contentType)) return `event: data\ndata:${body.toString("base64")}\n\n`;
   const lines = body.toString().replace(/(^|\r\n|\r|\n)( ?)/g, "\ndata:$2$2");
