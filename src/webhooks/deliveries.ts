@@ -1,5 +1,5 @@
 // The state of a delivery in one partition of the feed: the position up to which everything was
-// accepted, and the batches after it that were formed but not accepted. Pure.
+// accepted, and the batches after it that were formed but not accepted. Pure functions.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { ChannelFilter, WebhookFormat } from "../broker/webhook-ports.ts";
@@ -55,7 +55,10 @@ export interface Batch {
 export interface PartitionState {
   /** All events before it were skipped or are in a batch that was formed. */
   readonly position: Position;
-  /** Batches that were not accepted, in order. Only the first one is sent if the order counts. */
+  /**
+   * Batches that were not accepted, in order. With the order `channel`, only the first one is sent,
+   * except for probes (see `Lane`).
+   */
   readonly batches: readonly Batch[];
   /**
    * Positions after which gaps were found, one for each partition. Only the state that announces
@@ -64,7 +67,7 @@ export interface PartitionState {
   readonly announced?: readonly Position[];
 }
 
-/** Number of batches of a partition that are open at once if the order does not count. */
+/** Maximum number of open batches of a partition with the order `none`. */
 const UNORDERED_BATCHES = 4;
 
 export function maxBatches(order: "channel" | "none"): number {
@@ -107,9 +110,10 @@ type Step =
   | { readonly kind: "disable"; readonly reason: string };
 
 /**
- * Decides what follows an attempt. A batch whose content may be the cause of a failure is split, down
- * to one event, which is parked after some attempts. After a status 5xx, it is parked only if the
- * endpoint has accepted a request since the first failure, because otherwise the endpoint may be down.
+ * Decides what follows an attempt. A batch whose content may be the cause of a failure is split,
+ * down to one event. After some attempts, the event is parked: it is kept as a failure and no
+ * longer sent. After a status 5xx, it is parked only if the endpoint has accepted another request
+ * since the first failure, because otherwise the endpoint may be down.
  */
 export function stepAfter(
   batch: Batch,

@@ -1,4 +1,5 @@
-// The record of an endpoint: its settings, its secrets, and what the store keeps for it. Pure.
+// The record of an endpoint: its settings, its secrets, and what the store keeps for it. Pure
+// functions.
 
 import type { EventPosition } from "../broker/event-ports.ts";
 import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webhook-ports.ts";
@@ -28,7 +29,7 @@ interface EndpointRecord {
   /** Position in each partition when the endpoint was created. Later events are delivered. */
   readonly from: readonly EventPosition[];
   readonly createdAtMs: number;
-  /** Time at which a node with a fixed endpoint in its configuration last noted it. */
+  /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
   /** Time at which the endpoint was enabled last. */
   readonly enabledAtMs: number;
@@ -63,7 +64,7 @@ export function endpointOf(
   return { ...record, id, version, settings, secrets, isFixed: fixed !== undefined };
 }
 
-/** True if the endpoint is defined in the configuration of some node, or was. */
+/** Returns true if the endpoint is, or was, defined in the configuration of a node. */
 export function isFixedRecord({ settings: text }: StoredWebhook): boolean {
   return recordOf(text).settings === undefined;
 }
@@ -82,7 +83,7 @@ export function textOf({ id: _, version: __, isFixed, settings, ...record }: End
   return JSON.stringify(isFixed ? { ...record, secrets: [] } : { ...record, settings });
 }
 
-/** True if the events of the endpoint are delivered. */
+/** Returns true if events are delivered to the endpoint. */
 export function isActive({ settings, disabledReason }: Endpoint): boolean {
   return settings.enabled && disabledReason === undefined;
 }

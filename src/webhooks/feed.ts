@@ -16,7 +16,7 @@ export interface Selection {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
   readonly limit: number;
-  /** Number of the last row to read. All rows up to it are read. `undefined` for no such row. */
+  /** Number of the last row to read. All rows up to it are read. `undefined` for no limit. */
   readonly through: number | undefined;
 }
 

@@ -28,8 +28,8 @@ export interface Format {
   /** Event types that are sent to an endpoint whose settings list no types. */
   readonly types: readonly string[];
   /**
-   * Returns which events may share a request with this one: those with the same group. `undefined`
-   * if the format has no form for the event.
+   * Returns the group of an event. Only events of one group may share a request. `undefined` if the
+   * format has no form for the event.
    */
   groupOf(event: WebhookEvent): string | undefined;
   /** Formats events of one group. */

@@ -1,6 +1,6 @@
-// Delivers the events of one partition of the feed to an endpoint, in order. Each call of `turn`
-// does one step: it forms a batch and sends it, or sends a batch again. State: the stored state of
-// the partition, and whether it must be stored again.
+// Delivers the events of one partition of the feed to an endpoint. Each call of `turn` does one
+// step: it forms a batch and sends it, or sends a batch again. State: the stored state of the
+// partition, and whether it must be stored again.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { WebhookSettings } from "../broker/webhook-ports.ts";
@@ -66,8 +66,8 @@ interface LanePorts {
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
-   * Called if events are missing after a position. Returns true if the endpoint knows of the gap, so
-   * that the events after it may be delivered.
+   * Called if events are missing after a position. Returns true if the endpoint has been notified
+   * of the gap, so that the events after it may be delivered.
    */
   announce(after: Position): Promise<boolean>;
 }
@@ -81,13 +81,16 @@ export interface ParkedEvent {
 /** Maximum size of the events of one request. A larger first event is sent alone. */
 const MAX_BODY_BYTES = 1_000_000;
 
-/** Nothing to do until the feed has new events. */
+/** Result of `turn` if there is nothing to do until the feed has new events. */
 export const IDLE = Number.POSITIVE_INFINITY;
 
 export class Lane {
   readonly #ports: LanePorts;
   #state: PartitionState;
-  /** True if the state has changed since it was stored, in a way that the next batch stores too. */
+  /**
+   * True if the state has changed since it was stored. The change is stored with the next batch, or
+   * by `flush`.
+   */
   #isDirty = false;
   #changing: Promise<void> = Promise.resolve();
 
@@ -226,7 +229,7 @@ export class Lane {
     const page = await this.#ports.read(after, settings, Infinity, last.number);
     const format = this.#ports.formatOf(settings.format);
     const events = page.events.filter(({ event }) => format.groupOf(event) !== undefined);
-    // Events that the store has lost can be followed by others with the same numbers.
+    // If the store has lost events, later events can have the same numbers.
     const isWhole =
       page.gap === undefined && events.length === count && events.at(-1)?.position.id === last.id;
     return isWhole ? events : undefined;
@@ -280,7 +283,10 @@ function without(batch: Batch): Change {
   return (state) => ({ ...state, batches: state.batches.filter((other) => other !== batch) });
 }
 
-/** Drops a batch and those after it, so that batches are formed of the events that the feed has. */
+/**
+ * Drops a batch and those after it, so that new batches are formed from the events that the feed
+ * still has.
+ */
 function endingAt(batch: Batch): Change {
   return (state) => {
     const at = state.batches.indexOf(batch);
@@ -293,7 +299,7 @@ function timeMsOf({ event }: PlacedEvent): number {
   return Date.parse(event.timestamp);
 }
 
-/** True if an event has failed alone so often that it may be parked. */
+/** Returns true if an event that was sent alone has failed so often that it may be parked. */
 function isJudged({ count, attempts }: Batch): boolean {
   return count === 1 && attempts >= ISOLATED_ATTEMPTS;
 }
@@ -312,7 +318,10 @@ function requestEvents(events: readonly PlacedEvent[], format: Format): readonly
   return end < 0 ? formatted : formatted.slice(0, end);
 }
 
-/** Divides a batch by its events. The halves keep the time, so that they end at the same age. */
+/**
+ * Divides a batch by its events. The halves keep the time of the first failure, from which
+ * `maxAgeS` counts.
+ */
 function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): readonly Batch[] {
   const middle = Math.ceil(events.length / 2);
   const lastOfFirst = events[middle - 1];

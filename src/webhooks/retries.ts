@@ -1,5 +1,5 @@
 // Decides what follows an attempt: whether the endpoint accepted the request, and when it is
-// repeated. Pure.
+// repeated. Pure functions.
 
 import type { Outcome } from "./sender.ts";
 
@@ -9,8 +9,8 @@ import type { Outcome } from "./sender.ts";
  *     accepted  2xx
  *     gone      410: the receiver wants no more events
  *     rejected  a 4xx that is caused by the content of the request
- *     failed    any other status: the receiver answers, but not well
- *     down      no reply, or a status that concerns the whole endpoint
+ *     failed    any other 5xx, which may be caused by the content of the request
+ *     down      no reply, or any other status, which concerns the whole endpoint
  */
 export type Verdict = "accepted" | "gone" | "rejected" | "failed" | "down";
 
@@ -27,10 +27,13 @@ export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
   return status >= 500 ? "failed" : "down";
 }
 
-/** Delay in seconds before each repetition. The last one is used from then on. */
+/** Delay in seconds before each repetition. The last one also applies to all later repetitions. */
 const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
 const LONGEST_S = 3600;
-/** Fraction by which a delay may be shorter or longer, so that endpoints are not hit in step. */
+/**
+ * Fraction by which a delay may be shorter or longer, so that several requests are not repeated at
+ * the same moment.
+ */
 const JITTER = 0.2;
 /** Maximum delay between two attempts. */
 export const MAX_DELAY_MS = LONGEST_S * 1000 * (1 + JITTER);
@@ -43,12 +46,12 @@ export function delayMs(attempts: number, random: number): number {
   return jittered(DELAYS_S[Math.max(0, attempts - 1)] ?? LONGEST_S, random);
 }
 
-/** Number of attempts for an event alone before it may be parked. */
+/** Number of attempts to send an event alone before the event may be parked. */
 export const ISOLATED_ATTEMPTS = 5;
 
 /**
- * Returns the milliseconds before the next attempt for an event that is sent alone. A receiver that
- * has failed may recover, so its pauses grow.
+ * Returns the milliseconds before the next attempt for an event that is sent alone. After the
+ * verdict `failed` the pauses grow, because the receiver may recover.
  */
 export function isolatedDelayMs(attempts: number, verdict: Verdict, random: number): number {
   return jittered(verdict === "failed" ? 2 ** (attempts - 1) : 1, random);

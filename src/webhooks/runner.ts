@@ -23,7 +23,7 @@ const MAX_PARKED = 1000;
 const ERROR_PAUSE_MS = 1000;
 /** Minimum time between two reports of such errors: 64 lanes may fail for the same reason. */
 const REPORT_MS = 10_000;
-/** Time after which a lane without events is looked at again, in case a notification was lost. */
+/** Time after which a lane without events reads the feed again, in case a notification was lost. */
 const IDLE_MS = 5000;
 const LIVE = "live";
 /** Name of the state that announces gaps, in place of a partition. */
@@ -43,7 +43,10 @@ interface RunnerPorts {
   readonly store: WebhookStore;
   /** Reads selected events of a partition. */
   read(partition: number, after: Position, selection: Selection): Promise<FeedPage>;
-  /** Calls the listener when partitions may have new events. Returns a function that ends this. */
+  /**
+   * Calls the listener when partitions may have new events. Returns a function that removes the
+   * listener.
+   */
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
@@ -97,7 +100,9 @@ interface LaneSet {
 export class Runner {
   readonly #ports: RunnerPorts;
   readonly #lease: Lease;
-  /** Lanes that do a step. It bounds the events in memory. */
+  /**
+   * Limits the number of lanes that do a step at the same time, and with it the events in memory.
+   */
   readonly #turns = new Semaphore(MAX_IN_FLIGHT);
   readonly #requests = new Semaphore(MAX_IN_FLIGHT);
   readonly #lanes = new Map<string, { readonly lane: Lane; readonly done: Promise<void> }>();
@@ -114,7 +119,7 @@ export class Runner {
   /** Number of pauses since a request was accepted. */
   #failures = 0;
   #reportedMs = Number.NEGATIVE_INFINITY;
-  /** Number of requests and failures so far, with which they are ordered. */
+  /** Counter that gives each request and each failure a number, by which they are ordered. */
   #order = 0;
   #lastFailure = 0;
   #unsubscribe: (() => void) | undefined;
@@ -558,7 +563,7 @@ export class Runner {
   }
 }
 
-/** Returns the positions up to which the live delivery has had everything accepted. */
+/** Returns the positions up to which the endpoint has accepted all events of the live delivery. */
 export function acceptedPositions(
   { from }: Endpoint,
   states: ReadonlyMap<string, string>,
@@ -571,7 +576,7 @@ export function acceptedPositions(
   });
 }
 
-/** Place of no gap. */
+/** Entry in `announced` of a partition without an announced gap. */
 const NOWHERE: Position = { number: -1, id: 0 };
 
 /** Page of the lane that announces gaps, which reads nothing. */

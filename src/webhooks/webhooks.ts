@@ -42,14 +42,14 @@ import { createSender, type Outcome, type Sender } from "./sender.ts";
 
 const SECRET_BYTES = 32;
 /**
- * The same while no endpoint exists. It is shorter than a lease, so that the other nodes know a new
- * endpoint before its lease can end.
+ * Interval at which a node reads the endpoints while there are none. It is shorter than a lease, so
+ * that the other nodes know a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
 /** Maximum number of connections to the host of an endpoint. */
 const MAX_CONNECTIONS = 16;
 const KEPT_ATTEMPTS = 1000;
-/** Interval at which a node notes that its configuration has a fixed endpoint. */
+/** Interval at which a node records that its configuration has a fixed endpoint. */
 const SEEN_INTERVAL_MS = 3_600_000;
 /** Time after which a fixed endpoint that no node has in its configuration is removed. */
 const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
@@ -90,7 +90,7 @@ interface WebhooksPorts {
   readonly fixed: readonly FixedEndpoint[];
   readonly max: number;
   readonly timeoutMs: number;
-  /** Networks that endpoints of calls may reach although they are internal. */
+  /** Internal networks that endpoints created by calls may reach. */
   readonly allowNetworks: readonly string[];
   readonly resolve: Resolve;
   readonly formats: Readonly<Partial<Record<WebhookFormat, Format>>>;
@@ -311,7 +311,8 @@ class WebhookDispatch implements WebhookService {
     const endpoint = await this.#endpoint(id);
     if ("refusal" in endpoint) return endpoint;
     const texts = await this.#ports.store.webhookTexts(id, "parked");
-    const failures = [...texts.values()].map((text) => JSON.parse(text) as ParkedText); // as above
+    // A runner has written the texts.
+    const failures = [...texts.values()].map((text) => JSON.parse(text) as ParkedText);
     return failures.sort((a, b) => a.parkedMs - b.parkedMs);
   }
 
@@ -400,7 +401,7 @@ class WebhookDispatch implements WebhookService {
     return message === undefined ? undefined : { refusal: "url_refused", message };
   }
 
-  /** Applies a change of an endpoint on this node. The other nodes read it within a second. */
+  /** Applies a change of an endpoint on this node. The other nodes read it at their next tick. */
   async #announce(): Promise<void> {
     this.#tick();
     await this.#ports.onChanged();
@@ -455,7 +456,7 @@ class WebhookDispatch implements WebhookService {
     }
   }
 
-  /** Notes regularly that the configuration has the fixed endpoints, for `#removeUnseen`. */
+  /** Records regularly that the configuration has the fixed endpoints, for `#removeUnseen`. */
   async #noteFixed(endpoints: readonly Endpoint[]): Promise<void> {
     const nowMs = Date.now();
     for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
@@ -643,7 +644,10 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
 /** Difference up to which a clock counts as adjusted and not as set back. */
 const ADJUSTED_MS = 1000;
 
-/** Returns a clock that the monotonic clock continues after `clock` was set back. */
+/**
+ * Returns a clock that does not go back. After `clock` was set back, the monotonic clock continues
+ * it.
+ */
 function neverSetBack(clock: () => number): () => number {
   let lastMs = clock();
   let lastSteadyMs = performance.now();
