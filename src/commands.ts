@@ -1,6 +1,6 @@
 // Parses the command line of `jindou` and runs one command. Prints each problem as one line on
 // standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 no
-// node answers a command that calls one.
+// node responds to a command that calls one.
 
 import { once } from "node:events";
 import { createInterface } from "node:readline";

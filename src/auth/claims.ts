@@ -83,9 +83,9 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
 }
 
 /**
- * Returns the earliest time (Unix seconds) at which a token without `iat` that is valid now was
- * issued, if its lifetime is at most `maxAgeS`. The clock of its issuer may be ahead, and it stays
- * valid for the tolerance after `exp`.
+ * Returns the earliest time (Unix seconds) at which a token without `iat` that is valid now can
+ * have been issued, if its lifetime is at most `maxAgeS`. The tolerance counts twice: the clock of
+ * the issuer may be ahead, and a token stays valid for the tolerance after `exp`.
  */
 function earliestIssueS({ maxAgeS, clockToleranceS }: ClaimRules, nowS: number): number {
   return nowS - maxAgeS - 2 * clockToleranceS;

@@ -1,6 +1,6 @@
-// Keeps the keys of an issuer fresh: reads a file or a URL in the background, and replaces the set of
-// keys when its content changes. Logins never wait for a read. State: the current set, the kids that
-// were not in it, and the timer of the next read.
+// Keeps the keys of an issuer fresh: reads a file or a URL in the background, and replaces the set
+// of keys when its content changes. Logins never wait for a read. State: the current set, the key
+// ids (kids) that were not in it, and the timer of the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";

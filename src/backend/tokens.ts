@@ -89,7 +89,10 @@ function privateKeyOf(key: TokenKey["key"]): KeyObject {
   return isKeyObject(key) ? key : createPrivateKey(Buffer.from(key));
 }
 
-/** Node.js would sign with a key of another kind, and the broker would refuse the token. */
+/**
+ * Throws a `TypeError` if the key does not fit the algorithm. Node.js might sign with it anyway,
+ * but the broker would refuse the token.
+ */
 function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {
   const kind = key.asymmetricKeyType ?? "";
   const curve = key.asymmetricKeyDetails?.namedCurve ?? "";

@@ -1,4 +1,4 @@
-// Selects the settings that all nodes of a cluster should have in common. Pure.
+// Selects the settings that all nodes of a cluster should have in common. Pure functions.
 
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 

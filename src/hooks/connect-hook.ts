@@ -39,7 +39,10 @@ function dataOf(attempt: ConnectAttempt): object {
   };
 }
 
-/** Throws if the answer does not have the documented form, and `refused_by_hook` for another uid. */
+/**
+ * Returns the restrictions that an answer contains. Throws an `Error` if it does not have the
+ * documented form, or `refused_by_hook` if it names another uid.
+ */
 function read(answer: Readonly<Record<string, unknown>>, uid: string): Restrictions {
   const {
     device_level: level = null,

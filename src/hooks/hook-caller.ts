@@ -51,7 +51,7 @@ const WAITING_FACTOR = 16;
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
 
-/** Why a hook has given no decision. */
+/** A failed request, for which the hook has made no decision. */
 class HookFailure extends Error {
   readonly outcome: HookOutcome;
 
@@ -64,7 +64,7 @@ class HookFailure extends Error {
 
 /**
  * The hook has replaced the payload of a message by one that is not valid. The message is refused
- * whatever the settings say about failures, because a retry would have the same result.
+ * even if `onFailure` is `allow`, because a retry would have the same result.
  */
 export class UnusablePayload extends HookFailure {
   constructor(message: string) {
@@ -118,9 +118,9 @@ export class HookCaller {
 
   /**
    * Asks the hook on behalf of a user. Returns the result of `read`, or `undefined` if the hook
-   * failed and the settings allow what it was asked about. `read` throws an `Error` if the answer
-   * does not have the documented form. Throws `refused_by_hook`, with a time to wait if the hook
-   * failed, or `overloaded`.
+   * failed and the setting `onFailure` is `allow`. `read` throws an `Error` if the answer does not
+   * have the documented form. Throws `refused_by_hook`, with a time to wait if the hook failed, or
+   * `overloaded`.
    */
   async ask<T>(
     uid: string,
@@ -260,7 +260,10 @@ function refusalOf({ message, retry }: Answer): BrokerError {
   });
 }
 
-/** Returns the text without control characters and lone surrogates, and without its end. */
+/**
+ * Returns at most `MAX_TEXT_LENGTH` characters of the text, without control characters and lone
+ * surrogates.
+ */
 function shownText(text: string): string {
   const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>
     /\p{Surrogate}/u.test(character) ? "\ufffd" : character,

@@ -23,8 +23,8 @@ export interface AlertRule {
   readonly name: `Jindou${string}`;
   readonly severity: Severity;
   /**
-   * The condition: comparisons of which one must hold, or, if one node cannot judge it, an
-   * expression in PromQL. The alert fires for each series of its result.
+   * The condition: comparisons, of which at least one must hold, or an expression in PromQL if the
+   * current metrics of one node are not enough. The alert fires for each series of its result.
    */
   readonly when: readonly Comparison[] | string;
   /** Time for which the expression must hold, in minutes. */

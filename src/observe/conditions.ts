@@ -86,7 +86,7 @@ function figureExpression(figure: Figure): string {
   }
 }
 
-/** Returns the series of this job. */
+/** Returns the PromQL selector of the metric's series of this job. */
 export function selector({ metric, where }: Selector): string {
   if (where === undefined) return `${metric}{job="${JOB}"}`;
   const { label, values } = where;

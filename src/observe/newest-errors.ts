@@ -31,7 +31,7 @@ export class NewestErrors {
 
   /**
    * Adds a line of the log in JSON, in which secrets are masked. Ignores lines of lower levels, and
-   * a line that the mask has made unreadable, because it is inside a number.
+   * a line that is no longer valid JSON, because a mask has replaced a part of a number.
    */
   add(line: string): void {
     const fields = LINE.test(line) ? lineFields(line) : undefined;

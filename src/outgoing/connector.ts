@@ -1,5 +1,5 @@
-// Opens connections for requests whose address somebody else has chosen. An address is judged when
-// the host name is resolved and again when the socket has connected. Keeps no state.
+// Opens connections for requests to URLs that users of the API have chosen. The IP address is
+// checked when the host name is resolved, and again when the socket has connected. Keeps no state.
 
 import { isIPv6, type LookupFunction, type Socket } from "node:net";
 import { buildConnector } from "undici";

@@ -9,7 +9,7 @@ interface OutgoingReply {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The body, at most `maxReplyBytes` of it. */
   readonly body: Buffer;
-  /** True if the body is longer. */
+  /** True if the body of the reply is longer. */
   readonly isCut: boolean;
 }
 
@@ -23,7 +23,7 @@ interface OutgoingLimits {
   readonly connect?: buildConnector.connector;
 }
 
-/** Why a request has no complete reply. */
+/** The failure of a request that got no complete reply. */
 export class OutgoingError extends Error {
   readonly reason: "timeout" | "connection" | "closed";
 

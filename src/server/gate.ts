@@ -66,7 +66,9 @@ export function gatedHttp(
   return { ...endpoint, routes };
 }
 
-/** Closes sockets until the node is open. The close code asks the client to reconnect later. */
+/**
+ * Closes new sockets while the node is not open. The close code asks the client to reconnect later.
+ */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
     ...endpoint,

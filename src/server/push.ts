@@ -1,4 +1,4 @@
-// Creates the parts of a node that decide who needs a push. Keeps no state.
+// Creates the parts of a node that decide which users need a push notification. Keeps no state.
 
 import { Acknowledgements } from "../broker/acknowledgements.ts";
 import { PushCursors } from "../broker/push-cursors.ts";
@@ -7,13 +7,16 @@ import type { OperationPorts } from "../gateway/operations.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { errorLog, type Node } from "./node.ts";
 
-/** Longest time for which an acknowledgement waits for others. */
+/** Maximum time for which an acknowledgement waits until it is stored, together with others. */
 const MAX_WRITE_MS = 500;
 /** Time for which an acknowledgement is kept after the decision for which it was made. */
 const KEEP_MS = 60_000;
 
 export interface NodePush {
-  /** What the sessions of this node report. `undefined` if the rule of the dialect ignores it. */
+  /**
+   * Receives acknowledgements and background states from the sessions of this node. `undefined` in
+   * the dialect `wukongim`, whose push rule ignores them.
+   */
   readonly signals: OperationPorts["push"];
   start(): Promise<void>;
   close(): Promise<void>;

@@ -7,7 +7,10 @@ import { hasDatabase } from "../store/embedded/engine/data-folder.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
-/** The store is open for a moment, so it removes nothing. */
+/**
+ * Interval of the sweep that removes expired data. It never elapses, because the store is open only
+ * for a moment.
+ */
 const NEVER_MS = 2 ** 31 - 1;
 
 /**

@@ -110,8 +110,8 @@ function stoppedError(): StartError {
 }
 
 /**
- * Returns the error, if any, with an empty message after `leftMs`. Only a positive `leftMs` limits
- * the time.
+ * Returns the error of an attempt to reach the store, `undefined` if it succeeded. After `leftMs`,
+ * returns a `RedisAway` with an empty message. The time is not limited unless `leftMs` is positive.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");

@@ -25,7 +25,10 @@ export class WallClock {
     return this.#isInvalid;
   }
 
-  /** Returns the time. The monotonic clock continues it while the machine's is too late. */
+  /**
+   * Returns the time. While the machine shows a time that is too late, the last valid time is
+   * continued by the monotonic clock.
+   */
   readonly now = (): number => {
     const timeMs = Date.now();
     if (timeMs > LATEST_TIME_MS) return this.#instead(timeMs);
