@@ -104,8 +104,8 @@ async function measureCost(
 }
 
 /**
- * True if each message was published exactly `times` times. Allows one further publication per node
- * and second, the node's heartbeat to itself.
+ * Returns true if each message was published exactly `times` times. Allows one further publication
+ * per node and second, the node's heartbeat to itself.
  */
 function isPublishedTimes(times: number, { publishes, seconds }: Statistics): boolean {
   const heartbeats = nodes.count * Math.ceil(seconds + 1);
@@ -114,8 +114,8 @@ function isPublishedTimes(times: number, { publishes, seconds }: Statistics): bo
 }
 
 /**
- * True if the bytes of the messages left Redis about `times` times. The payload is sent as base64
- * in the request and as plain bytes after that.
+ * Returns true if the bytes of the messages left Redis about `times` times. The payload is sent as
+ * base64 in the request and as plain bytes after that.
  */
 function isSentTimes(times: number, cost: Statistics): boolean {
   const extraBytes = cost.outputBytes - times * MESSAGES * BYTES;

@@ -158,7 +158,7 @@ export class ClusterSender {
   }
 }
 
-/** True if another try may succeed. Any other error is a fault of the broker. */
+/** Returns true if another try may succeed. Any other error is a fault of the broker. */
 export function isRetryable(error: unknown): boolean {
   const code = codeOf(error);
   return (

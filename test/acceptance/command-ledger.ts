@@ -113,13 +113,13 @@ export class CommandLedger {
     for (const seq of inboxSeqs) inbox.acknowledged.set(seq, reply);
   }
 
-  /** True if every command sent to the user was shown to one of the user's devices. */
+  /** Returns true if every command sent to the user was shown to one of the user's devices. */
   hasAll(uid: string): boolean {
     const { expected, seqOf } = this.#inbox(uid);
     return seqOf.size === expected.size;
   }
 
-  /** True if the server replied to an acknowledgement of the command. */
+  /** Returns true if the server replied to an acknowledgement of the command. */
   isAcknowledged(uid: string, no: string): boolean {
     const { seqOf, acknowledged } = this.#inbox(uid);
     return acknowledged.has(seqOf.get(no) ?? 0);

@@ -25,7 +25,7 @@ const TEXT_BYTES = 400;
 
 t.setTimeout(120_000 + ROUNDS * 60_000);
 
-/** What the broker acknowledged. */
+/** Changes that the broker acknowledged, and how often it refused with each code. */
 class Ledger {
   readonly messages = new Map<string, number>();
   readonly commands = new Set<string>();

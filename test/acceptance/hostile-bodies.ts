@@ -254,7 +254,8 @@ export function* wrongBodies(path: string): Iterable<string | Uint8Array> {
 }
 
 /**
- * True for a plain object. A plain object is a valid header, because unknown fields are ignored.
+ * Returns true for a plain object. A plain object is a valid header, because unknown fields are
+ * ignored.
  */
 function isPlainObject(value: unknown): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);

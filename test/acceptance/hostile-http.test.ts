@@ -245,8 +245,8 @@ function isRefusal({ status, code = "" }: Reply): boolean {
 }
 
 /**
- * True if the broker refused the request or closed the connection. 505 is the parser's response to
- * bytes that do not begin like a request.
+ * Returns true if the broker refused the request or closed the connection. 505 is the parser's
+ * response to bytes that do not begin like a request.
  */
 function isClosedOrRefused(status: number | undefined): boolean {
   if (status === undefined || status === 505) return true;

@@ -33,7 +33,8 @@ const REPLACED = CLOSE_REASONS.replaced.code;
 const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
 
 /**
- * True if each of them got a disconnect frame with reason `kicked` and was closed with that code.
+ * Returns true if each of them got a disconnect frame with reason `kicked` and was closed with that
+ * code.
  */
 function allKicked(ended: readonly Contender[]): boolean {
   return ended.every(

@@ -1,8 +1,8 @@
 // One node receives its publications late, or not at all, while its own commands reach Redis at
 // once. Sessions on that node are not shown content that was stored after the user was removed, was
-// kicked or got a new token on another node (I3). A node also notices that it lost the very last
-// publication, although no other publication follows (I6). JINDOU_TEST_LATE_ROUNDS sets the number
-// of rounds.
+// kicked or got a new token on another node. A node also notices that it lost the very last
+// publication, although no other publication follows. JINDOU_TEST_LATE_ROUNDS sets the number of
+// rounds.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

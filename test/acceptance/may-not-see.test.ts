@@ -49,7 +49,7 @@ t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000 + LONG_CUTS * (LONG_CUT_
  * missing in a new member list. `kicked`: by a later login of a main device.
  */
 type Loss = "removed" | "readded" | "token" | "kicked" | "replaced" | WhileConnecting;
-/** The same while the user's session is connecting. */
+/** Losses that happen while the user's session is connecting. */
 type WhileConnecting = "removed-connecting" | "replaced-connecting";
 
 const isConnecting = (loss: Loss) => loss.endsWith("-connecting");

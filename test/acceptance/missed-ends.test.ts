@@ -126,7 +126,7 @@ for (const [store, start] of Object.entries(STORES)) {
 }
 
 t.test(
-  "a new login gets no ends, and a client without positions gets those since its login",
+  "a new login is sent no stream that has ended, and a client that resumes without positions is sent the streams that ended since its login",
   async (t) => {
     const nodes = await embedded(t);
     const world = worldOf(nodes, "bob");
@@ -148,7 +148,7 @@ t.test(
   },
 );
 
-t.test(`a client that missed more than ${MAX_ENDS} ends gets the newest of them`, async (t) => {
+t.test(`after more than ${MAX_ENDS} ends of streams, a client is sent the newest`, async (t) => {
   const nodes = await embedded(t);
   const world = worldOf(nodes, "bob");
   await world.create();

@@ -69,7 +69,7 @@ const stores: readonly [string, () => Promise<Settings>][] = [
 
 for (const [store, settings] of stores)
   t.test(
-    `a user is online with the first session and offline after the last, on ${store}`,
+    `the event feed reports a user online with the first session and offline after the last, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       const phone = await login(t, broker, "ann", 0);
@@ -146,7 +146,7 @@ for (const [store, settings] of stores)
   );
 
 for (const [store, settings] of stores)
-  t.test(`sessions and commands have events while a reader names them, on ${store}`, async (t) => {
+  t.test(`sessions and commands cause events if a reader asks for them, on ${store}`, async (t) => {
     const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
     await login(t, broker, "ann", 0);
     t.strictSame(await eventsOf(broker, "session.opened"), [], "before the first request");
@@ -205,7 +205,7 @@ async function offlineUsers(node: Pick<Broker, "call">, count: number, delayMs: 
   return (await read()).sort();
 }
 
-t.test("after the death of a node, the users who do not come back are offline once", async (t) => {
+t.test("after a node dies, users who do not return are reported offline once", async (t) => {
   const count = volume(1000, "JINDOU_TEST_ONLINE_USERS", 40);
   const delayMs = 2000 + 10 * count;
   const { url } = await startRedis(t);
@@ -231,7 +231,7 @@ t.test("after the death of a node, the users who do not come back are offline on
   );
 });
 
-t.test("after a restart, the users who do not come back are offline once", async (t) => {
+t.test("after a restart, users who do not return are reported offline once", async (t) => {
   const delayMs = 2000;
   const settings = { ...SETTINGS, JINDOU_EVENTS_PRESENCE_DELAY_MS: `${delayMs}` };
   const uids = ["a", "b", "c", "d"];

@@ -156,7 +156,7 @@ t.test("watchers see no change of users who move away from a node that ends", as
 });
 
 t.test(
-  "a user who logs out or whose device is logged out is pushed as offline at once",
+  "watchers are notified at once of a user who logs out or whose device is logged out",
   async (t) => {
     await onEachStore(t, longDelay, async (t, [here, there]) => {
       const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
@@ -209,7 +209,7 @@ t.test(
   },
 );
 
-t.test("a user who stays away is pushed as offline after the delay", async (t) => {
+t.test("watchers are notified after the delay of a user who stays away", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
   await onEachStore(t, settings, async (t, [here, there]) => {
     const user = await newUser(t, here, "away");
@@ -239,7 +239,7 @@ t.test("a user who stays away is pushed as offline after the delay", async (t) =
 });
 
 t.test(
-  "with a delay of 0, a user whose connection is lost is pushed as offline at once",
+  "with a delay of 0, watchers are notified at once of a user whose connection is lost",
   async (t) => {
     const node = await spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
     const user = await newUser(t, node, "away");

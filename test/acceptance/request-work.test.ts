@@ -1,4 +1,4 @@
-// What requests cost that are many in one message, expensive to parse, or refused. With
+// Tests the cost of requests that are many in one message, expensive to parse, or refused. With
 // JINDOU_TEST_QUIET=1, on a machine that does nothing else, the CPU time of expensive messages is
 // compared with the work that they are charged.
 
@@ -146,7 +146,7 @@ t.test(
 );
 
 t.test(
-  "the connections of a user that keep sending while they are refused are closed together",
+  "a connection is closed if the connections of its user together keep sending while they are refused",
   async (t) => {
     const clients = [];
     for (let i = 0; i < 6; i++) clients.push(await login(t, "crowd"));

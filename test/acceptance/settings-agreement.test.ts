@@ -32,7 +32,7 @@ async function logged(node: Pick<BrokerProcess, "output">, text: string): Promis
   }
 }
 
-t.test("a node with other timings than a live node does not start", async (t) => {
+t.test("a node whose timings differ from those of a live node does not start", async (t) => {
   const redis = await startRedis(t);
   const first = await spawnBroker(t, settingsOf(redis.url, "first", { [DEAD_AFTER]: "8000" }));
   for (const [variable, value, key, there] of [
@@ -90,7 +90,7 @@ t.test("timings are changed node by node with cluster.acceptNewTimings", async (
   );
 });
 
-t.test("other settings that differ give one warning, which shows no secret", async (t) => {
+t.test("a difference in other settings causes one warning, which shows no secret", async (t) => {
   const redis = await startRedis(t);
   const own = { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "5000", JINDOU_ADMIN_PASSWORD: "hunter2" };
   await spawnBroker(t, settingsOf(redis.url, "first", { JINDOU_ADMIN_PASSWORD: "hunter3" }));

@@ -1,7 +1,7 @@
-// Nobody pays for another's work [decisions: Limits that hold under attack]. A user sends the
-// requests that cost the node more than their frame shows, and is refused when the user's budget is
-// used up. Users who behave like people are never refused. The bounds contain the time that passed,
-// so that they hold on any machine.
+// Tests that no user pays for the work of another [decisions: Limits that hold under attack]. A
+// user sends requests that cost the node more than their size shows, and is refused when the user's
+// budget is used up. Users who behave like people are never refused. The bounds depend on the time
+// that has passed, so they hold on any machine.
 
 import { once } from "node:events";
 import t, { type Test } from "tap";
@@ -80,7 +80,7 @@ t.test(
   async (t) => {
     const TEXT = 60_000;
     const REQUESTS = 100;
-    const budget = { rate: 20, burst: 200 }; // of a user: twice that of a connection
+    const budget = { rate: 20, burst: 200 }; // a user's budget is twice that of a connection
     const { broker } = await startNode(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
       JINDOU_CLIENT_FRAME_BURST: "100",
@@ -138,7 +138,7 @@ t.test(
   async (t) => {
     const BYTES = 60_000;
     const REQUESTS = 100;
-    const budget = { rate: 20, burst: 200 }; // of a user: twice that of a connection
+    const budget = { rate: 20, burst: 200 }; // a user's budget is twice that of a connection
     const { broker } = await startNode(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
       JINDOU_CLIENT_FRAME_BURST: "100",
@@ -200,7 +200,8 @@ const SMALL_LIMITS = {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "50",
   JINDOU_CLIENT_FRAME_BURST: "100",
 };
-const SMALL_BUDGET = { rate: 100, burst: 200 }; // of a user
+/** Budget of a user. */
+const SMALL_BUDGET = { rate: 100, burst: 200 };
 
 t.test(
   "a message is charged to its sender with 1 plus a share for each delivery on the node, and members of big groups can keep sending",
@@ -263,8 +264,8 @@ t.test(
   async (t) => {
     const BYTES = 8192;
     const MESSAGES = 300;
-    const COMMANDS = 10; // of the same size
-    const COST = 1 / 4 + 1; // of one of them
+    const COMMANDS = 10;
+    const COST = 1 / 4 + 1; // frames that the push of one message or command costs
     const PAGE = 80; // more than one page of messages, and one of commands, cost
     const { broker, connect } = await startNode(t, SMALL_LIMITS);
     const crew = { channel_id: "crew", channel_type: GROUP_CHANNEL };
@@ -310,7 +311,7 @@ t.test(
     const SESSIONS = 40;
     const SENDS = 390;
     const COST = 1 + SESSIONS / 20;
-    const budget = { rate: 20, burst: 800 }; // of a user. The logins of 40 sessions cost 440
+    const budget = { rate: 20, burst: 800 }; // a user's budget. The logins of 40 sessions cost 440
     const { broker, connect } = await startNode(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
       JINDOU_CLIENT_FRAME_BURST: "400",
@@ -345,8 +346,8 @@ t.test(
   async (t) => {
     const SOCKETS = 12;
     const MAX_POSTS = 400;
-    const LIMIT = 1_048_576; // as much as one connection may have
-    const SLACK = SOCKETS * 131_072; // published between two checks
+    const LIMIT = 1_048_576; // equals the limit of one connection
+    const SLACK = SOCKETS * 131_072; // bytes that arrive between two checks
     const { broker, connect } = await startNode(t, {
       JINDOU_CLIENT_MAX_BUFFERED_BYTES_PER_USER: String(LIMIT),
     });

@@ -1,5 +1,5 @@
-// The orderly shutdown [issue 2, line 7; option drain.timeoutMs]: SIGTERM and SIGINT sent to a busy
-// node, to an idle node, during the start, and twice.
+// The orderly shutdown [option drain.timeoutMs]: SIGTERM and SIGINT sent to a busy node, to an idle
+// node, during the start, and twice.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";

@@ -10,7 +10,7 @@ import { SseReader } from "./sse-reader.ts";
 import { StreamViewer } from "./stream-viewer.ts";
 
 const IDLE_MS = 1200;
-/** Time after the idle time-out within which viewers must be notified [issue 3, line 3]. */
+/** Time after the idle time-out within which viewers must be notified. */
 const SLACK_MS = 1000;
 const PRODUCER = "bot";
 const GROUP = { id: "team", type: GROUP_CHANNEL } as const;

@@ -1,7 +1,7 @@
-// What a client may cost before its credential is known. Strangers from many addresses send the
-// most expensive first frames, and the CPU time of the node is compared with that of strangers who
-// send a tiny frame. JINDOU_TEST_QUIET=1 also checks the promised 0.5 ms, on a machine that does
-// nothing else. JINDOU_TEST_STRANGERS sets the number of strangers of each kind.
+// Tests what a client can cost a node before its credential is known. Strangers from many addresses
+// send the most expensive first frames, and the CPU time of the node is compared with that of
+// strangers who send a tiny frame. JINDOU_TEST_QUIET=1 also checks the promised 0.5 ms, on a
+// machine that does nothing else. JINDOU_TEST_STRANGERS sets the number of strangers of each kind.
 
 import { readFileSync } from "node:fs";
 import t from "tap";
@@ -179,7 +179,7 @@ t.test(
 );
 
 t.test(
-  "positions are read after the credential was accepted, and a bad one is refused with bad_request",
+  "the positions of a resume are parsed only if the credential is valid, and a bad one is refused with bad_request",
   async (t) => {
     const bad = (token: string) =>
       `{"jsonrpc":"2.0","id":"7","method":"connect","params":{"protocol":1,"uid":"bob","resume":[{"channelType":9}],"token":"${token}"}}`;

@@ -122,7 +122,10 @@ export class UnreadModel {
     return conversations.sort((a, b) => b.id - a.id).map(({ conversation }) => conversation);
   }
 
-  /** True if a message expires in that span of time, so that a list read in it is not certain. */
+  /**
+   * Returns true if a message expires in that span of time, so that a list read in it is not
+   * certain.
+   */
   isUncertain(fromMs: number, toMs: number): boolean {
     return [...this.#channels.values()].some(({ messages }) =>
       messages.some(({ expiresAtMs }) => expiresAtMs >= fromMs && expiresAtMs <= toMs),

@@ -81,7 +81,7 @@ t.test("POST /event ends other streams only if force is 1 [spec: Query parameter
 });
 
 t.test(
-  "POST /event returns the state of the stream to which the event belongs [issue 3: Stop button]",
+  "POST /event returns the state of the stream to which the event belongs",
   async (t) => {
     const api = await startApi();
     for (const state of ["active", "closed", "cancelled", "interrupted"] as const) {

@@ -1,5 +1,5 @@
-// Pages of messages for HTTP calls. That other clients are served between two pages shows outside
-// only in times (bench/attacks.ts), so the turns are tested here.
+// Tests the pages of messages that HTTP calls read, and that a node serves other clients between
+// two pages. Outside a node only durations show the latter (bench/attacks.ts).
 
 import { setImmediate } from "node:timers/promises";
 import { MessagePages } from "../../src/api/message-pages.ts";

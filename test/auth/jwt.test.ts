@@ -1,4 +1,4 @@
-// Which JWTs the verifier accepts, with keys from files and a clock that the tests set.
+// Tests which JWTs the verifier accepts, with keys from files and a clock that the tests set.
 // test/behaviour/jwt.test.ts tests the interfaces to which clients present tokens.
 
 import { createHmac } from "node:crypto";
@@ -196,7 +196,7 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
   t.match(await verifier.outcome(token.slice(0, -1)), /^unauthorized/);
 });
 
-t.test("times are judged with the tolerance at each use of a token", async (t) => {
+t.test("exp, nbf and iat are checked with the tolerance at each use of a token", async (t) => {
   const verifier = withSecret({ clockToleranceS: 30 });
   const token = await mint(HMAC_KEY, { sub: "alice", iat: nowS(), exp: nowS() + 60 });
   for (const [offsetS, outcome] of [

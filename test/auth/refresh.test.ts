@@ -1,5 +1,5 @@
-// Which tokens may replace the JWT of an open session. The requests of the wire formats are tested
-// with the formats.
+// Tests which tokens may replace the JWT of an open session. The tests of the wire formats cover
+// the requests that do so.
 
 import { createJwt } from "../../src/auth/jwt.ts";
 import { createCredentials } from "../../src/broker/credentials.ts";

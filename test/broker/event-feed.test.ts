@@ -1,5 +1,5 @@
-// Which messages the readers of the event feed load. No door shows this, because it only costs
-// memory and time.
+// Tests which messages the readers of the event feed load. No public interface shows this, because
+// loading too many messages only costs memory and time.
 
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
@@ -9,7 +9,7 @@ import { draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { t } from "../support/suite.ts";
 
-t.test("messages that were sent while the feed was off are not loaded", async (t) => {
+t.test("a feed read does not load messages that were sent while the feed was off", async (t) => {
   const store = await openStore(t, testFolder(t));
   const send = async (isOn: boolean, count: number) => {
     await store.switchFeed(isOn);

@@ -125,13 +125,13 @@ t.test("a text that is not two numbers of 16 digits is not an offset", async (t)
     t.equal(parseOffset(text), undefined, JSON.stringify(text));
 });
 
-t.test("a later offset is greater as text", async (t) => {
+t.test("the text of a later offset sorts after that of an earlier one", async (t) => {
   const positions = [0, 1, 9, 10, 99, 100, 16_777_216, 2 ** 48];
   const texts = positions.map((position, i) => formatOffset({ position, check: 2 ** 32 - 1 - i }));
   t.strictSame(texts.toSorted(), texts);
 });
 
-t.test("the part of a frame before a sub-offset counts bytes, or records of JSON", async (t) => {
+t.test("a sub-offset counts bytes, or records if the log is JSON", async (t) => {
   const text = frameOf(["abcdef"]);
   t.strictSame(textsOf(cutRecords(text, 2, false)), ["ab"]);
   t.strictSame(textsOf(cutRecords(text, 6, false)), ["abcdef"]);

@@ -258,7 +258,7 @@ t.test("a problem with a manager account is reported with the account's index", 
 });
 
 t.test(
-  "a file that this process may not read is rejected with the user that must read it",
+  "the error for a file that this process may not read names the user who must be able to read it",
   async (t) => {
     const readFile = () => {
       throw Object.assign(new Error("EACCES: permission denied, open 'f'"), { code: "EACCES" });

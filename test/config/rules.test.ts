@@ -4,7 +4,7 @@ import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { t } from "../support/suite.ts";
 
-/** Has the minimum length of a token that other machines can guess. */
+/** Has the minimum length of tokens for ports that other machines can reach. */
 const TOKEN = "0123456789abcdef";
 
 /** Loads a configuration with these flags and returns its problems. */
@@ -62,7 +62,7 @@ t.test("the listener for WKProto needs an address of its own", async (t) => {
 });
 
 t.test(
-  "clients of WKProto without authentication that other machines can reach must be allowed explicitly",
+  "a WKProto listener without authentication that other machines can reach must be allowed explicitly",
   async (t) => {
     const open = { "auth.clients": "none", "client.allowedOrigins": "https://a.example" };
     const listen = { "protocol.wkproto.listen": "0.0.0.0:5100" };
@@ -85,7 +85,7 @@ t.test(
 );
 
 t.test(
-  "clients without authentication that other machines can reach need allowed origins",
+  "a client listener without authentication that other machines can reach needs allowed origins",
   async (t) => {
     const open = { "auth.clients": "none" };
     for (const listen of [":5200", "[::]:5200", "example.com:5200"])
@@ -230,7 +230,7 @@ t.test("addresses of Redis that differ in more than host and port are rejected",
   for (const url of same) t.same(problemsOf({ ...sentinel, "redis.url": url }), [], url);
 });
 
-t.test("a Redis Cluster has only database 0", async (t) => {
+t.test("a database other than 0 is rejected for a Redis Cluster", async (t) => {
   const cluster = { "redis.cluster": "true" };
   t.match(problemsOf({ "redis.url": "redis://a/1,redis://b/1" }), [/has only database 0/]);
   t.match(problemsOf({ ...cluster, "redis.url": "redis://a/1" }), [/has only database 0/]);
@@ -246,7 +246,7 @@ t.test("settings of Redis that contradict each other are rejected", async (t) =>
   t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
 });
 
-t.test("a hook needs a URL and a secret that it can use", async (t) => {
+t.test("a hook needs a valid URL and a valid secret", async (t) => {
   const secret = `whsec_${Buffer.alloc(32, 1).toString("base64")}`;
   for (const name of ["connect", "send"]) {
     const settings = {

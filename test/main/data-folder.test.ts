@@ -201,7 +201,7 @@ t.test(
   },
 );
 
-t.test("files that lmdb could not open are refused with one sentence", async (t) => {
+t.test("database files that LMDB could not open are refused with one sentence", async (t) => {
   const path = await stoppedFolder(t);
   for (const name of ["data.mdb", "lock.mdb"]) {
     const parent = await tempFolder(t);
@@ -241,7 +241,7 @@ const replacements: Readonly<Record<string, (path: string) => void>> = {
   file: (path) => writeFileSync(path, ""),
 };
 
-t.test("an entry of the data folder that is of another kind is refused", async (t) => {
+t.test("a start is refused if a data file is a folder, a pipe or a broken link", async (t) => {
   const path = await stoppedFolder(t);
   const cases: [name: string, kind: string, pattern: RegExp][] = [
     ...["folder", "pipe"].flatMap((kind): [string, string, RegExp][] => [
@@ -283,7 +283,7 @@ t.test("a data folder below something that is not a folder is refused", async (t
   await assertRefused(t, join(parent, "loop"), NO_TARGET, "a link to itself");
 });
 
-t.test("--new-store does not open a heartbeat that is a pipe", async (t) => {
+t.test("--new-store does not open a heartbeat file that is a pipe", async (t) => {
   const path = await stoppedFolder(t);
   for (const name of ["lmdb/data.mdb", "heartbeat"]) rmSync(join(path, name));
   replacements.pipe?.(join(path, "heartbeat"));
@@ -345,7 +345,7 @@ t.test(
 );
 
 t.test(
-  "a folder with files of another program is refused, and its mode is not changed",
+  "a data folder with files of another program is refused, and its mode is not changed",
   async (t) => {
     const path = await tempFolder(t);
     writeFileSync(join(path, "notes.txt"), "mine");

@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("a signal ends the wait for a heartbeat of the last owner", async (t) => {
+t.test("a node that waits for the last owner of its data folder ends on a signal", async (t) => {
   const path = await killedFolder(t);
   await (await spawnBroker(t, {}, path)).kill();
   const copy = join(await tempFolder(t), "copy"); // its owner cannot be looked up
@@ -96,7 +96,7 @@ t.test("the check of a database ends when its node is killed", async (t) => {
   await assertEnds(t, checker);
 });
 
-t.test("the end of a terminal ends neither a node nor the check of its database", async (t) => {
+t.test("closing a terminal ends neither a node nor the check of its database", async (t) => {
   const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
   const release = join(await tempFolder(t), "release");
   const node = await startNode(t, settings, hangingUntil(release), ["setsid"]);
@@ -139,7 +139,7 @@ t.test("a node whose API cannot listen does not wait for the check of its databa
   await assertEnds(t, checker);
 });
 
-t.test("after a start that failed for another reason, no database is checked", async (t) => {
+t.test("a start that failed for another reason causes no check of the database", async (t) => {
   const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
   await other.healthy();
   const settings = { JINDOU_STORE_PATH: await stoppedFolder(t) };

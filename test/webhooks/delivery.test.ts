@@ -133,7 +133,7 @@ const textsOf = (events: readonly ReceivedEvent[]) =>
 t.test("webhooks of a node", async (t) => {
   const world = await startWorld(t);
 
-  t.test("one poison event in 1,000 is parked, and a retry delivers it", async (t) => {
+  t.test("an event that the receiver rejects is parked, and a retry delivers it", async (t) => {
     const receiver = await world.webhook(t);
     const isPoison = (request: Receiver["requests"][number]) =>
       request.events.some((event) => contentOf(event) === "poison");
@@ -244,7 +244,7 @@ t.test("webhooks of a node", async (t) => {
     await until(async () => (await age()) === 0);
   });
 
-  t.test("a receiver that replies 410 is disabled until it is enabled again", async (t) => {
+  t.test("a reply with 410 disables a webhook until it is enabled again", async (t) => {
     const receiver = await world.webhook(t);
     receiver.reply = () => 410;
     await world.send("fay", "gone");
@@ -300,7 +300,7 @@ t.test("webhooks of a node", async (t) => {
     t.match(listed.attempts, [{ status: 418, webhook_id: receiver.requests[0]?.id }]);
   });
 
-  t.test("a new secret and the earlier one sign during the overlap", async (t) => {
+  t.test("during the overlap, the new and the earlier secret sign each request", async (t) => {
     const receiver = await world.webhook(t);
     const earlier = receiver.secret;
     const path = `/webhooks/${receiver.webhookId}`;
@@ -326,7 +326,7 @@ t.test("webhooks of a node", async (t) => {
     t.notMatch((await world.call("GET", "/webhooks")).body, /whsec_/, "no list shows a secret");
   });
 
-  t.test("a channel filter and batches of one event select and shape the requests", async (t) => {
+  t.test("a channel filter selects events, and a batch of one has the event's id", async (t) => {
     const channels = { type: 1, prefix: "ivy" };
     const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
     await world.send("hal", "not selected");
@@ -485,7 +485,9 @@ async function tellStoryOfUser(t: Test, { broker, call }: World, uid: string) {
   return [...["user.token_changed", "session.kicked"], ...["user.token_changed", "session.kicked"]];
 }
 
-/** Does what gives events of each type. Returns the types, in the order of their events. */
+/**
+ * Makes API calls that cause events of each type. Returns the types, in the order of their events.
+ */
 async function tellStory({ call }: World, id: string): Promise<readonly string[]> {
   const channel = { channel_id: id, channel_type: 2 };
   const post = async (path: string, body: object) => {
@@ -516,7 +518,7 @@ async function tellStory({ call }: World, id: string): Promise<readonly string[]
 }
 
 t.test(
-  "events of all types match their schemas, and are equal by webhook, poll and SSE",
+  "events of all types match their schemas, and are the same by webhook, poll and SSE",
   async (t) => {
     const redis = await startRedis(t);
     for (const settings of [{}, { JINDOU_REDIS_URL: redis.url }]) {

@@ -1,8 +1,8 @@
 // Tests of the event feed and webhooks while nodes, Redis and receivers fail: every acknowledged
 // message's event arrives, with the same id and content each time, and in the order of its channel.
-// Who needs a push is decided once for each message. JINDOU_TEST_WEBHOOK_KILLS and
-// JINDOU_TEST_PUSH_KILLS set the numbers of kills of a single node, and JINDOU_TEST_WEBHOOK_ROUNDS that
-// of the faults of a cluster.
+// Whether a message needs a push is decided only once. JINDOU_TEST_WEBHOOK_KILLS and
+// JINDOU_TEST_PUSH_KILLS set how often a single node is killed, and JINDOU_TEST_WEBHOOK_ROUNDS sets
+// how many faults a cluster has.
 
 import { cpSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -70,7 +70,7 @@ async function repeatedOnceDecided(
   }
 }
 
-t.test(`a message is decided once when a node is killed ${PUSH_KILLS} times`, async (t) => {
+t.test(`whether a message needs a push is decided once despite ${PUSH_KILLS} kills`, async (t) => {
   const random = new Random(PUSH_KILLS);
   const sent = new Set<number>();
   let broker: ChildBroker = await spawnBroker(t, PUSH);
@@ -96,7 +96,7 @@ const REDIS_KILLS = Math.floor(PUSH_KILLS / 10);
 const noKills = REDIS_KILLS === 0 && "JINDOU_TEST_PUSH_KILLS is below 10";
 
 t.test(
-  `a message is decided once when one of two nodes is killed ${REDIS_KILLS} times`,
+  `whether a message needs a push is decided once despite ${REDIS_KILLS} kills of one of two nodes`,
   { skip: noKills },
   async (t) => {
     const redis = await startRedis(t);
@@ -125,7 +125,7 @@ t.test(
   },
 );
 
-t.test("another node decides when the node that decided is frozen or killed", async (t) => {
+t.test("if the node that decides about pushes freezes or dies, another decides", async (t) => {
   const redis = await startRedis(t);
   const start = () => spawnBroker(t, { ...PUSH, JINDOU_REDIS_URL: redis.url });
   const nodes = [await start(), await start()] as const;

@@ -1,5 +1,5 @@
-// A receiver of webhooks. It verifies every request with a library of others, and replies as a test
-// chooses.
+// A receiver of webhooks. It verifies every request with a third-party library, and replies as a
+// test chooses.
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";

@@ -32,7 +32,7 @@ t.test("the cloudevents package reads single and batched events", async (t) => {
   t.match(read(false)[0], expected, "a batch");
 });
 
-t.test("a message in WuKongIM's format has its fields in its order", async (t) => {
+t.test("a message in WuKongIM's format has the fields of WuKongIM in the same order", async (t) => {
   const data = {
     ...{ message_id: 42, message_idstr: "42", message_seq: 7, client_msg_no: "c", timestamp: 5 },
     ...{ from_uid: "____system", channel_id: "ben", channel_type: 1, expire: 0, payload: "e30=" },
@@ -147,7 +147,7 @@ function senderFor(
   return (url: string) => sender.send({ url, headers: {}, body: "{}" });
 }
 
-t.test("each reply of a receiver is judged, and redirects are not followed", async (t) => {
+t.test("a reply's status decides its verdict, and redirects are not followed", async (t) => {
   const { port, seen } = await listen(t, (request, response) => {
     const status = Number(request.url?.slice(1));
     response.writeHead(status, { "retry-after": "7", location: "/200" }).end("no");
@@ -205,7 +205,7 @@ t.test("a receiver that hangs, closes early or sends too much is bounded", async
   t.equal(endless.reply.length, 1024, "and 1 KiB is kept");
 });
 
-t.test("addresses are judged again in each attempt", async (t) => {
+t.test("the addresses of a receiver are checked again in each attempt", async (t) => {
   const { port, seen } = await listen(t, (_, response) => response.end());
   const rules = new AddressRules([]);
   let address = "93.184.216.34";

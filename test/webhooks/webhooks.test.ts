@@ -1,5 +1,5 @@
-// Tests of the calls that webhooks make to the store. No door shows how often an idle node reads, or
-// a node that cannot store one change but can store the others.
+// Tests of the calls that webhooks make to the store. No public interface shows how often an idle
+// node reads, or lets a test make a single write fail.
 
 import { mock } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
