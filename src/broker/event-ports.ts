@@ -113,7 +113,8 @@ export interface EventStore {
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /**
    * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
-   * oldest events until the feed has about `maxBytes`. Returns the number of removed rows.
+   * oldest events until the feed has about `maxBytes`. Returns the number of removed events; on
+   * Redis, the events of one change count once.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */
