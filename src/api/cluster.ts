@@ -55,10 +55,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
-/**
- * Nodes to which a user's clients should connect. Both fields name the same node if every node has
- * both addresses.
- */
+/** Nodes to which a user's clients should connect: one node, if it has both addresses. */
 interface NodeChoice {
   readonly node: NodeInfo;
   /** Node to which the user's clients should connect over TCP without WebSocket. */

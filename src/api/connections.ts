@@ -259,7 +259,6 @@ const CLOSED_ORDERS: Readonly<Record<ClosedSort, Order<ClosedConnection>>> = {
   uptimeDesc: (a, b) => byDuration(b, a),
 };
 
-/** Returns the duration of the connection in seconds. */
 function durationOf({ sinceMs, endedMs }: ClosedConnection): number {
   return Math.max(0, Math.floor((endedMs - sinceMs) / 1000));
 }

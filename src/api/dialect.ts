@@ -12,16 +12,12 @@ import type { ApiRoute } from "./route.ts";
 export interface Dialect {
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
   adaptOf(row: ApiRoute): Adapt | undefined;
-  /**
-   * Returns the reply in this dialect. `row` is `undefined` if the request matched no row of the
-   * route table.
-   */
+  /** Returns the reply in this dialect. `row` is `undefined` if no route matched. */
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
   readonly errorBody: TSchema;
   statusOf(code: ErrorCode): number;
 }
 
-/** The dialect of the specification. */
 export const JINDOU: Dialect = {
   rows: (table) => table,
   adaptOf: () => undefined,

@@ -64,7 +64,6 @@ const page = {
   pages: count("Number of events of the message"),
 };
 
-/** A message as it was when it was stored. */
 const storedMessage = {
   ...message.properties,
   stream: Type.Optional(
@@ -252,7 +251,6 @@ export const EVENT_SCHEMAS: ReadonlyMap<EventName, EventSchema> = new Map(
 
 export const EVENT_EXAMPLE = exampleOf("message.stored");
 
-/** Schema of an event of any type. */
 export const eventBody = Type.Union([...EVENT_SCHEMAS.values()], {
   title: "FeedEvent",
   description: "Event of the feed",

@@ -1,5 +1,4 @@
-// The call that posts an event. It is a hot path, because an AI backend makes one call for each
-// chunk of text.
+// The call that posts an event. It is a hot path: an AI backend makes one for each chunk of text.
 
 import { type Static, Type } from "typebox";
 import { PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";

@@ -36,7 +36,6 @@ const reset = Type.Optional(
   flag("0: the uids are added. 1 or absent: they replace the present ones"),
 );
 
-/** Schemas of the lines by their field `kind`. */
 function lineSchemas(maxUids: number) {
   const channel = { channel_id: channelId, channel_type: channelType };
   const kind = <Kind extends LineKind>(name: Kind) => Type.Literal(name);

@@ -1,5 +1,4 @@
-// Calls that send messages, and calls that read history. Sending is the hot path of the control
-// plane.
+// Calls that send messages and read history. Sending is the hot path of the control plane.
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
@@ -230,10 +229,7 @@ export function decodeBase64(text: string): Uint8Array | undefined {
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/**
- * Returns a message as JSON, with the channel id that `uid` sees, or the sender if there is no
- * `uid`.
- */
+/** Returns a message as JSON, with the channel id that `uid`, or without it the sender, sees. */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

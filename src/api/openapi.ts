@@ -1,5 +1,4 @@
-// Generates the OpenAPI 3.1 document from the route table and from the schemas that validate the
-// calls.
+// Generates the OpenAPI 3.1 document from the route table and the schemas that validate calls.
 
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -100,10 +99,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
   };
 }
 
-/**
- * Returns the requests that webhooks send, one for each type of event. A batch contains several
- * events.
- */
+/** Returns the requests that webhooks send, one for each type of event. */
 function webhooks(): Json {
   const items = [...EVENT_SCHEMAS].map(([name, schema]) => {
     const requestBody = { required: true, content: { "application/json": { schema } } };

@@ -6,7 +6,6 @@ import { PERMISSIONS } from "../broker/manager-accounts.ts";
 
 const CLOSED = { additionalProperties: false };
 
-/** TLS of one listener. */
 export const tlsOptions = Type.Object(
   {
     certFile: Type.String({

@@ -22,7 +22,6 @@ interface PagesPorts {
   readonly readFile: (path: string) => Promise<Uint8Array>;
   /** `undefined` if the API needs a credential. The demo exists in protected mode only. */
   readonly demo: DemoSite | undefined;
-  /** True if the console is served. */
   readonly hasConsole: boolean;
 }
 

@@ -44,7 +44,6 @@ export function createReaders({ channels, conversations }: ReadersPorts) {
     }
   }
 
-  /** Returns a page of members, each with the channel as the member sees it. */
   async function membersOf({ channel_id: id, channel_type: type, uid = "", cursor = "" }: Query) {
     if (type === GROUP_CHANNEL) {
       const channel = { id, type };

@@ -1,5 +1,4 @@
-// The route table of the control plane. The listener and the OpenAPI document are made from this
-// table.
+// The route table of the control plane, from which the listener and the OpenAPI document are made.
 
 import type { Channels } from "../broker/channels.ts";
 import type { Managers } from "../broker/managers.ts";

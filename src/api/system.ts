@@ -50,7 +50,6 @@ interface ShownSetting {
 
 export interface SystemPorts {
   readonly nodeId: string;
-  /** Newest warnings and errors of the log, newest first. */
   readonly newestErrors: () => readonly LoggedError[];
   readonly shownSettings: () => readonly ShownSetting[];
   readonly vitals: () => Vitals;

@@ -1,5 +1,4 @@
-// Calls of the control plane on webhooks: endpoints, their secrets, tests, replays, attempts and
-// failures.
+// Calls about webhooks: endpoints, their secrets, tests, replays, attempts and failures.
 
 import { type Static, Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";

@@ -14,7 +14,6 @@ export interface ClaimRules {
   readonly maxAgeS: number;
   readonly requireExp: boolean;
   readonly deviceLevelDefault: number;
-  /** Names of the claims. */
   readonly claims: {
     readonly uid: string;
     readonly deviceFlag: string;

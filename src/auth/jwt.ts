@@ -87,10 +87,7 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
   });
 }
 
-/**
- * Reads the keys from the file that the settings name, `undefined` if they name a URL. Throws like
- * `createJwt`.
- */
+/** Reads the keys from a file, `undefined` if the settings name a URL. Throws like `createJwt`. */
 export async function readKeys(settings: JwtSettings): Promise<KeySet | undefined> {
   const { secretFile, previousSecretFile, publicKeyFile, jwksFile, jwksUrl } = settings;
   if (jwksUrl !== "") return undefined;

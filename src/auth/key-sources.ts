@@ -8,7 +8,6 @@ const TIMEOUT_MS = 3000;
 
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Returns a function that reads a file. */
 export function fileSource(path: string): () => Promise<string> {
   return async () => {
     const bytes = await readFile(path);

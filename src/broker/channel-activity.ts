@@ -71,7 +71,6 @@ export class ChannelActivity {
     return Math.floor(this.#now() / MS_PER_MINUTE);
   }
 
-  /** Returns the counter of the channel, `undefined` if all counters are in use. */
   #counterOf(key: ChannelKey): Counter | undefined {
     const minute = this.#minute();
     const counter = this.#counters.get(key) ?? this.#add(key, minute);

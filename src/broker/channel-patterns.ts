@@ -3,10 +3,7 @@
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
-/**
- * Channels of the type (`undefined` means any type) whose id is `id`, or begins with `id` if
- * `isPrefix` is true.
- */
+/** Channels whose id is `id`, or begins with it if `isPrefix` is true. An absent type means all. */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;
@@ -16,7 +13,6 @@ export interface ChannelPattern {
 export const PATTERN_FORM =
   "* for all channels, or <type>:<id> with * as the last character for all ids that begin so, for example 2:support-*";
 
-/** Returns the pattern, `undefined` if the text is not a pattern. */
 export function parseChannelPattern(text: string): ChannelPattern | undefined {
   if (text === "*") return { type: undefined, id: "", isPrefix: true };
   const [, type, rest = ""] = /^([12]):(.+)$/s.exec(text) ?? [];

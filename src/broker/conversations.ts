@@ -13,10 +13,7 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
-/**
- * Maximum number of lists that are built at the same time. Each of them uses a part of every turn
- * of the event loop.
- */
+/** Maximum number of lists that are built at the same time. Each uses a part of every turn. */
 const CONCURRENT_LISTS = 4;
 /** Maximum number of waiting calls of one user. Equals the default maximum of sessions per user. */
 const MAX_WAITING_LISTS = 100;
@@ -148,8 +145,7 @@ export function createConversations({
         ? channels.findIndex(({ id, type }) => id === last.id && type === last.type) + 1
         : channels.length;
     return {
-      // The page is sorted again, because newer messages may have been stored between the two
-      // reads.
+      // The page is sorted again: newer messages may have been stored between the two reads.
       conversations: newestFirst(page.conversations),
       cursor: selection.cursorAfter(count, page.conversations),
       readCount: list.heads.length,

@@ -79,7 +79,6 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
   /** Header of the newest JWT. An issuer's tokens have the same header, which is read only once. */
   let newestHeader = "";
 
-  /** Returns true if the token has the form of a JWT. */
   function isJwt(token: string): boolean {
     const parts = token.split(".", 4);
     const [header = ""] = parts;

@@ -41,7 +41,6 @@ export type CursorStep<Item> =
 
 /** The reader of a cursor, and its position. */
 export interface CursorFeed<Item, Event> {
-  /** Reads the items after the position. */
   read(): Promise<CursorRead<Item>>;
   /** Compares an event with the position. */
   judge(event: Event): CursorStep<Item>;

@@ -1,5 +1,5 @@
-// Converts cursors of the event feed, which are positions in all partitions, to text and back. Pure
-// functions.
+// Converts cursors of the event feed (positions in all partitions) to text and back. Keeps no
+// state.
 
 import { EVENT_PARTITIONS, EVENTS_START, type EventPosition } from "./event-ports.ts";
 
@@ -28,7 +28,6 @@ export function encodeCursor(positions: readonly EventPosition[]): string {
   return PREFIX + Buffer.concat(parts).toString("base64url");
 }
 
-/** Returns the positions of a cursor, `undefined` if the text is not a cursor. */
 export function decodeCursor(text: string): readonly EventPosition[] | undefined {
   if (!text.startsWith(PREFIX)) return undefined;
   const bytes = Buffer.from(text.slice(PREFIX.length), "base64url");

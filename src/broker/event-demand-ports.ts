@@ -14,8 +14,7 @@ export const ON_DEMAND_SHARE = 1 / 4;
 /** Whether a node writes events, and which kinds of events on demand it writes. */
 export interface EventDemand extends Readonly<Record<DemandKind, boolean>> {
   /**
-   * True if the feed was on when the node last read its switch. If false, changes of users do not
-   * read the switch.
+   * True if the feed was on when the node last read it. If false, changes of users do not read it.
    */
   readonly feed: boolean;
 }

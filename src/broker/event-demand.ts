@@ -15,10 +15,8 @@ import type { EventStore } from "./event-ports.ts";
 
 interface DemandPorts {
   readonly store: EventDemandStore & Pick<EventStore, "feedSwitch">;
-  /** Returns the types that each enabled webhook names. */
   readonly webhookTypes: () => Promise<readonly (readonly string[])[]>;
   readonly clock: () => number;
-  /** Called with each kind and whether its events are written. */
   onDemand(kind: DemandKind, isWritten: boolean): void;
   onError(error: unknown, message: string): void;
 }
@@ -27,10 +25,7 @@ interface DemandPorts {
 const READ_MS = 1000;
 /** Minimum time between two calls of this node that store readers of one kind. */
 const NOTED_MS = 10_000;
-/**
- * Time for which a stored reader counts, so that a reader counts for at least 90 seconds after its
- * last request.
- */
+/** Time for which a stored reader counts, so that each counts for 90 s after its last request. */
 const READER_MS = 90_000 + NOTED_MS;
 
 export class EventDemandWatch {

@@ -89,9 +89,7 @@ export interface EventStore {
    * with `true` has its event. Events that were written before remain until they expire.
    */
   switchFeed(isOn: boolean): Promise<void>;
-  /** Returns the position after the newest event of each partition. */
   newestEvents(): Promise<readonly EventPosition[]>;
-  /** Returns the position before the oldest event that each partition has. */
   oldestEvents(): Promise<readonly EventPosition[]>;
   /**
    * Returns the position before the first event of each partition whose time is `timeMs` or later,
@@ -107,8 +105,7 @@ export interface EventStore {
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
    * Calls the listener soon after events were written, with their partitions. A call may name a
-   * partition without new events, and may be late by a second. Returns a function that removes the
-   * listener.
+   * partition without new events, and may come a second late. The result removes the listener.
    */
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /**

@@ -85,14 +85,12 @@ interface EventsPorts {
   readonly store: EventStore & Pick<MessageStore, "readMessages">;
   /** Returns the fields of a message, as the history shows them. */
   readonly toJson: (message: Message) => EventData;
-  /** Called with the types that a reader requests. */
   readonly onRead?: (types: readonly string[]) => Promise<void>;
 }
 
 const GAP = "feed.gap";
 /** Key of a user, used to check whether a filter selects the events of users. */
 const ANY_USER = userTopic("");
-/** Number of partitions that are read at once. */
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected few of them. */
 const MAX_EXAMINED = 5000;
@@ -141,9 +139,8 @@ export class Events {
   }
 
   /**
-   * Returns the positions at which a reader starts, one for each partition. `place` is `now`,
-   * `oldest`, a cursor, or a time (RFC 3339 or Unix milliseconds). Returns `undefined` for any
-   * other text.
+   * Returns the position at which a reader starts in each partition. `place` is `now`, `oldest`, a
+   * cursor, or a time (RFC 3339 or Unix milliseconds), otherwise the result is `undefined`.
    */
   async positionsAt(place: string): Promise<readonly EventPosition[] | undefined> {
     const { store } = this.#ports;
@@ -349,14 +346,12 @@ export class Events {
   }
 }
 
-/** Returns Unix milliseconds, `undefined` if the text is not a time. */
 function timeOf(text: string): number | undefined {
   if (/^\d{1,15}$/.test(text)) return Number(text);
   const timeMs = /^\d{4}-\d\d-\d\dT/.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(timeMs) ? undefined : timeMs;
 }
 
-/** Returns a function that decides whether an event matches the filter. */
 function selectorOf({ types, key }: EventFilter) {
   const matches = typeSelector(types);
   return (row: Pick<EventRow, "type" | "key">) =>
@@ -374,10 +369,7 @@ export function typeSelector(names: readonly string[]): (type: string) => boolea
   };
 }
 
-/**
- * Returns an error message if one of the names (see `EventFilter`) selects no type, else
- * `undefined`.
- */
+/** Returns an error message if one of the names (see `EventFilter`) selects no type. */
 export function typesError(names: readonly string[]): string | undefined {
   const unknown = names.find((name) => !EVENT_NAMES.some(typeSelector([name])));
   if (unknown === undefined) return undefined;

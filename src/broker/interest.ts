@@ -22,8 +22,7 @@ export function shareInterest(cluster: Interest & Partial<Pick<Cluster, "deliver
       const self: Interest = {
         async listen(...topics) {
           for (const topic of topics) own(topic, self, single);
-          // This call is made even if another owner listens, because that owner's call may be
-          // unfinished.
+          // This call is made even if another owner listens: that owner's call may be unfinished.
           await cluster.listen(...topics);
         },
         subscribe(...topics) {

@@ -16,9 +16,6 @@ export interface LeaseStore {
    * it. An owner is one run of one node.
    */
   acquireLease(name: string, owner: string, ttlMs: number): Promise<Lease | undefined>;
-  /**
-   * Ends the lease, so that another node can acquire it at once. Does nothing if the lease with this
-   * token has ended.
-   */
+  /** Ends the lease, unless it has ended already. Another node can then acquire it at once. */
   releaseLease(lease: Lease, owner: string): Promise<void>;
 }

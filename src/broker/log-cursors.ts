@@ -1,5 +1,4 @@
-// Lets readers follow logs, each with a cursor at an offset (see cursor.ts). State: the open cursors
-// of this node.
+// Lets readers follow logs, each with a cursor at an offset (see cursor.ts). State: open cursors.
 
 import {
   Cursor,
@@ -88,14 +87,12 @@ export interface LogCursors {
 interface CursorPorts {
   readonly store: Pick<LogStore, "readLog">;
   readonly interest: Pick<Interest, "listen" | "unlisten">;
-  /** Maximum number of cursors of this node. */
   readonly maxCursors: number;
   /** Maximum number of cursors of one viewer. 0 means no limit. */
   readonly maxCursorsPerUser: number;
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** Maximum bytes of the frames of one read. */
 const CURSOR_READ_BYTES = 65_536;
 /** Maximum number of events that a cursor holds during a read. */
 const MAX_HELD = 16;
@@ -244,7 +241,6 @@ class LogFeed implements CursorFeed<LogBatch, LogNews> {
   }
 }
 
-/** Returns the number of records of the log before the end of a frame. */
 function recordsBefore(frame: Uint8Array): number {
   const whole = frameOf(frame);
   return whole.first + recordCount(whole);

@@ -47,10 +47,7 @@ export type LogName =
     }
   | { readonly kind: "channel"; readonly key: ChannelKey; readonly clientMsgNo: string };
 
-/**
- * Returns the path of a free log, `undefined` if the decoded segments are not valid: each must be an
- * id without a slash.
- */
+/** Returns the path of a free log, `undefined` if a decoded segment is no id or has a slash. */
 export function logPath(segments: readonly string[]): string | undefined {
   if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
   return segments.every((segment) => isId(segment) && !segment.includes("/"))
@@ -76,7 +73,6 @@ export function logUrlPath(name: LogName): string {
   return `/v1/stream/${segments.map(encodeURIComponent).join("/").replaceAll("%40", "@")}`;
 }
 
-/** Returns the log with this text (see `logNameText`). */
 export function logNameOf(text: string): LogName {
   if (text.startsWith("/")) return { kind: "free", path: text.slice(1) };
   const at = text.indexOf("\n");
@@ -217,14 +213,12 @@ export function reopenFrame(frame: LogFrame): OpenFrame {
   return openFrameOf(Buffer.from(frame.bytes), recordCount(frame));
 }
 
-/** Builds the frame of an event of a text stream. */
 export function openEventFrame(event: StreamEvent): OpenFrame {
   const bytes = frameWithout(EVENT, eventSize(event));
   writeEvent(bytes, BODY_AT, event);
   return openFrameOf(bytes, 1);
 }
 
-/** Returns a frame without its body. */
 function frameWithout(kind: number, bodyBytes: number): Buffer {
   const bytes = Buffer.allocUnsafe(FRAME_BYTES + bodyBytes);
   bytes.writeUInt32LE(bodyBytes, 0);

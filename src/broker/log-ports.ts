@@ -226,7 +226,6 @@ export interface LogStore {
   deleteLog(name: LogName): Promise<"done" | "missing" | "deleted">;
 }
 
-/** Maximum bytes of the frames that a `log` event contains. */
 export const MAX_LOG_EVENT_BYTES = 4096;
 
 /**

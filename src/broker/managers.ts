@@ -27,10 +27,7 @@ interface Login {
 }
 
 export interface Managers {
-  /**
-   * Loads the accounts. The store must be started if a password must be generated. Later calls
-   * return the same promise.
-   */
+  /** Loads the accounts, once. To generate a password, it needs a store that was started. */
   start(): Promise<void>;
   /** Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded`, `unavailable`. */
   login(username: string, password: string, clientAddress: string): Promise<Login>;

@@ -94,8 +94,7 @@ function isFrom(message: Message, fromUid: string | undefined): boolean {
 }
 
 /**
- * Finds a message by the store's table of retries, which may contain older messages than the search
- * reads.
+ * Finds a message in the store's table of retries, which may have older ones than the search reads.
  */
 async function byRetry(
   store: MessageReads,

@@ -95,10 +95,7 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/**
- * Maximum number of copies that the concurrent commands of one sender store. A command with more
- * copies runs alone.
- */
+/** Maximum copies that concurrent commands of a sender store. One with more copies runs alone. */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
 
@@ -126,10 +123,7 @@ export function createMessages(
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /**
-   * Checks the permission first, because the audience is determined from the list of members, which
-   * may be long.
-   */
+  /** Checks the permission first, because the list of members may be long. */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header, origin } = input;
     const sender = { fromUid, isBackend: origin === undefined };
@@ -210,10 +204,7 @@ export function createMessages(
     }
   }
 
-  /**
-   * Returns the result of the first call if the store knows its `clientMsgNo`, otherwise
-   * `undefined`.
-   */
+  /** Returns the result of the first call if the store knows its `clientMsgNo`. */
   async function resultOfRetry(draft: MessageDraft): Promise<AppendResult | undefined> {
     if (draft.clientMsgNo === "") return undefined;
     const result = await store.append({ ...draft, permission: "refused_by_hook" });

@@ -14,10 +14,7 @@ export const DEVICE_FLAGS: readonly DeviceFlag[] = [0, 1, 2];
 
 export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
-/**
- * Level of a device: `0` secondary, `1` main. A user has at most one main session per flag [spec:
- * Rule].
- */
+/** `0` secondary, `1` main. A user has at most one main session per device flag [spec: Rule]. */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
 /** Uid of the system, which cannot connect [decisions: System uid]. */
@@ -109,10 +106,7 @@ export interface Passthrough {
 export interface Message {
   /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
-  /**
-   * Position in the channel, from 1. 0 if the message is not stored. Only imported messages have
-   * gaps between them.
-   */
+  /** Position in the channel, from 1, with gaps only between imported messages. 0 if not stored. */
   readonly messageSeq: number;
   readonly key: ChannelKey;
   /** The channel as the sender named it. */
@@ -129,8 +123,7 @@ export interface Message {
   /** Id that an imported message has on its old server, in digits. Below 2^64. */
   readonly sourceId?: string | undefined;
   /**
-   * The message of a stream has `{"type":1,"content":<the text so far>}`, unless its producer chose
-   * another payload.
+   * That of a stream is `{"type":1,"content":<text so far>}`, unless its producer chose another.
    */
   readonly payload: Uint8Array;
   readonly stream: StreamSnapshot | undefined;
@@ -149,7 +142,6 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Types of tool calls. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",
@@ -275,7 +267,6 @@ export function textPayload({ payload, stream }: Pick<Message, "payload" | "stre
 
 const NO_TEXT = streamPayload("");
 
-/** Returns true if this is the payload of a stream without text. */
 export function isEmptyStreamPayload(payload: Uint8Array): boolean {
   return (
     payload.length === NO_TEXT.length && payload.every((byte, index) => byte === NO_TEXT[index])
@@ -375,14 +366,10 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /**
-   * Chosen by the client. Unless it is "", a later session with the same uid, flag and device id
-   * ends this session.
-   */
+  /** Unless it is "", a later session with the same uid, flag and device id ends this session. */
   readonly deviceId: string;
   /**
-   * Identifies the token, so that a new token ends only older sessions. "" without a token, and
-   * `JWT_TAG` with a JWT.
+   * Identifies the token, so that a new one ends only older sessions. `JWT_TAG` for JWTs, or "".
    */
   readonly tokenTag: string;
   /**

@@ -9,7 +9,6 @@ import type { Cluster, SessionEntry, SessionStore } from "./ports.ts";
 interface SweepPorts {
   readonly store: OnlineStore & Pick<SessionStore, "sessionsOf">;
   readonly cluster: Pick<Cluster, "isLive" | "nodes">;
-  /** Clock of the store. */
   readonly clock: () => number;
   readonly delayMs: number;
   /** True if the feed is on. The sweep makes no call while it is off. */

@@ -44,8 +44,7 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
 }
 
 /**
- * Returns a hash that matches no password. A check against the hash costs as much as one with the
- * parameters of `like`.
+ * Returns a hash that matches no password and costs as much to check as one with the cost `like`.
  */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;

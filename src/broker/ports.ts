@@ -396,10 +396,7 @@ export interface ConversationRange {
 }
 
 export interface ConversationSelection {
-  /**
-   * Conversations without content, newest message first. May include conversations outside the
-   * range.
-   */
+  /** Conversations without content, newest message first. Some may be outside the range. */
   readonly heads: readonly ConversationHead[];
   /** True if `heads` has all conversations that changed since `sinceMs`, whatever their number. */
   readonly isComplete: boolean;
@@ -444,8 +441,7 @@ export interface ConversationStore {
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
   /**
-   * Returns a conversation, even one without messages. Returns `undefined` if the user is not in
-   * the group.
+   * Returns a conversation, also one without messages; `undefined` if the user is not in the group.
    */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
@@ -514,7 +510,6 @@ interface StreamSender {
   readonly permission: SendPermission;
 }
 
-/** A stream to create through the Durable Streams protocol. */
 export interface StreamCreationDraft extends StreamSender {
   /** `application/json` or `text/plain`, possibly with parameters. */
   readonly contentType: string;
@@ -613,7 +608,6 @@ export interface StreamStore {
    * no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
-  /** Returns the active streams of these channels. */
   activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
@@ -869,7 +863,6 @@ export interface StoredKeySet {
 }
 
 export interface KeySetStore {
-  /** Returns the set that was stored last, by any node. */
   keySet(): Promise<StoredKeySet | undefined>;
   putKeySet(set: StoredKeySet): Promise<void>;
 }
@@ -950,7 +943,6 @@ export interface ImportStore {
    * Atomically changes the phase if it is one of `from`. Returns the phase before the call.
    */
   changeImportPhase(from: readonly ImportPhase[], to: ImportPhase): Promise<ImportPhase>;
-  /** Adds to the numbers of stored lines. */
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
    * Returns the name of a kind of data that the store has, for example `channels` or `messages`.

@@ -62,10 +62,7 @@ export class PushCursors {
     return this.#run?.lagMs ?? 0;
   }
 
-  /**
-   * Resolves when the cursors exist, so that later messages are decided by this node or another
-   * one.
-   */
+  /** Resolves when the cursors exist, so that a node decides about all later messages. */
   async start(): Promise<void> {
     this.#tick();
     await this.#ticking;
@@ -143,8 +140,7 @@ class Run {
   readonly #working = new Set<Promise<void>>();
   #partitions: readonly Partition[] = [];
   /**
-   * Time by the monotonic clock before which nothing is decided, so that clients can connect again
-   * after a restart.
+   * Monotonic time before which nothing is decided, so that clients can reconnect after a restart.
    */
   readonly #fromMs: number;
   #unsubscribe: (() => void) | undefined;

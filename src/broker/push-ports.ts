@@ -13,7 +13,6 @@ interface Acknowledged {
   readonly uids: readonly string[];
 }
 
-/** A move of a cursor, with the events that it writes. */
 interface CursorMove {
   readonly lease: Lease;
   /** Position of the cursor before the move. */
@@ -29,10 +28,7 @@ export interface PushStore {
    * nothing.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
-  /**
-   * Records for `ttlMs` which users acknowledged messages. The record may be lost when the store
-   * restarts.
-   */
+  /** Records for `ttlMs` which users acknowledged messages. A restart of the store may lose it. */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
   /** Returns for each message of the channel, in order, the users who acknowledged it. */
   acknowledgedBy(

@@ -21,7 +21,6 @@ interface Viewer {
 
 interface ReaderTablePorts {
   readonly interest: Pick<Interest, "listen" | "unlisten">;
-  /** Maximum number of readers of this node. */
   readonly maxReaders: number;
   /** Maximum number of readers of one viewer. 0 means no limit. */
   readonly maxReadersPerUser: number;

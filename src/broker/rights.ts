@@ -58,7 +58,6 @@ function patternsOf(list: unknown, name: string): readonly ChannelPattern[] | un
   });
 }
 
-/** Returns the rights that both sources allow. */
 export function bothRights(a: Rights | undefined, b: Rights | undefined): Rights | undefined {
   return a === undefined || b === undefined ? (a ?? b) : [...a, ...b];
 }

@@ -32,7 +32,6 @@ interface SendRule {
     channel: ChannelRef,
     queue: string | undefined,
   ): MaybePromise<SendRefusal | undefined>;
-  /** Same as `refusal`, for an event of a client. */
   eventRefusal(
     fromUid: string,
     channel: ChannelRef,

@@ -144,8 +144,7 @@ export class SessionDirectory {
         this.#endLocally(login.session, result.reason);
         return result.reason;
       } catch (error) {
-        // The error is not reported, because the caller is already handling the error that led to
-        // this call.
+        // Not reported: the caller is already handling the error that led to this call.
         if (!isTransient(error) || performance.now() > deadlineMs) return undefined;
         await new Promise((resolve) => setTimeout(resolve, REASON_RETRY_MS).unref());
       }
@@ -157,8 +156,7 @@ export class SessionDirectory {
   }
 
   /**
-   * Stores, for all nodes, whether the client of a session of this node is in the background.
-   * Throws `unavailable`.
+   * Stores for all nodes whether a client of this node is in the background. Throws `unavailable`.
    */
   async setBackground(session: SessionName, isBackground: boolean): Promise<void> {
     this.#local.setBackground(session.sessionId, isBackground);
@@ -186,10 +184,7 @@ export class SessionDirectory {
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  /**
-   * Returns no promise if all sessions are on this node, because a long list of users would need
-   * many.
-   */
+  /** Returns no promise if all sessions are on this node: a long list would need many promises. */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;
     return entries.every(({ incarnation }) => incarnation === ownIncarnation)

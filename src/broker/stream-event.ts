@@ -78,7 +78,6 @@ export function eventSize({ type, eventId, data }: StreamEvent): number {
   return eventId === undefined ? size : size + LENGTH_BYTES + Buffer.byteLength(eventId);
 }
 
-/** Writes an event at `at`. */
 export function writeEvent(target: Buffer, at: number, event: StreamEvent): void {
   const { type, eventId, data, timestampMs, isTimed, detail, state, isHidden } = event;
   const isCustom = isCustomType(type);

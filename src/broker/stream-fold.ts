@@ -22,24 +22,18 @@ type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs"
 
 type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden">;
 
-/**
- * Limits of the part that viewers are shown of a stream that was created through the Durable
- * Streams protocol.
- */
+/** Limits of what viewers are shown of a stream that the Durable Streams protocol created. */
 export interface ViewLimits {
   /** Maximum bytes of text and notes together. */
   readonly maxBytes: number;
-  /** Maximum bytes of the data of one event. */
   readonly maxDataBytes: number;
 }
 
-/** The limits with the default settings. */
 const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
 /** Maximum bytes of the text that viewers are shown of a stream that exceeds `ViewLimits`. */
 const MAX_CUT_BYTES = 65_536;
 const NOTE_BYTES = 48;
 
-/** The message of a stream, without its content. */
 export type StreamHead = Pick<
   StreamSnapshot,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
@@ -78,7 +72,6 @@ export class StreamView {
     return this.#cutIndex;
   }
 
-  /** Adds the next event. */
   add(event: ViewedEvent, index: number): void {
     if (index === 0) this.#isLimited = event.isHidden;
     if (!this.#isLimited || !isViewed(event)) return;
@@ -140,7 +133,6 @@ export class StreamFold {
     return this.#nextIndex;
   }
 
-  /** Number of UTF-16 units of the text so far. */
   get textUnits(): number {
     return this.#text.length;
   }

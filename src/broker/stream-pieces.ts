@@ -19,10 +19,7 @@ export interface StreamCursor {
   readonly textOffset: number;
 }
 
-/**
- * Returns the events that follow `cursor`. Their time is that of the stream's start, except for
- * notes.
- */
+/** Returns the events that follow `cursor`. All but notes have the time of the stream's start. */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -77,8 +74,7 @@ export function cursorAtEnd({
 }
 
 /**
- * Returns the part of the event that a reader at the cursor lacks, or `undefined` if the reader has
- * it all.
+ * Returns the part of the event that a reader at the cursor lacks, `undefined` if it lacks none.
  */
 export function restOf(
   event: ChannelEvent,

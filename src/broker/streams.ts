@@ -126,8 +126,7 @@ export function createStreams(ports: StreamPorts): Streams {
       if (result.refused !== undefined) throw new BrokerError(result.refused);
       const reply = kind === "stream" ? outcome(result) : { state: result.state };
       // Tool calls and custom events without an active stream are only pushed. Custom events are
-      // pushed even after a viewer has stopped the stream, because they need not belong to the
-      // text.
+      // pushed even after a viewer has stopped the stream: they may not belong to it.
       const { verdict } = result;
       const isOnlyPushed = kind === "custom" ? verdict !== "done" : verdict === "missing";
       if (isOnlyPushed) publish(draft);

@@ -173,10 +173,7 @@ export class Unreached {
   }
 }
 
-/**
- * Divides the users of a message among events. `uids` is `undefined` for a message without an
- * event.
- */
+/** Divides the users of a message among events. Without `uids`, the message has no event. */
 function pagesOf(row: EventRow, uids: readonly string[] | undefined): readonly EventDraft[] {
   if (uids === undefined) return [];
   const pages = Math.max(1, Math.ceil(uids.length / MAX_EVENT_UIDS));

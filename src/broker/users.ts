@@ -1,5 +1,4 @@
-// Registers and logs out devices of users, reads their online status, bans accounts and ends
-// sessions.
+// Registers and logs out devices, reads the online status of users, bans accounts, ends sessions.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";

@@ -93,7 +93,6 @@ export interface WebhookAttempt {
   readonly timeMs: number;
   readonly webhookId: string;
   readonly attempt: number;
-  /** Number of events in the request, 0 for a test. */
   readonly events: number;
   readonly isReplay: boolean;
   /** 0 if there was no reply. */
@@ -164,7 +163,6 @@ export function webhookLeaseName(webhookId: string): string {
 /** Changes of named texts. `undefined` removes the text. */
 export type TextChanges = ReadonlyMap<string, string | undefined>;
 
-/** Kind of the named texts of an endpoint. */
 export type WebhookTextKind = "state" | "parked";
 
 export interface WebhookStore {
@@ -183,7 +181,6 @@ export interface WebhookStore {
   ): Promise<"done" | "changed" | "full">;
   /** Atomically removes an endpoint with its lease and all its texts. Returns false if unknown. */
   removeWebhook(id: string): Promise<boolean>;
-  /** Returns all texts of this kind, by name. */
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
    * Atomically changes texts. With a lease, returns false and changes nothing if the endpoint was
@@ -194,10 +191,7 @@ export interface WebhookStore {
     target: WebhookLease | { readonly webhookId: string },
     changes: Readonly<Partial<Record<WebhookTextKind, TextChanges>>>,
   ): Promise<boolean>;
-  /**
-   * Stores attempts. Only the newest `keep` attempts of the endpoint are kept. They may be lost in
-   * a restart.
-   */
+  /** Stores attempts and keeps the newest `keep` of the endpoint. A restart may lose them. */
   addWebhookAttempts(id: string, attempts: readonly string[], keep: number): Promise<void>;
   /** Returns the newest attempts, newest first. */
   webhookAttempts(id: string, limit: number): Promise<readonly string[]>;

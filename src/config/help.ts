@@ -11,10 +11,7 @@ export const COMMANDS = {
   "hash-password": "read a password from standard input and print its hash",
 } as const;
 
-/**
- * Commands that call a running server, which is a node except for `import`. Each has its own flags
- * and help.
- */
+/** Commands that call a running server: a node, except for `import`. Each has its own flags. */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",
   token: "register a new token for a user and print it",

@@ -116,7 +116,6 @@ const configSchema = Type.Object(
   { additionalProperties: false },
 );
 
-/** A validated configuration, deeply frozen. */
 export type Config = DeepReadonly<Static<typeof configSchema>>;
 
 type DeepReadonly<Value> = Value extends readonly (infer Item)[]

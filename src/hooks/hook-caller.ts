@@ -260,10 +260,7 @@ function refusalOf({ message, retry }: Answer): BrokerError {
   });
 }
 
-/**
- * Returns at most `MAX_TEXT_LENGTH` characters of the text, without control characters and lone
- * surrogates.
- */
+/** Returns at most `MAX_TEXT_LENGTH` characters, none of them a control or a lone surrogate. */
 function shownText(text: string): string {
   const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>
     /\p{Surrogate}/u.test(character) ? "\ufffd" : character,

@@ -33,7 +33,6 @@ export interface AlertRule {
   readonly summary: string;
 }
 
-/** Returns the condition of an alert as an expression in PromQL. */
 export function exprOf({ when }: Pick<AlertRule, "when">): string {
   return typeof when === "string" ? when : promqlOf(when);
 }

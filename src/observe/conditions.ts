@@ -57,7 +57,6 @@ export function recordedP99(histogram: string): string {
   return `instance:${histogram}:p99_${RECORDED_MINUTES}m`;
 }
 
-/** Returns the expression in PromQL that is true if one of the comparisons is. */
 export function promqlOf(comparisons: readonly Comparison[]): string {
   return comparisons
     .map(({ figure, is, than }) => `${figureExpression(figure)} ${is} ${than}`)

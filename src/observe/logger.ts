@@ -20,7 +20,6 @@ interface LogOptions {
   /** Form of the lines. Default: JSON. */
   readonly form?: LogForm;
   readonly secrets?: readonly string[];
-  /** Keeps the newest warnings and errors. */
   readonly newestErrors?: NewestErrors;
 }
 

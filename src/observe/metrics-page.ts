@@ -28,8 +28,8 @@ export function createRegistry(
       type: kind,
       get: () => ({ name, help, type: kind, values: samplesOf(family) }),
     };
-    // The registry only reads name, help, type and get(), but its type requires prom-client's own
-    // metric classes.
+    // The registry reads only name, help, type and get(), but its type requires prom-client's
+    // classes.
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });

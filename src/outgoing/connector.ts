@@ -11,7 +11,6 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
 /** Returns why a request to an IP address is refused, `undefined` if it is allowed. */
 type Judge = (address: string, isEncrypted: boolean) => string | undefined;
 
-/** An address that was refused. */
 export class RefusedAddress extends Error {}
 
 const CONNECT_MS = 5000;

@@ -14,7 +14,6 @@ interface OutgoingReply {
 }
 
 interface OutgoingLimits {
-  /** Maximum number of connections to one host. */
   readonly connections: number;
   /** Time limit for one request, with its complete reply. */
   readonly timeoutMs: number;

@@ -38,10 +38,7 @@ export interface Drivers {
    * may succeed, otherwise with another error.
    */
   reach(): Promise<void>;
-  /**
-   * Returns why the last attempt of `reach`, or a part of it, failed. `undefined` if nothing
-   * failed.
-   */
+  /** Returns why the last attempt of `reach`, or a part of it, failed, if one did. */
   reason(): string | undefined;
   /** Returns true if the error results from an outage of Redis, which the log reports once. */
   isKnownOutage(error: unknown): boolean;

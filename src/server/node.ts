@@ -47,7 +47,6 @@ const MAX_DEBT_S = 5;
 export interface ServerDeps {
   readonly logger: Logger;
   readonly droppedLogLines: () => number;
-  /** Newest warnings and errors of the log, newest first. */
   readonly newestErrors: () => readonly LoggedError[];
   readonly version: string;
   readonly transport: Driver;

@@ -1,5 +1,4 @@
-// The error for a start that fails for a reason the operator can fix, and the message of any error
-// as one sentence.
+// The error for a start that the operator can repair, and the message of any error as a sentence.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";

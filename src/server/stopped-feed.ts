@@ -1,5 +1,4 @@
-// Turns the event feed of a stopped embedded store on or off, for the command `jindou events`. Keeps
-// no state.
+// Turns the event feed of a stopped embedded store on or off, for `jindou events`. Keeps no state.
 
 import { Events } from "../broker/events.ts";
 import type { Config } from "../config/schema.ts";
@@ -8,8 +7,7 @@ import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Interval of the sweep that removes expired data. It never elapses, because the store is open only
- * for a moment.
+ * Interval of the sweep of expired data, which is not needed while the store is open for a moment.
  */
 const NEVER_MS = 2 ** 31 - 1;
 

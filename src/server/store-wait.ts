@@ -1,5 +1,4 @@
-// Waits at the start of a node until its store can be used or is open, with the API open. Keeps no
-// state.
+// Waits at the start of a node, with the API open, until its store can be used. Keeps no state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { waitAtMost } from "../lib/wait-at-most.ts";

@@ -67,10 +67,7 @@ export class AddressRules {
     return undefined;
   }
 
-  /**
-   * Returns why the URL of an endpoint is refused, `undefined` if all addresses of its host are
-   * allowed.
-   */
+  /** Returns why the URL is refused, `undefined` if all addresses of its host are allowed. */
   async urlRefusal(text: string, resolve: typeof resolveHost): Promise<string | undefined> {
     const url = parseUrl(text);
     if (typeof url === "string") return url;

@@ -60,10 +60,7 @@ export interface PartitionState {
    * except for probes (see `Lane`).
    */
   readonly batches: readonly Batch[];
-  /**
-   * Positions after which gaps were found, one for each partition. Only the state that announces
-   * gaps has them.
-   */
+  /** Positions after which gaps were found, by partition, in the state that announces the gaps. */
   readonly announced?: readonly Position[];
 }
 

@@ -1,5 +1,4 @@
-// The record of an endpoint: its settings, its secrets, and what the store keeps for it. Pure
-// functions.
+// The stored record of an endpoint, with its settings and its secrets. Keeps no state.
 
 import type { EventPosition } from "../broker/event-ports.ts";
 import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webhook-ports.ts";
@@ -21,7 +20,6 @@ export interface Replay {
   readonly types: readonly string[];
 }
 
-/** Stored record of an endpoint. */
 interface EndpointRecord {
   /** Absent for a fixed endpoint, whose settings are in the configuration file. */
   readonly settings?: WebhookSettings;

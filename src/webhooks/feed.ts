@@ -20,7 +20,6 @@ export interface Selection {
   readonly through: number | undefined;
 }
 
-/** Reads selected events after a position. */
 export async function readFeed(
   feed: Pick<Events, "readPartition">,
   partition: number,

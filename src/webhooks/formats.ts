@@ -32,7 +32,6 @@ export interface Format {
    * format has no form for the event.
    */
   groupOf(event: WebhookEvent): string | undefined;
-  /** Formats events of one group. */
   format(events: readonly WebhookEvent[], time: BatchTime): FormattedRequest;
 }
 

@@ -17,7 +17,6 @@ import type { Format, WebhookEvent } from "./formats.ts";
 import { ISOLATED_ATTEMPTS, type Verdict } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
-/** An event of the feed with its place in the partition. */
 export interface PlacedEvent {
   readonly event: WebhookEvent;
   readonly position: Position;
@@ -45,10 +44,7 @@ interface LanePorts {
   readonly random: () => number;
   readonly settings: () => WebhookSettings;
   readonly formatOf: (name: WebhookSettings["format"]) => Format;
-  /**
-   * Reads the selected events after a position, up to `through` if it is set, and at most
-   * `limit`.
-   */
+  /** Reads at most `limit` selected events after a position, up to `through` if it is set. */
   read(
     after: Position,
     selection: BatchSettings,
@@ -87,10 +83,7 @@ export const IDLE = Number.POSITIVE_INFINITY;
 export class Lane {
   readonly #ports: LanePorts;
   #state: PartitionState;
-  /**
-   * True if the state has changed since it was stored. The change is stored with the next batch, or
-   * by `flush`.
-   */
+  /** True if the next batch, or `flush`, must store the state because it has changed. */
   #isDirty = false;
   #changing: Promise<void> = Promise.resolve();
 
@@ -284,8 +277,7 @@ function without(batch: Batch): Change {
 }
 
 /**
- * Drops a batch and those after it, so that new batches are formed from the events that the feed
- * still has.
+ * Drops a batch and those after it, so that new batches are formed from what the feed still has.
  */
 function endingAt(batch: Batch): Change {
   return (state) => {
@@ -319,8 +311,7 @@ function requestEvents(events: readonly PlacedEvent[], format: Format): readonly
 }
 
 /**
- * Divides a batch by its events. The halves keep the time of the first failure, from which
- * `maxAgeS` counts.
+ * Divides a batch by its events. The halves keep its first failure, from which `maxAgeS` counts.
  */
 function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): readonly Batch[] {
   const middle = Math.ceil(events.length / 2);

@@ -30,10 +30,7 @@ export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
 /** Delay in seconds before each repetition. The last one also applies to all later repetitions. */
 const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
 const LONGEST_S = 3600;
-/**
- * Fraction by which a delay may be shorter or longer, so that several requests are not repeated at
- * the same moment.
- */
+/** Fraction by which a delay varies, so that requests are not repeated at the same moment. */
 const JITTER = 0.2;
 /** Maximum delay between two attempts. */
 export const MAX_DELAY_MS = LONGEST_S * 1000 * (1 + JITTER);

@@ -41,12 +41,8 @@ export interface Delivery {
 
 interface RunnerPorts {
   readonly store: WebhookStore;
-  /** Reads selected events of a partition. */
   read(partition: number, after: Position, selection: Selection): Promise<FeedPage>;
-  /**
-   * Calls the listener when partitions may have new events. Returns a function that removes the
-   * listener.
-   */
+  /** Calls the listener when partitions may have new events. The result removes the listener. */
   onEvents(listener: (partitions: readonly number[]) => void): () => void;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
@@ -91,7 +87,6 @@ interface LaneSet {
   readonly replay: Replay | undefined;
   readonly lanes: readonly Lane[];
   readonly gaps: Lane;
-  /** The announcement in progress. */
   announcing: Promise<unknown>;
   /** True while `gaps` delivers. */
   isGapOpen: boolean;
@@ -138,15 +133,11 @@ export class Runner {
     return this.#lease;
   }
 
-  /**
-   * True if the runner delivers nothing more: it was stopped, has lost its lease, or disables its
-   * endpoint.
-   */
+  /** True if the runner was stopped, has lost its lease, or disables its endpoint. */
   get isStopping(): boolean {
     return this.#isStopping;
   }
 
-  /** Returns the number of parked events. */
   get parked(): number {
     return this.#parked.size;
   }
@@ -163,10 +154,7 @@ export class Runner {
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
-  /**
-   * Returns the number of events after those that were accepted, given the newest event of each
-   * partition.
-   */
+  /** Returns the number of events after the accepted ones, up to the `newest` of each partition. */
   lagBehind(newest: readonly Position[]): number {
     return newest.reduce((sum, { number }, partition) => {
       const lane = this.#lanes.get(stateName(LIVE, partition))?.lane;

@@ -10,7 +10,6 @@ const MAX_REPLY_BYTES = 65_536;
 /** Number of bytes of a failed reply that are kept with the attempt. */
 const MAX_EXCERPT_BYTES = 1024;
 
-/** Outcome of one request. */
 export interface Outcome {
   /** HTTP status, 0 if there was no complete reply. */
   readonly status: number;

@@ -80,7 +80,6 @@ interface WebhookFigures {
   oldestMs(): number | undefined;
   /** Returns the number of events after those that were accepted. */
   lag(): number;
-  /** Returns the number of parked events. */
   parked(): number;
 }
 
@@ -645,8 +644,7 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
 const ADJUSTED_MS = 1000;
 
 /**
- * Returns a clock that does not go back. After `clock` was set back, the monotonic clock continues
- * it.
+ * Returns a clock that never goes back: the monotonic clock continues a `clock` that was set back.
  */
 function neverSetBack(clock: () => number): () => number {
   let lastMs = clock();

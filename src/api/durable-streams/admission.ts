@@ -52,12 +52,8 @@ export interface Admission {
    * for the other methods, and returns `undefined`.
    */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
-  /** Returns the stream that an admitted request names. */
   streamOf(request: HttpRequest): AdmittedStream;
-  /**
-   * Returns the log of the stream `source`, from which a request forks, or `undefined` if the
-   * caller may not read it.
-   */
+  /** Returns the log from which a request forks, `undefined` if the caller may not read it. */
   sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
   /** Returns whether an admitted caller may continue to read. Never rejects. */
   stillAdmits(request: HttpRequest): Promise<boolean>;
@@ -80,7 +76,6 @@ interface Admitted {
   readonly guard: Guard;
 }
 
-/** A refusal, or a caller who may use the stream. */
 type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamCaller, "bearer"> };
 
 const FREE_STREAMS_NEED_SIG =

@@ -31,13 +31,11 @@ interface FreeTarget {
   readonly name: LogName;
   /** The percent-decoded path, which a signature covers. */
   readonly path: string;
-  /** Percent-encoded path of a URL. */
   readonly urlPath: string;
 }
 
 /**
- * The stream of a channel. If the path names only one user of a personal channel, the other user is
- * the caller.
+ * The stream of a channel. If a path names one user of a personal channel, the caller is the other.
  */
 export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
   readonly kind: "channel";

@@ -46,7 +46,6 @@ interface ReadPlace {
   /** `undefined` for the tail. */
   readonly from: LogOffset | undefined;
   readonly live: "no" | "long-poll" | "sse";
-  /** The parameter `cursor`. */
   readonly cursor: string | undefined;
 }
 
@@ -54,7 +53,6 @@ type TypedHead = Pick<LogHead, "contentType">;
 
 const START = "-1";
 const NOW = "now";
-/** Maximum bytes of the frames in one reply. */
 export const REPLY_BYTES = 1024 * 1024;
 const CACHEABLE = "max-age=60, stale-while-revalidate=300";
 
@@ -170,7 +168,6 @@ export function createReadCalls(ports: ReadPorts) {
 
 const FREE: ReturnType<BeginWork> = () => {};
 
-/** Runs a read and charges it for the size of its reply. */
 async function chargedFor(
   charge: ReturnType<BeginWork>,
   run: () => Promise<HttpReply>,

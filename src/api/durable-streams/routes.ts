@@ -1,5 +1,4 @@
-// The rows of the route table that serve the Durable Streams protocol, and the calls that sign URLs
-// of streams.
+// Rows of the route table: the Durable Streams protocol, and the calls that sign URLs of streams.
 
 import { type Static, Type } from "typebox";
 import type { ChannelLogs } from "../../broker/channel-logs.ts";
@@ -67,7 +66,6 @@ const readQuery = Type.Object({
 const { path: pathParameter, sig } = readQuery.properties;
 const writeQuery = Type.Object({ path: pathParameter, sig });
 
-/** Errors of calls with a client token. */
 const VIEWER_ERRORS = ["not_in_channel", "token_expired", "banned", "rate_limited"] as const;
 /** Errors of calls that write the stream of a channel. */
 const SENDER_ERRORS = [

@@ -11,10 +11,7 @@ import type { Admission, StreamCaller } from "./admission.ts";
 import { bodyOf, isTextLog, recordsInPieces } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
 
-/**
- * Number of visits (see `FeedWheel`) after which a feed ends, about a minute. Its reader then
- * reconnects.
- */
+/** Visits (see `FeedWheel`) after which a feed ends, about a minute. Its reader then reconnects. */
 const MAX_VISITS = 4;
 
 interface FeedTarget {

@@ -37,7 +37,6 @@ type Parsed<T> = { readonly value: T } | { readonly refusal: HttpReply };
 
 const DEFAULT_TYPE = "application/octet-stream";
 const CHANNEL_DEFAULT_TYPE = "application/json";
-/** Media types of the streams of channels. */
 const CHANNEL_TYPES: ReadonlySet<string> = new Set([CHANNEL_DEFAULT_TYPE, "text/plain"]);
 /** Matches a value of a header that a reply can repeat. */
 const PRINTABLE = /^[\x20-\x7e]{1,256}$/;
