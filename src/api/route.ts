@@ -50,7 +50,7 @@ interface RowDocs {
   readonly edgeErrors?: readonly EdgeCode[];
   /** Request headers that the row reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
-  /** Headers of every reply of the row, including errors. Absent for a row without them. */
+  /** Headers of every reply of the row, including errors. */
   readonly replyHeaders?: Readonly<Record<string, string>>;
   /** Credentials besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];

@@ -122,7 +122,7 @@ function withKey(name: keyof Operations, body: object): object {
   return { ...body, event: { id: randomUUID(), ...event } };
 }
 
-/** Fills the path with its parameters, and appends the others as the query. */
+/** Fills in the parameters of the path, and appends the other parameters as the query. */
 function targetOf(path: string, query: object): string {
   const remaining = new Map(Object.entries(query).filter(([, value]) => value !== undefined));
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {

@@ -115,7 +115,7 @@ export function isJsonLog(contentType: string): boolean {
 export interface LogOffset {
   /** Number of bytes of the log's frames before this offset. */
   readonly position: number;
-  /** Check of the frame that ends here. 0 at position 0. */
+  /** Check of the frame that ends at the offset. 0 at position 0. */
   readonly check: number;
 }
 

@@ -272,10 +272,10 @@ export interface MessageStore {
    * Appends a message to its channel in one atomic step:
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
-   *    returns the first message as a duplicate, even if the sender is now refused. With another
-   *    payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, continues
-   *    with step 2. The clientMsgNo then belongs to the later message. An unknown payload counts as
-   *    the same.
+   *   returns the first message as a duplicate, even if the sender is now refused. With another
+   *   payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, continues
+   *   with step 2. The clientMsgNo then belongs to the later message. An unknown payload counts as
+   *   equal.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
@@ -427,8 +427,8 @@ export interface ConversationSelection {
  */
 export interface ConversationStore {
   /**
-   * Selects conversations with a visible message. Returns at least those of the range, and reads as
-   * few others as it can.
+   * Selects conversations with a visible message. Returns at least the conversations of the range,
+   * and reads few beyond it.
    */
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**

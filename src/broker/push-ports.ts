@@ -1,5 +1,5 @@
-// The port of the decision which users need a push notification: the facts that the decision reads,
-// and the cursors that store up to which event it was made. The comment of a method is its
+// The port for the decision about which users need a push notification: the facts that the decision
+// reads, and the cursors, which show up to which event it was made. The comment of a method is its
 // contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";

@@ -237,8 +237,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions again. `#judgeUsers` confirms those whose topics were lost, and the
-   * others follow after that or a time-out.
+   * Confirms all sessions again. First `#judgeUsers` confirms those whose topics were lost; the
+   * others follow afterwards, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();

@@ -25,7 +25,10 @@ export function sessionName({ sessionId, order, connectedMs, endsSinceMs }: Name
   return `${sessionId}:${digitsOf(connectedMs)}:${digitsOf(endsSinceMs)}~${digitsOf(order)}`;
 }
 
-/** Returns ten digits in base 36. V8 formats a number below 2^31 many times faster than others. */
+/**
+ * Returns ten digits in base 36. The number is formatted in halves, because V8 formats numbers
+ * below 2^31 many times faster.
+ */
 function digitsOf(value: number): string {
   const halves = [Math.floor(value / HALF), value % HALF];
   return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");

@@ -165,7 +165,7 @@ export class StreamFold {
     }
   }
 
-  /** Keeps only the beginning of the text, and a note in place of all others. */
+  /** Cuts the text off, and replaces all notes with one that says so. */
   #cut(content: string, { timestampMs }: FoldedEvent): void {
     const index = this.#nextIndex - 1;
     this.#text = cutText(this.#text + content);

@@ -5,7 +5,7 @@ import { isIPv6, type LookupFunction, type Socket } from "node:net";
 import { buildConnector } from "undici";
 import { hostOf, isAddress } from "../lib/address.ts";
 
-/** Resolves a host name to its addresses. Rejects for a name without an address. */
+/** Resolves a host name to its addresses. Rejects if the name has no address. */
 export type Resolve = (host: string) => Promise<readonly string[]>;
 
 /** Returns why a request to an IP address is refused, `undefined` if it is allowed. */

@@ -18,7 +18,7 @@ interface OutgoingLimits {
   /** Time limit for one request, with its complete reply. */
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
-  /** Opens the connections. Absent for connections to any address. */
+  /** Opens the connections. If it is absent, all addresses are allowed. */
   readonly connect?: buildConnector.connector;
 }
 

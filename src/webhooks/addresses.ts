@@ -36,7 +36,7 @@ const INTERNAL = new NetworkList([
 
 export const LOOPBACK_NETWORKS: readonly string[] = ["127.0.0.0/8", "::1"];
 
-/** Returns the addresses of a host name. Rejects for a name without an address. */
+/** Returns the addresses of a host name. Rejects if the name has no address. */
 export const resolveHost = async (host: string): Promise<readonly string[]> => {
   const addresses = await lookup(host, { all: true });
   return addresses.map(({ address }) => address);

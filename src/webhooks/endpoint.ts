@@ -16,7 +16,7 @@ export interface Replay {
   /** Positions in each partition. */
   readonly after: readonly EventPosition[];
   readonly before: readonly EventPosition[];
-  /** Types to deliver again. Empty for the types of the endpoint. */
+  /** Types to deliver again. An empty list means the types of the endpoint. */
   readonly types: readonly string[];
 }
 

@@ -254,7 +254,7 @@ export class Runner {
     void Promise.all(running).then(() => this.#endReplay(replay));
   }
 
-  /** Delivers the announced gaps. The other lanes of the set wait until this has ended. */
+  /** Delivers the announced gaps. The other lanes of the set wait until all gaps are delivered. */
   #runGaps(set: LaneSet): void {
     const { name, gaps, isGapOpen } = set;
     if (isGapOpen || gaps.state.batches.length === 0) return;
@@ -270,8 +270,8 @@ export class Runner {
   }
 
   /**
-   * Announces a gap that a lane has found, together with those of the other lanes, by one event.
-   * Returns true if the gap was announced and the event was delivered.
+   * Announces a gap that a lane has found, and gaps of the other lanes, by one event. Returns true
+   * if the gap was announced and the event was delivered.
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
@@ -510,7 +510,7 @@ export class Runner {
     await this.#ports.disable(reason);
   }
 
-  /** Removes a replay that has ended, with its states. Retries until this succeeds. */
+  /** Removes a replay that has ended, with its states. Retries until the removal succeeds. */
   async #endReplay(replay: Replay): Promise<void> {
     const keys = [GAPS, ...Array.from({ length: PARTITIONS }, (_, at) => at)];
     const names = keys.map((key) => stateName(replay.id, key));

@@ -111,8 +111,8 @@ async function sendToAll(): Promise<string> {
 }
 
 /**
- * Sends the commands with several senders at once. Kills the broker at a random moment meanwhile,
- * unless `round` is `undefined`.
+ * Sends the commands with several senders at once. Unless `round` is `undefined`, kills the broker
+ * at a random moment while they send.
  */
 async function send(commands: number, round: number | undefined): Promise<void> {
   let remaining = commands;

@@ -11,7 +11,7 @@ import type { Shutdown } from "./crash-load.ts";
 import { ADMIN_PASSWORD, STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
 const TIMEOUT_MS = 120_000;
-/** A member of every channel here. Its token never changes. */
+/** A member of every channel of this file. Its token never changes. */
 const WITNESS = "witness";
 /** A user whose token changes all the time. */
 const CAROL = "carol";

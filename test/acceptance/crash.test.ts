@@ -19,7 +19,7 @@ const DISK_ROUNDS = volume(10);
 const FORMAT_KILLS = 2;
 /** Number of messages each client sends between two kills. */
 const FORMAT_SENDS = 100;
-/** Number of messages a client has in flight. The others are sent after the kill. */
+/** Number of messages a client has in flight. The remaining messages are sent after the kill. */
 const IN_FLIGHT = 10;
 
 /** Settings with which kills often happen during a retention sweep. */

@@ -57,8 +57,8 @@ async function inject(t: Test, random: Random, faults: Faults): Promise<void> {
 }
 
 /**
- * Sets the clock of a node ahead of the real time and then behind it, or the other way round. The
- * clock stays there until the next step.
+ * Sets the clock of a node ahead of the real time and then behind it, or the other way round. Each
+ * offset stays until the next step.
  */
 async function setClock(nodes: ClusterNodes, at: number, random: Random): Promise<void> {
   const sign = random.flip() ? 1 : -1;

@@ -63,7 +63,7 @@ async function connectNewSession(uid: string): Promise<NativeClient> {
   return client;
 }
 
-/** Logs a device in on the other node, and out again. */
+/** Logs a device in and out on the node that is not frozen. */
 async function visit(uid: string, flag: 0 | 1): Promise<void> {
   const device = await logInOnOtherNode(uid, flag);
   await device.ping();
@@ -71,8 +71,8 @@ async function visit(uid: string, flag: 0 | 1): Promise<void> {
 }
 
 /**
- * Logs in on the other node. Retries while that node has lost its subscriptions and accepts no
- * clients.
+ * Logs in on the node that is not frozen. Retries while that node has lost its subscriptions and
+ * accepts no clients.
  */
 async function logInOnOtherNode(uid: string, flag: 0 | 1): Promise<NativeClient> {
   const port = nodes.clientPortOf(OTHER);

@@ -1,6 +1,6 @@
-// A node that others consider dead: its sessions count as offline although their entries still
-// exist. A node whose own heartbeat fails is not ready. Uses two broker processes on their own
-// Redis.
+// If the other nodes consider a node dead, its sessions count as offline although their entries
+// still exist. A node whose own heartbeat fails is not ready. Uses two broker processes on their
+// own Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

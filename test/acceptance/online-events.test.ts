@@ -105,7 +105,7 @@ function goldenStatus(): readonly string[] {
     hooks
       .filter(({ url }: { readonly url: string }) => url.endsWith("user.onlinestatus"))
       .flatMap(({ body }: { readonly body: string }) => JSON.parse(body).map(masked))
-      // A kick is an end of the session here, at once.
+      // Jindou reports the end of a kicked session at once, so later entries are left out.
       .slice(0, 4)
   );
 }

@@ -83,7 +83,7 @@ interface StoreNode extends ChildBroker {
   readonly settings: Settings;
 }
 
-/** Runs the scenario on each store. On the embedded store both nodes are the same. */
+/** Runs the scenario on each store. On the embedded store, `nodes` has one node twice. */
 async function onEachStore(
   t: Test,
   settings: Settings,

@@ -158,7 +158,7 @@ async function publishAllKinds(t: Test, node: ChildBroker, { alice, bob }: Clien
   };
   for (const channel of [TEAM, BOB]) {
     await alice.send(channel, "first");
-    const atOnce = ["one", "two", "three"]; // these are published as one frame
+    const atOnce = ["one", "two", "three"]; // the three messages are published as one frame
     await Promise.all(atOnce.map((text) => alice.send(channel, text)));
     await alice.send(channel, "unstored", { noPersist: true });
     await alice.send(channel, "command", { syncOnce: true });

@@ -1,7 +1,8 @@
 // Clients that send one byte a second, and bytes that no honest client sends, on the listener for
-// WKProto over TCP and on the WebSocket listener of the same node. Both must cost the node about the
-// same. JINDOU_TEST_SLOW_CONNECTIONS sets the number of slow connections, and JINDOU_TEST_ATTACKS the
-// number of connections with hostile bytes. JINDOU_TEST_QUIET=1 also compares the CPU time.
+// WKProto over TCP and on the WebSocket listener of the same node. The node must need about the
+// same processor time on both listeners. JINDOU_TEST_SLOW_CONNECTIONS sets the number of slow
+// connections, and JINDOU_TEST_ATTACKS the number of connections with hostile bytes.
+// JINDOU_TEST_QUIET=1 also compares the CPU time.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";

@@ -182,8 +182,8 @@ t.test("the broker's memory returns to its size before the slow readers", async 
 
 /**
  * Sends a run of messages to the group while the `stalled` users do not read. Asserts that these
- * are disconnected and can resume. Returns the 99th percentile of the other members' delays in
- * milliseconds.
+ * users are disconnected and can resume. Returns the 99th percentile of the other members' delays
+ * in milliseconds.
  */
 async function timedRun(t: Test, stalled: readonly string[]): Promise<number> {
   const lastSeq = await headSeq();

@@ -33,8 +33,8 @@ export class SseReader {
   }
 
   /**
-   * Reads until the stream ends, the connection breaks, or `drop`. Continues after the last event
-   * if the reader has read before.
+   * Reads until the stream ends, the connection breaks, or `drop` is called. Continues after the
+   * last event if the reader has read before.
    */
   async read(port: number, path: string): Promise<void> {
     const isContinued = this.#nextIndex > this.#from;

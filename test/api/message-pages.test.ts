@@ -1,5 +1,5 @@
 // Tests the pages of messages that HTTP calls read, and that a node serves other clients between
-// two pages. Outside a node only durations show the latter (bench/attacks.ts).
+// two pages. From outside, only durations show these turns (bench/attacks.ts).
 
 import { setImmediate } from "node:timers/promises";
 import { MessagePages } from "../../src/api/message-pages.ts";

@@ -1,5 +1,5 @@
 // Tests which tokens may replace the JWT of an open session. The tests of the wire formats cover
-// the requests that do so.
+// the requests that replace it.
 
 import { createJwt } from "../../src/auth/jwt.ts";
 import { createCredentials } from "../../src/broker/credentials.ts";

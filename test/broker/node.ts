@@ -1,5 +1,5 @@
-// A node for the tests of the broker: the use cases with the embedded store, in a folder of its
-// own, and a cluster of one node.
+// A node for the tests of the broker: its functions, an embedded store in a temporary folder, and a
+// cluster of one node.
 
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";

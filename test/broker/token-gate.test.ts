@@ -1,5 +1,5 @@
-// The token gate with many concurrent attempts. It is tested directly, because only here the checks
-// can be delayed.
+// The token gate with many concurrent attempts. The class is tested directly, because only then a
+// test can delay the checks.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";

@@ -149,7 +149,7 @@ const SITUATIONS: Readonly<Record<string, Series>> = {
   },
 };
 
-/** A node without trouble: counters of refusals stand still, the others grow. */
+/** The series of a healthy node: counters of refusals stay equal, and other counters grow. */
 const HEALTHY: Series = {
   up: "1x420",
   jindou_ready: "1x420",

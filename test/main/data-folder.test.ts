@@ -232,7 +232,7 @@ t.test("database files that LMDB could not open are refused with one sentence", 
 const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
 const NO_TARGET = /is a symbolic link that leads nowhere \(its target is .*\)\. Mount or create/;
 
-/** Puts something else in the place of an entry of the data folder. */
+/** Functions that replace an entry of the data folder by something else. */
 const replacements: Readonly<Record<string, (path: string) => void>> = {
   folder: (path) => mkdirSync(path),
   pipe: (path) => void spawnSync("mkfifo", [path]),

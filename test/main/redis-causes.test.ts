@@ -24,7 +24,7 @@ type Settings = Readonly<Record<string, string>>;
 
 interface Situation {
   readonly title: string;
-  /** Makes the situation and returns the settings of the node. */
+  /** Brings the situation about and returns the settings of the node. */
   readonly make: (t: Test) => Promise<Settings>;
   /** Matches the sentence, from its beginning. */
   readonly sentence: RegExp;

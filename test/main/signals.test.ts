@@ -93,7 +93,7 @@ async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
   t.match(await node.exit, { code: 0 }, "the next start can use the data folder");
 }
 
-t.test("SIGTERM or SIGINT ends a node with 0 at any time from 100 ms after its start", (t) =>
+t.test("SIGTERM or SIGINT ends a node with exit code 0 from 100 ms after its start", (t) =>
   exitsAfterStop(t, {}),
 );
 

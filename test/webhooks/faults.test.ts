@@ -268,7 +268,7 @@ for (const [fsync, title] of [
     const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", fsync]);
     const client = redis.client();
     const [, folder = ""] = (await client.config("GET", "dir")) as string[];
-    client.disconnect(); // no errors when Redis ends
+    client.disconnect(); // prevents errors when Redis ends
     const files = join(folder, "appendonlydir");
     const copy = join(await tempFolder(t), "copy");
     const receiver = await startReceiver(t);
