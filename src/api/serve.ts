@@ -17,7 +17,10 @@ export interface ApiLog {
 }
 
 const OUTAGE_LOG_MS = 1000;
-/** Maximum body size of a call without a credential. A login with every character escaped fits. */
+/**
+ * Maximum body size of a call without a credential. A login fits even if JSON escapes all its
+ * characters.
+ */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 export function createServe({

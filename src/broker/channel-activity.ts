@@ -94,7 +94,7 @@ export class ChannelActivity {
     }
     this.#hand = (this.#hand + 1) % MAX_CHANNELS;
     const counter = this.#ring[this.#hand];
-    if (counter === undefined) return undefined; // cannot happen: the ring is full
+    if (counter === undefined) return undefined; // never, because the ring is full
     const isIdle = minute - counter.minute >= WINDOW_MINUTES;
     if (counter.credit > 0 && !isIdle) {
       counter.credit -= 1;

@@ -13,8 +13,8 @@ const ORIGIN = /^([a-z][a-z0-9+.-]*):\/\/([^/\s*@?#]+)$/i;
 const HOST_PATTERN = /^\*\.(.+)$/;
 
 /**
- * Returns why no browser sends an origin that the entry matches, or `undefined`. The text continues
- * "… contains <entry>,".
+ * Returns why no browser sends an origin that the entry matches, or `undefined`. The caller puts "…
+ * contains <entry>," before the text.
  */
 export function originProblem(entry: string): string | undefined {
   if (entry === NO_ORIGIN) return undefined;

@@ -31,7 +31,7 @@ interface EndpointRecord {
   readonly seenAtMs?: number;
   /** Time at which the endpoint was enabled last. */
   readonly enabledAtMs: number;
-  /** Why a node has disabled the endpoint. Absent if none has. */
+  /** Why a node has disabled the endpoint, if one has. */
   readonly disabledReason?: string;
   readonly replays: readonly Replay[];
 }

@@ -101,7 +101,7 @@ export class Lane {
     return this.#state.batches[0]?.after ?? this.#state.position;
   }
 
-  /** Does the next step. Returns the milliseconds after which there is more to do, or `IDLE`. */
+  /** Sends or prepares batches. Returns the milliseconds until the next turn, or `IDLE`. */
   async turn(): Promise<number> {
     const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
     const pauseMs = pausedUntilMs() - now();
@@ -296,7 +296,9 @@ function isJudged({ count, attempts }: Batch): boolean {
   return count === 1 && attempts >= ISOLATED_ATTEMPTS;
 }
 
-/** Returns the leading events that may share a request: of one group, and not too large. */
+/**
+ * Returns the first events that may share a request, because their group and total size allow it.
+ */
 function requestEvents(events: readonly PlacedEvent[], format: Format): readonly PlacedEvent[] {
   const formatted = events.filter(({ event }) => format.groupOf(event) !== undefined);
   const [first] = formatted;
