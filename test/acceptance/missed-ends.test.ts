@@ -35,7 +35,9 @@ interface Nodes {
   readonly node: () => ChildBroker;
   /** Kills the node with SIGKILL and starts its successor. */
   restart(): Promise<void>;
-  /** Node of the same cluster for clients that come back, the same node on an embedded store. */
+  /**
+   * Node of the same cluster for clients that come back. On an embedded store, it is the only node.
+   */
   readonly other: () => ChildBroker;
 }
 

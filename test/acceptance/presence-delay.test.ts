@@ -1,6 +1,7 @@
 // Presence pushed to watchers when sessions end, on every store: a user who comes back within
 // `presence.offlineDelayMs`, at any node, is never pushed as offline, and a user who left is pushed
-// at once. The delay is so long in most tests that a push within it proves that it did not wait.
+// at once. The delay is so long in most tests that a push within the delay proves that the push did
+// not wait.
 
 import t, { type Test } from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
