@@ -79,7 +79,7 @@ export class Cursor<Item, Event> implements CursorPlace {
   #held: Event[] = [];
   /** True if an event was not held, so that the store must be read again. */
   #missed = false;
-  /** Number of the last read. The result of an earlier read is ignored. */
+  /** Number of the newest read. Results of earlier reads are ignored. */
   #turn = 0;
 
   constructor(

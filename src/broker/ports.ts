@@ -654,8 +654,8 @@ export interface LoginTerms {
   /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
   /**
-   * Hash of the token that the device must have. The session then gets the level of the device.
-   * `undefined` for no token check.
+   * Hash of the token that the device must have. The session then gets the level of the device. If
+   * it is `undefined`, no token is checked.
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
