@@ -80,17 +80,14 @@ t.test("POST /event ends other streams only if force is 1 [spec: Query parameter
   t.match(json, { code: "bad_request" });
 });
 
-t.test(
-  "POST /event returns the state of the stream to which the event belongs",
-  async (t) => {
-    const api = await startApi();
-    for (const state of ["active", "closed", "cancelled", "interrupted"] as const) {
-      api.state = state;
-      const { json } = await inject(api, TARGET, { body: EVENT });
-      t.same(json, { status: "ok", stream: { state } });
-    }
-  },
-);
+t.test("POST /event returns the state of the stream to which the event belongs", async (t) => {
+  const api = await startApi();
+  for (const state of ["active", "closed", "cancelled", "interrupted"] as const) {
+    api.state = state;
+    const { json } = await inject(api, TARGET, { body: EVENT });
+    t.same(json, { status: "ok", stream: { state } });
+  }
+});
 
 t.test(
   "POST /event reports an empty event type before all other errors [spec: Error messages of /event]",
