@@ -366,7 +366,7 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** Unless it is "", a later session with the same uid, flag and device id ends this session. */
+  /** A later session with the same uid, flag and device id ends this one, unless the id is "". */
   readonly deviceId: string;
   /**
    * Identifies the token, so that a new one ends only older sessions. `JWT_TAG` for JWTs, or "".
