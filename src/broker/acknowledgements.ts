@@ -66,7 +66,7 @@ export class Acknowledgements {
     const { store, keepMs, onError } = this.#ports;
     const writing = store.addAcknowledged(messages, keepMs).catch((error: unknown) => {
       // A lost acknowledgement only causes a push notification that was not needed.
-      if (!isTransient(error)) onError(error, "Acknowledged messages could not be written");
+      if (!isTransient(error)) onError(error, "Could not store which users acknowledged messages");
     });
     this.#writing = this.#writing.then(() => writing);
   }

@@ -76,7 +76,7 @@ export function createChannelLogs(ports: ChannelLogPorts): ChannelLogs {
         if (outcome.verdict === "refused") throw new BrokerError(outcome.refused);
         if (outcome.verdict === "other_sender")
           throw new BrokerError("forbidden", {
-            message: "The stream has another sender, who alone may append to it",
+            message: "Only the sender of the stream may append to it",
           });
         return outcome;
       });

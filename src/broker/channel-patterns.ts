@@ -3,7 +3,10 @@
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
-/** Channels whose id is `id`, or begins with it if `isPrefix` is true. An absent type means all. */
+/**
+ * Channels whose id is `id`, or begins with it if `isPrefix` is true. An absent type means all
+ * types.
+ */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;
@@ -11,7 +14,7 @@ export interface ChannelPattern {
 }
 
 export const PATTERN_FORM =
-  "* for all channels, or <type>:<id> with * as the last character for all ids that begin so, for example 2:support-*";
+  "* for all channels, or <type>:<id>. A * at the end selects all ids that begin with the text before it, for example 2:support-*";
 
 export function parseChannelPattern(text: string): ChannelPattern | undefined {
   if (text === "*") return { type: undefined, id: "", isPrefix: true };

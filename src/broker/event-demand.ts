@@ -61,7 +61,10 @@ export class EventDemandWatch {
     this.#reading = this.#reading
       .then(() => this.#read())
       .catch((error: unknown) =>
-        this.#ports.onError(error, "The wanted types of events could not be read"),
+        this.#ports.onError(
+          error,
+          "Could not read which types of events are requested; trying again",
+        ),
       )
       .finally(() => {
         clearTimeout(this.#timer);

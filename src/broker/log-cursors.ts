@@ -128,7 +128,8 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
       const cursor = new Cursor(place, new LogFeed(target, sink, ports.store), {
         maxHeld: MAX_HELD,
         onEnd: () => table.leave(cursor),
-        onError: (error) => ports.onError(error, "Could not read a followed log"),
+        onError: (error) =>
+          ports.onError(error, "Could not read a log for a client that follows it"),
       });
       try {
         await table.enter(cursor);

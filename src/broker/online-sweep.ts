@@ -62,7 +62,10 @@ export class OnlineSweep {
       this.#running = this.#turn()
         .catch((error: unknown) => {
           if (isTransient(error)) return; // a later turn of this or another node continues
-          this.#ports.onError(error, "Events of users who went offline could not be written");
+          this.#ports.onError(
+            error,
+            "Could not write events of users who went offline; trying again",
+          );
         })
         .finally(() => this.#schedule());
     }, this.#turnMs).unref();

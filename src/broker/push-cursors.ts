@@ -227,7 +227,7 @@ class Run {
     try {
       return await this.#step(partition);
     } catch (error) {
-      this.#ports.onError(error, "Who needs a push could not be decided; trying again");
+      this.#ports.onError(error, "Could not decide which users need a push; trying again");
       return ERROR_PAUSE_MS;
     }
   }

@@ -35,7 +35,8 @@ export function parseRights(value: unknown): Rights | undefined {
   if (typeof value !== "object" || Array.isArray(value)) throw new Error("jd must be an object");
   const { read, send, events } = value as Readonly<Record<string, unknown>>; // an object of JSON
   const unknownName = Object.keys(value).find((name) => !NAMES.includes(name));
-  if (unknownName !== undefined) throw new Error(`jd may only have ${NAMES.join(", ")}`);
+  if (unknownName !== undefined)
+    throw new Error(`jd has an unknown field; use only ${NAMES.join(", ")}`);
   if (events !== undefined && events !== null && typeof events !== "boolean")
     throw new Error("jd.events must be true or false");
   return [
@@ -53,7 +54,8 @@ function patternsOf(list: unknown, name: string): readonly ChannelPattern[] | un
     throw new Error(`jd.${name} must be a list of at most ${MAX_PATTERNS} channels`);
   return list.map((text: unknown) => {
     const pattern = typeof text === "string" ? parseChannelPattern(text) : undefined;
-    if (pattern === undefined) throw new Error(`an entry of jd.${name} is not ${PATTERN_FORM}`);
+    if (pattern === undefined)
+      throw new Error(`an entry of jd.${name} is not valid; write ${PATTERN_FORM}`);
     return pattern;
   });
 }

@@ -92,7 +92,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       const cursor = new Cursor(place, feed, {
         maxHeld: 0, // missed events are read again, merged
         onEnd: () => table.leave(cursor),
-        onError: (error) => ports.onError(error, "Could not read a followed stream"),
+        onError: (error) =>
+          ports.onError(error, "Could not read a stream for a client that follows it"),
       });
       try {
         await table.enter(cursor);

@@ -216,7 +216,7 @@ function hooks({ connect, send }: Config["hooks"]): readonly string[] {
   for (const text of send.channels)
     if (parseChannelPattern(text) === undefined)
       problems.push(
-        `hooks.send.channels contains ${JSON.stringify(text)}, which is not a pattern of channels: ${PATTERN_FORM}.`,
+        `hooks.send.channels contains ${JSON.stringify(text)}, which is not valid. Write ${PATTERN_FORM}.`,
       );
   return problems;
 }

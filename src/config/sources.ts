@@ -310,6 +310,6 @@ function reasonOf(error: unknown): string {
   const { code } = Object(error) as { readonly code?: unknown };
   const uid = process.getuid?.();
   return code === "EACCES" && uid !== undefined
-    ? `${text}. Let user ${uid} read it, as which this process runs`
+    ? `${text}. This process runs as user ${uid}, who must be allowed to read it`
     : text;
 }

@@ -63,7 +63,11 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   const throttle = new LocalThrottle(() => performance.now());
   const start = async (signal?: AbortSignal) => {
     const former = newStore ? await setAside(settings.path, Date.now(), signal) : undefined;
-    if (former !== undefined) log.warn({ former }, "The former store was moved. A new one begins");
+    if (former !== undefined)
+      log.warn(
+        { former },
+        "The former store was moved to another folder, and a new one was created",
+      );
     await store.start(signal);
   };
   return {

@@ -264,7 +264,7 @@ t.test(
       throw Object.assign(new Error("EACCES: permission denied, open 'f'"), { code: "EACCES" });
     };
     const sentence = new RegExp(
-      `cannot be read: EACCES.*\\. Let user ${process.getuid?.()} read it,`,
+      `cannot be read: EACCES.*\\. This process runs as user ${process.getuid?.()}, who must be allowed`,
     );
     t.match(problemsOf({ env: { JINDOU_API_TOKEN_FILE: "f" }, readFile })[0], sentence);
     t.match(problemsOf({ file: "f", readFile })[0], sentence);

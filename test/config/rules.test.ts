@@ -283,6 +283,6 @@ t.test("a hook needs a valid URL and a valid secret", async (t) => {
   }
   t.match(problemsOf({ "hooks.connect.forwardHeaders": "cookie,host" }), [/"host"/]);
   for (const pattern of ["3:a", "group", "2:", "2:a*b", "1:a@b", "**", "2:#*"])
-    t.match(problemsOf({ "hooks.send.channels": pattern }), [/not a pattern/], pattern);
+    t.match(problemsOf({ "hooks.send.channels": pattern }), [/is not valid\. Write/], pattern);
   t.same(problemsOf({ "hooks.send.channels": "*,2:*,1:bob,2:support-*" }), []);
 });

@@ -320,7 +320,8 @@ function fullReply(limit: LogLimit): HttpReply {
   const what = {
     bytes: "The stream would exceed logs.maxBytes",
     records: "The stream would exceed logs.maxRecords",
-    producers: "logs.maxProducers producers write to the stream",
+    producers:
+      "As many producers as logs.maxProducers write to the stream. Use one of them, or raise the limit",
     depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
   };
   return edgeReply("log_full", {}, what[limit]);
@@ -401,7 +402,7 @@ function badType(): { readonly refusal: HttpReply } {
 function notJson(): { readonly refusal: HttpReply } {
   return {
     refusal: errorReply("bad_request", {
-      message: "The body must be a JSON value, or an array with at least one",
+      message: "The body must be JSON, and an append must contain at least one value",
     }),
   };
 }
