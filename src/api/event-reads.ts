@@ -43,7 +43,7 @@ const eventsQuery = Type.Object({
   types: Type.Optional(
     Type.String({
       description:
-        "Types of events, separated by commas. A name may end with `*`, which stands for any rest. Absent means all types",
+        "Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. Absent means all types except `session.opened`, `session.closed` and `command.sent`",
     }),
   ),
   channel: Type.Optional(
@@ -84,8 +84,10 @@ const eventsBody = Type.Object(
 );
 
 const feedBody = Type.Object(
-  { feed: Type.Enum(["on", "off"], { type: "string", description: "on: steps write events" }) },
-  { title: "FeedRequest", description: "Wanted state of the feed", examples: [{ feed: "on" }] },
+  {
+    feed: Type.Enum(["on", "off"], { type: "string", description: "on: the store writes events" }),
+  },
+  { title: "FeedRequest", description: "State to set", examples: [{ feed: "on" }] },
 );
 
 const switchedBody = Type.Object(

@@ -18,7 +18,8 @@ const uid = text("User id");
 const gone = Type.Literal(1, { description: "The message has expired or was removed" });
 const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   type: "string",
-  description: "How the stream ended: by its producer, by a viewer or another stream, by silence",
+  description:
+    "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long",
 });
 const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Users" });
 
@@ -60,7 +61,7 @@ const goneMessage = {
 /** Fields of an event with a page of users. */
 const page = {
   uids,
-  page: count("Number of the event among those of the message, from 1"),
+  page: count("Number of this event among the events of the message, from 1"),
   pages: count("Number of events of the message"),
 };
 
@@ -127,7 +128,7 @@ const EVENTS = {
     example: { ...CHANNEL_EXAMPLE, disband: 1, channel_key: "2:lobby" },
   },
   "channel.members_added": {
-    when: `users became members. A call with more than ${MAX_EVENT_UIDS} has several events`,
+    when: `users became members. A call with more than ${MAX_EVENT_UIDS} users has several events`,
     data: memberData,
     example: {
       ...CHANNEL_EXAMPLE,
@@ -135,7 +136,7 @@ const EVENTS = {
     },
   },
   "channel.members_removed": {
-    when: "users lost a kind of membership. Several events, as above",
+    when: `users lost a kind of membership. A call with more than ${MAX_EVENT_UIDS} users has several events`,
     data: memberData,
     example: {
       ...CHANNEL_EXAMPLE,
@@ -143,7 +144,7 @@ const EVENTS = {
     },
   },
   "stream.ended": {
-    when: "a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if there is more",
+    when: "a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if the stream has more",
     data: Type.Union([
       Type.Object({
         ...CHANNEL,
@@ -224,14 +225,14 @@ const EVENTS = {
     },
   },
   "feed.gap": {
-    when: "events before it are lost",
+    when: "events that stood at this place in the feed are lost",
     data: Type.Object({
       from: count("Number of the first lost event in its partition"),
       to: count("Number of the last lost event"),
       count: count("Number of lost events"),
       types: Type.Optional(
         Type.Array(text("Type of events"), {
-          description: "Types that the lost events may have. Absent for all types",
+          description: "Types that the lost events may have. Absent if they may have any type",
         }),
       ),
     }),
@@ -259,7 +260,7 @@ export const eventBody = Type.Union([...EVENT_SCHEMAS.values()], {
 
 function schemaOf(name: EventName): EventSchema {
   const fields = {
-    id: text("Id of the event, which never names two events"),
+    id: text("Unique id of the event"),
     type: Type.Literal(name, { description: "Type of the event" }),
     timestamp: Type.String({
       format: "date-time",

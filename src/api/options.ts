@@ -192,7 +192,7 @@ export const managersOptions = Type.Array(
       role: Type.Enum(["admin", "operator", "viewer"], {
         default: "viewer",
         description:
-          "Role of the account. `admin` may do everything. `operator` may write users, channels, messages and events and read the state of the system. `viewer` may read the state of the system.",
+          "Role of the account. `viewer` may read the state of the system, the event feed and the webhooks. `operator` may in addition use streams and change users, channels, messages, events and webhooks. `admin` may do everything.",
       }),
       permissions: Type.Array(Type.Enum([...PERMISSIONS]), {
         default: [],

@@ -521,7 +521,7 @@ export type FeedEvent =
 
 /** Written when a message was stored */
 export type MessageStoredEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "message.stored";
@@ -597,7 +597,7 @@ export type MessageStoredEvent = {
 
 /** Written when a channel was created */
 export type ChannelCreatedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "channel.created";
@@ -628,7 +628,7 @@ export type ChannelCreatedEvent = {
 
 /** Written when flags of a channel changed. `data` has the changed flags */
 export type ChannelUpdatedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "channel.updated";
@@ -659,7 +659,7 @@ export type ChannelUpdatedEvent = {
 
 /** Written when a channel was disbanded. `data` has the changed flags */
 export type ChannelDeletedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "channel.deleted";
@@ -688,9 +688,9 @@ export type ChannelDeletedEvent = {
   };
 };
 
-/** Written when users became members. A call with more than 500 has several events */
+/** Written when users became members. A call with more than 500 users has several events */
 export type ChannelMembersAddedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "channel.members_added";
@@ -711,9 +711,9 @@ export type ChannelMembersAddedEvent = {
   };
 };
 
-/** Written when users lost a kind of membership. Several events, as above */
+/** Written when users lost a kind of membership. A call with more than 500 users has several events */
 export type ChannelMembersRemovedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "channel.members_removed";
@@ -734,9 +734,9 @@ export type ChannelMembersRemovedEvent = {
   };
 };
 
-/** Written when a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if there is more */
+/** Written when a stream ended. `text` has at most 64 KiB, and `truncated` is 1 if the stream has more */
 export type StreamEndedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "stream.ended";
@@ -753,7 +753,7 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended: by its producer, by a viewer or another stream, by silence */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** Text of the stream */
         readonly text: string;
@@ -767,7 +767,7 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended: by its producer, by a viewer or another stream, by silence */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** The message has expired or was removed */
         readonly gone: 1;
@@ -778,7 +778,7 @@ export type StreamEndedEvent = {
 
 /** Written when the token or the level of a device was set or changed, or the device was logged out */
 export type UserTokenChangedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "user.token_changed";
@@ -797,7 +797,7 @@ export type UserTokenChangedEvent = {
 
 /** Written when the server ended a session of a user */
 export type SessionKickedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "session.kicked";
@@ -818,7 +818,7 @@ export type SessionKickedEvent = {
 
 /** Written when users needed a push for a message, while `push.enabled` is true (docs/push.md). A message with more than 500 such users has several events */
 export type MessageUnreachedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "message.unreached";
@@ -877,7 +877,7 @@ export type MessageUnreachedEvent = {
           | undefined;
         /** Users */
         readonly uids: readonly string[];
-        /** Number of the event among those of the message, from 1 */
+        /** Number of this event among the events of the message, from 1 */
         readonly page: number;
         /** Number of events of the message */
         readonly pages: number;
@@ -895,7 +895,7 @@ export type MessageUnreachedEvent = {
         readonly gone: 1;
         /** Users */
         readonly uids: readonly string[];
-        /** Number of the event among those of the message, from 1 */
+        /** Number of this event among the events of the message, from 1 */
         readonly page: number;
         /** Number of events of the message */
         readonly pages: number;
@@ -906,7 +906,7 @@ export type MessageUnreachedEvent = {
 
 /** Written when a user who was offline has logged in */
 export type UserOnlineEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "user.online";
@@ -923,7 +923,7 @@ export type UserOnlineEvent = {
 
 /** Written when a user who was online has had no session for `events.presenceDelayMs` */
 export type UserOfflineEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "user.offline";
@@ -940,7 +940,7 @@ export type UserOfflineEvent = {
 
 /** Written when a session of a user has begun. Only while a webhook or reader names the type */
 export type SessionOpenedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "session.opened";
@@ -965,7 +965,7 @@ export type SessionOpenedEvent = {
 
 /** Written when a session of a user has ended. Only while a webhook or reader names the type */
 export type SessionClosedEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "session.closed";
@@ -992,7 +992,7 @@ export type SessionClosedEvent = {
 
 /** Written when a command was sent. Only while a webhook or reader names the type */
 export type CommandSentEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "command.sent";
@@ -1080,9 +1080,9 @@ export type CommandSentEvent = {
   };
 };
 
-/** Written when events before it are lost */
+/** Written when events that stood at this place in the feed are lost */
 export type FeedGapEvent = {
-  /** Id of the event, which never names two events */
+  /** Unique id of the event */
   readonly id: string;
   /** Type of the event */
   readonly type: "feed.gap";
@@ -1096,14 +1096,14 @@ export type FeedGapEvent = {
     readonly to: number;
     /** Number of lost events */
     readonly count: number;
-    /** Types that the lost events may have. Absent for all types */
+    /** Types that the lost events may have. Absent if they may have any type */
     readonly types?: readonly string[] | undefined;
   };
 };
 
-/** Wanted state of the feed */
+/** State to set */
 export type FeedRequest = {
-  /** on: steps write events */
+  /** on: the store writes events */
   readonly feed: "on" | "off";
 };
 
@@ -1188,7 +1188,7 @@ export type KeyRotation = {
 export type WebhookRequest = {
   /** Absolute URL that receives the events */
   readonly url: string;
-  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
   /** Only events of these channels, and events without a channel */
   readonly channels?:
@@ -1244,7 +1244,7 @@ export type Webhook = {
   readonly id: string;
   /** URL that receives the events */
   readonly url: string;
-  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types: readonly string[];
   /** Only events of these channels, and events without a channel */
   readonly channels: {
@@ -1282,7 +1282,7 @@ export type Webhook = {
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
-  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
   /** Only events of these channels, and events without a channel */
   readonly channels?:
@@ -1342,7 +1342,7 @@ export type WebhookReplay = {
   readonly after: string;
   /** Where to end, in the same form. Absent means now */
   readonly before?: string | undefined;
-  /** Types of events. * at the end of a name stands for any rest. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
 };
 
@@ -2147,7 +2147,7 @@ export interface Operations {
   readEvents(query?: {
     /** Place after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
-    /** Types of events, separated by commas. A name may end with `*`, which stands for any rest. Absent means all types */
+    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. Absent means all types except `session.opened`, `session.closed` and `command.sent` */
     readonly types?: string | undefined;
     /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user */
     readonly channel?: string | undefined;

@@ -95,7 +95,7 @@ export const eventsOptions = Type.Object(
     feed: Type.Enum(["store", "on", "off"], {
       default: "store",
       description:
-        "Whether the steps of the store write events for backends. The switch is in the store, so that all nodes agree. `store`: what the store says, which is off for a new store. `on` and `off`: a new store takes the value, and a node whose store says something else does not start. `jindou events on` and `jindou events off` turn the switch while nodes run.",
+        "Whether changes in the store write events for backends. The store keeps this state, so that all nodes agree. `store`: the state in the store is used; it is off in a new store. `on` and `off`: a new store begins with this state, and a node does not start if its store has the other state. `jindou events on` and `jindou events off` change the state while nodes run.",
     }),
     retentionS: Type.Integer({
       default: 259_200,
@@ -107,7 +107,7 @@ export const eventsOptions = Type.Object(
       minimum: 0,
       unit: "bytes",
       description:
-        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis. The events of sessions and commands have at most a quarter of it.",
+        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis. The events of sessions and commands use at most a quarter of this size.",
     }),
     presenceDelayMs: Type.Integer({
       default: 5000,
@@ -115,7 +115,7 @@ export const eventsOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time after the end of a user's last session before the event `user.offline`. A user who returns sooner is not mentioned. After a start of the embedded store, users have twice this time to return.",
+        "Time after the end of a user's last session before the event `user.offline`. No event is written for a user who returns earlier. After a start of the embedded store, users have twice this time to return.",
     }),
   },
   { additionalProperties: false },
@@ -126,7 +126,7 @@ export const pushOptions = Type.Object(
     enabled: Type.Boolean({
       default: false,
       description:
-        "Whether the cluster decides who needs a push. Each stored message whose users were not all reached then has events `message.unreached` in the event feed, which must be on (docs/push.md). All nodes should have the same value.",
+        "Whether the cluster decides which users need a push notification for a message (docs/push.md). If a stored message did not reach all its users, events `message.unreached` in the event feed name the others. The event feed must be on. All nodes should have the same value.",
     }),
     afterMs: Type.Integer({
       default: 3000,
@@ -142,7 +142,7 @@ export const pushOptions = Type.Object(
       maximum: 50_000,
       unit: "members",
       description:
-        "Number of members of a group above which only the users in `mention.uids` of a message are looked at. The same holds for every group with `large` = 1.",
+        "Number of members of a group above which only the users in `mention.uids` of a message can get an event `message.unreached`. In groups with `large` = 1, this is always so.",
     }),
   },
   { additionalProperties: false },

@@ -81,7 +81,7 @@ export const METRICS = {
   ),
   headsRefused: counter(
     "http_heads_refused_total",
-    "Requests and handshakes refused because of their head, by reason (malformed: 400; too_large: 431; no_room: 503, because api.maxPendingBodyBytes is used up). uWebSockets.js answers a head that it cannot parse, or that is larger than 1.25 times transport.maxHeadBytes, by itself, uncounted",
+    "Requests and handshakes refused because of their head, by reason (malformed: 400; too_large: 431; no_room: 503, because api.maxPendingBodyBytes is used up). Does not count heads that uWebSockets.js answers itself: those that it cannot parse, and those larger than 1.25 times transport.maxHeadBytes",
     ["reason"],
   ),
   bodiesPending: gauge(
@@ -240,10 +240,13 @@ export const METRICS = {
   ),
   eventsOn: gauge("events_on", "1 if the event feed is on, else 0"),
   eventsBytes: gauge("events_bytes", "Approximate size of the event feed"),
-  eventsRemoved: counter("events_removed_total", "Rows that were removed from the event feed"),
+  eventsRemoved: counter(
+    "events_removed_total",
+    "Events removed from the event feed. On Redis, the events of one change count once",
+  ),
   pushDecided: counter(
     "push_decided_total",
-    "Messages for which this node decided who needs a push",
+    "Messages for which this node decided which users need a push",
   ),
   pushUsers: counter(
     "push_users_total",
@@ -251,7 +254,7 @@ export const METRICS = {
   ),
   pushLag: gauge(
     "push_lag_seconds",
-    "Time for which the oldest message that is due has waited for the decision who needs a push, or 0. Only one node of the cluster decides, and the others report 0",
+    "Time for which the oldest due message has waited for the decision which users need a push, or 0. Only one node of the cluster decides, and the others report 0",
   ),
   eventsDemand: gauge(
     "events_demand",

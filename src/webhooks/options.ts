@@ -38,7 +38,7 @@ const endpointOptions = Type.Object(
       default: [],
       maxItems: WEBHOOK_LIMITS.maxTypes,
       description:
-        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format: all types, or those that WuKongIM has.",
+        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format: all types except `session.opened`, `session.closed` and `command.sent`, or the types that WuKongIM has.",
     }),
     channelType: Type.Integer({
       default: 0,

@@ -112,7 +112,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       ...{ ...shared, ...admitting("read"), ...running(read) },
       method: "GET",
       operation: "readDurableStream",
-      summary: "Reads a stream of the protocol Durable Streams from an offset, once or live",
+      summary: "Reads a stream of the Durable Streams protocol from an offset, once or live",
       query: readQuery,
       success: {
         description: "Data after the offset, with the content type of the stream",
