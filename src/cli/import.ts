@@ -162,7 +162,7 @@ function linesOf(
     if (line.trim() === "") return false;
     if (kinds.includes(kindOf(line))) return true;
     throw new CommandError(
-      `Line ${at + 1} of ${file} in --${flag} is not a JSON object whose field kind is ${kinds.join(", ")}.`,
+      `Line ${at + 1} of ${file} in --${flag} is not a JSON object whose field kind is one of ${kinds.join(", ")}.`,
       INVALID,
     );
   });

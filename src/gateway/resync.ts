@@ -102,7 +102,10 @@ export class SessionResync {
         for (const [uid, sessionsOf] of users) this.updateUser(uid, sessionsOf);
         return;
       }
-      onError(error, "Could not read the state of users whose events may have been lost");
+      onError(
+        error,
+        "Could not read the state of users whose events may have been lost; reading their groups and inboxes",
+      );
     }
     for (const [index, [uid, sessionsOf]] of users.entries())
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);

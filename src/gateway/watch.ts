@@ -196,7 +196,7 @@ export class PresenceWatch {
       for (const { fail } of requests) fail(error);
       for (const uid of changed) if (this.#watchers.has(uid)) this.#changed.add(uid);
       if (!(error instanceof BrokerError))
-        this.#ports.onError(error, "Could not read the presence of watched users");
+        this.#ports.onError(error, "Could not read the presence of watched users; trying again");
       return false;
     }
   }

@@ -98,7 +98,10 @@ export class Incoming {
 
   #dropUnreadable(error: unknown): void {
     this.#ports.rejected("unreadable");
-    this.#ports.onError(error, "Dropped an unreadable publication");
+    this.#ports.onError(
+      error,
+      "Dropped a publication that this node cannot read; check that all nodes run the same version",
+    );
   }
 
   #route(topic: Subscription, frame: Buffer): void {
@@ -138,7 +141,10 @@ export class Incoming {
   #dropMisplaced(): void {
     this.#ports.rejected("misplaced");
     const error = new Error("the event does not belong to the topic");
-    this.#ports.onError(error, "Dropped a publication on the wrong topic");
+    this.#ports.onError(
+      error,
+      "Dropped a publication on the wrong topic; only Jindou may publish on its topics",
+    );
   }
 }
 

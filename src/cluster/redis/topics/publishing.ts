@@ -105,7 +105,7 @@ export class Publishing {
     const [first] = frames;
     if (first === undefined) return;
     this.#send(topic, frames.length === 1 ? first : batchOf(frames)).catch((error) =>
-      this.#onError(error, "Could not send a publication"),
+      this.#onError(error, "Could not publish an event; other nodes do not receive it"),
     );
   }
 

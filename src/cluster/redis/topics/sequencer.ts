@@ -327,7 +327,7 @@ export class Sequencer {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;
     } catch (error) {
-      this.#ports.onError(error, "Skipped an unreadable buffered publication");
+      this.#ports.onError(error, "Skipped a publication that this node cannot read");
       return undefined;
     }
   }

@@ -135,9 +135,10 @@ export class PacketSplitter {
     const length = lengthOf(data);
     if (length === undefined) return undefined;
     const end = length.at + length.bytes;
-    const maxBytes = type === PACKETS.connect ? MAX_CONNECT_BYTES : Infinity;
-    if (end > Math.min(this.#maxPacketBytes, maxBytes))
-      throw new FrameError("too_large", 0, "The packet is too large", true);
+    const typeMaxBytes = type === PACKETS.connect ? MAX_CONNECT_BYTES : Infinity;
+    const maxBytes = Math.min(this.#maxPacketBytes, typeMaxBytes);
+    if (end > maxBytes)
+      throw new FrameError("too_large", 0, `The packet has more than ${maxBytes} bytes`, true);
     return end;
   }
 }
