@@ -1,6 +1,6 @@
-// The backlog of one session in one scope: a group, or all personal channels of its user. It
-// records how far the session is from being live there, and holds messages and events that have not
-// been pushed yet.
+// The backlog of one session in one scope: a group, or all personal channels of its user. A session
+// is live in a scope if it is pushed messages and events as they arrive. Until then, its backlog
+// holds them or leaves them to the store, and records what it has been pushed.
 
 import {
   type ChannelEvent,
@@ -62,7 +62,7 @@ interface PendingStream extends StreamName {
   leftIndex?: number;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
-  /** True if the stream has ended and the client may have any part of it. */
+  /** True if the stream has ended and it is unknown which part of it the client has. */
   readonly isMissedEnd?: boolean;
 }
 
@@ -87,9 +87,9 @@ export class Backlog implements PersonalBacklog {
   /** True if the session is new in the scope. Otherwise its client has all earlier events. */
   readonly isJoining: boolean;
   status: BacklogStatus;
-  /** True if the session starts at its client's position and not where its membership begins. */
+  /** True if the session starts at its client's position instead of the start of its membership. */
   isResumed = false;
-  /** True if the client may have streams of the scope that this node does not know of. */
+  /** True if the client may have parts of streams that this node has not pushed to it. */
   mayMissEnds: boolean;
   /** Newest seq of the group when the resumed position was compared with the store. */
   #headSeq = 0;
@@ -361,8 +361,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records the positions in the session, so that no event is pushed twice: one may be read from
-   * the store before it is published.
+   * Records the positions in the session, so that no event is pushed twice: the store may return an
+   * event before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())

@@ -51,7 +51,7 @@ export interface ReadLimits {
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
 const SCOPES_PER_LOOKUP = 2000;
-/** Number of ended streams that are in memory at a time for a session that missed their ends. */
+/** Maximum number of ended streams in memory at a time for a session that missed their ends. */
 const ENDS_PER_READ = 8;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
@@ -83,9 +83,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live. In a channel with missed messages, the session goes live after they were
-   * pushed, and in others at once. `missedPersonal` are personal channels with missed messages.
-   * `streamKeys` are those of `JoinState`.
+   * Makes a session live. In a channel with missed messages, it goes live after these were pushed.
+   * In all other channels, it goes live at once. `missedPersonal` are personal channels with missed
+   * messages. `streamKeys` are those of `JoinState`.
    */
   async connect(
     session: Session,
@@ -221,8 +221,9 @@ export class CatchUps {
   }
 
   /**
-   * Returns the end of a group that the former rights of the session did not allow, otherwise
-   * `undefined`. Its membership may have begun a million messages ago.
+   * Returns the newest position of a group that the session's former rights did not allow,
+   * otherwise `undefined`. The session starts there, because its membership may have begun a
+   * million messages ago.
    */
   async #startOfWidened(
     session: Session,
@@ -431,7 +432,7 @@ export class CatchUps {
       await this.#ports.cluster.barrier();
       for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
       for (const name of names) isRead.add(streamName(name));
-      // Some ends have arrived only now.
+      // More streams may have ended during the reads.
       names = backlog.missedEnds.filter((name) => !isRead.has(streamName(name)));
     } while (names.length > 0);
     const streams = finish(backlog, active, remaining);

@@ -76,7 +76,7 @@ const TOO_BIG = 1009;
 interface ReceivedFrame {
   readonly data: Uint8Array;
   readonly isText: boolean;
-  /** 0 if the frame was charged. Otherwise it is refused for this time, in milliseconds. */
+  /** 0 if the frame was charged, otherwise the milliseconds to wait after its refusal. */
   readonly waitMs: number;
 }
 
@@ -87,8 +87,8 @@ const MAX_WAITING_FRAMES = 4096;
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**
- * Factor by which the work of deliveries counts more against the turn of the frame than against the
- * user's rate, because all of them are written in one turn of the event loop.
+ * Weight of deliveries in the work of a turn of the event loop. It is higher than in the user's
+ * rate, because the turn in which a frame is handled writes all its deliveries.
  */
 const DELIVERIES_IN_TURN = 10;
 
@@ -109,7 +109,7 @@ export class Client implements ConnectionHandler {
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
-  /** The CONNECT until its login was accepted, for the list of refused connects. */
+  /** Fields of a CONNECT that was not accepted yet, for the list of refused connects. */
   #greeting: Pick<Greeting, "flag" | "deviceId"> | undefined;
   /** Reason for which the server ended a connection without a session. */
   #refusal: CloseReason | undefined;
@@ -153,7 +153,7 @@ export class Client implements ConnectionHandler {
     return typeof this.#codec !== "function" && this.#codec.splitsRequests;
   }
 
-  /** True if a frame must wait. Later frames then wait too, so that they keep their order. */
+  /** Returns true if a frame must wait. Later frames then wait too, to keep their order. */
   #mustWait(bytes: number, nowMs: number): boolean {
     if (this.#waiting.length > 0) return true;
     return this.#status === "open" ? this.#rate.isHeavy(nowMs) : bytes > SMALL_GREETING_BYTES;
@@ -271,7 +271,7 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory(cause);
   }
 
-  /** Adds the connection to the lists for the operator, unless a client left before a login. */
+  /** Adds the connection to the lists for the operator, unless the client left before its login. */
   #noteClosed(code: number, cause: CloseReason | undefined): void {
     const ended = cause ?? this.#refusal;
     const session = this.#session;

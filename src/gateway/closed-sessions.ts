@@ -1,5 +1,5 @@
-// The closed sessions of this node and the refused connects, in two rings, so that strangers cannot
-// displace what an operator looks for. In memory only. No entry contains a token or a payload.
+// The closed sessions of this node and the refused connects, in two rings, so that refused connects
+// cannot displace closed sessions. In memory only. No entry contains a token or a payload.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import type { DeviceFlag, DeviceLevel } from "../broker/model.ts";
@@ -23,9 +23,8 @@ interface ClosedSession {
   readonly sinceMs: number;
   readonly endedMs: number;
   readonly reason: EndReason;
-  /** Close code of the WebSocket. */
   readonly code: number;
-  /** Code of the last error that the client was sent, or `undefined`. */
+  /** Code of the last error that a refused client was sent, otherwise `undefined`. */
   readonly error: ErrorCode | undefined;
   /** Origin of the web page whose handshake was refused, `undefined` for all others. */
   readonly origin?: string;

@@ -31,15 +31,15 @@ export interface Gateway {
   endAll(): Promise<void>;
 }
 
-/** Factor by which a frame may exceed `client.maxFrameBytes` and still be answered. */
+/** Factor by which a frame may exceed `client.maxFrameBytes` and still get an error reply. */
 const FRAME_TOLERANCE = 2;
 
 const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. It uses the first of `protocols` that the client has offered, or that
- * recognises the client's first frame.
+ * Creates the gateway. A connection uses the first of `protocols` that its client has offered, or
+ * that recognises its first frame.
  */
 export function createGateway(
   context: ClientContext,

@@ -5,7 +5,7 @@
 
 import type { DeferredPush, Session } from "./session.ts";
 
-/** Time after which the remaining deliveries wait for the next turn. */
+/** Minimum and maximum length of a turn. The remaining deliveries wait for the next turn. */
 const MIN_TURN_MS = 1;
 const MAX_TURN_MS = 4;
 /** Maximum length of a turn, as a fraction of the time since the one before it. */
@@ -69,8 +69,8 @@ export class FanOutTurns {
   }
 
   /**
-   * Charges a frame that is published to a topic to this turn. Returns false if that would stop the
-   * event loop.
+   * Charges a frame that is published to a topic. Returns false if the copies of all receivers do
+   * not fit in this turn.
    */
   takePublish(receivers: number, bytes: number): boolean {
     return (

@@ -27,13 +27,12 @@ interface Queue {
 export class FrameTurns {
   /** Queues by user or network, in the order of their next turns. */
   readonly #queues = new Map<string, Queue>();
-  /** Size of all waiting frames. */
   #bytes = 0;
   #isRunning = false;
 
   /**
    * Returns false, and adds nothing, if there is no room for the frame. The frames of one key may
-   * have as many bytes as are still free for all others.
+   * have at most as many bytes as are free for the other keys.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

@@ -65,7 +65,7 @@ export class Groups {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /** Subscribes to groups. If it does not resolve with true, `listenAll` must follow. */
+  /** Subscribes to groups. If the result is not true, the caller must call `listenAll`. */
   subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
     return channelIds.length > TOPICS_PER_CALL
       ? this.#subscribeMany(session, channelIds)
@@ -99,7 +99,7 @@ export class Groups {
     this.#remove(session, channelId);
   }
 
-  /** Removes the session from its groups. Delivery to the session meanwhile has no effect. */
+  /** Removes the session from its groups. Deliveries to it in the meantime have no effect. */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -133,14 +133,16 @@ export class Group implements Scope {
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
-  /** Live members with a private format. A transport topic would cost more than it saves. */
+  /**
+   * Live members whose frames are encrypted one by one, so that a transport topic saves nothing.
+   */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
   #hasEvents = false;
   readonly #fanOuts: FanOutTurns;
-  /** Number of deferred deliveries. Meanwhile nothing is published to the group's topics. */
+  /** Number of deferred deliveries. While there are any, nothing is published to the topics. */
   #deferred = 0;
 
   constructor(channelId: string, fanOuts: FanOutTurns) {
@@ -177,7 +179,7 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /** Makes the session live for messages. It must have all messages older than the held ones. */
+  /** Makes a session live for messages. It has received all messages older than the held ones. */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -198,7 +200,7 @@ export class Group implements Scope {
   }
 
   remove(session: Session): void {
-    session.pushDeferred(); // later, the session would not be found to belong to the group
+    session.pushDeferred(); // these frames were delivered before the removal
     this.backlogOf(session)?.drop();
     this.#endJoining(session);
     if (!session.unfollow(this)) return;
@@ -262,7 +264,7 @@ export class Group implements Scope {
     }
   }
 
-  /** Also true while a deferred delivery is not complete, so that members keep the order. */
+  /** Also true while a delivery is deferred, so that each member receives frames in order. */
   #takesTurns(bytes: number): boolean {
     if (this.#deferred > 0) return true;
     return !this.#fanOuts.takePublish(this.#live.size - (this.#private?.size ?? 0), bytes);
@@ -371,7 +373,7 @@ export class Group implements Scope {
   }
 }
 
-/** True if a device of the sender, other than `origin`, gets a copy of its own. */
+/** Returns true if a device of the sender, other than `origin`, gets a copy of its own. */
 function hasOtherDevice(
   members: ReadonlySet<Session>,
   fromUid: string,

@@ -54,7 +54,7 @@ export class Hub {
     this.#ports = ports;
   }
 
-  /** Number of messages delivered on this node, and of the sessions that received them. */
+  /** Number of messages delivered on this node, and total number of their receivers. */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
   }

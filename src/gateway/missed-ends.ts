@@ -6,7 +6,7 @@ import { MAX_STREAM_ENDS, type StreamEnd, type StreamStore } from "../broker/por
 import { timesIn } from "../broker/session-names.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 
-/** The ends of streams within this time before a connect are sent to clients that cannot resume. */
+/** Time before a connect. A client that cannot resume is sent the streams that ended within it. */
 const RECENT_MS = 60_000;
 /**
  * Maximum delay of an event to a slow client, relative to newer messages. A client may still lack
@@ -36,8 +36,8 @@ export function endsMissedSince(
   if (times === undefined) return points.length === 0 ? undefined : shownMs;
   const { connectedMs, endsSinceMs } = times;
   if (points.length === 0) return Math.max(endsSinceMs, connectedMs - MARGIN_MS);
-  // An earlier connection of the session may have been lost before the client was sent all ends. It
-  // was complete if the client has a message from long after the connect.
+  // The previous connection may have been lost before the client was sent all ends. The client has
+  // them if it has a message from long after that connect.
   return shownMs >= connectedMs ? Math.max(endsSinceMs, shownMs) : endsSinceMs;
 }
 
@@ -57,8 +57,8 @@ export async function readMissedEnds(
 }
 
 /**
- * Leaves out the ends that the client has. Of the streams up to its position, it can lack only the
- * end of the newest one, because a channel has one active stream at a time.
+ * Returns the ends that the client may lack. Among the streams up to the client's position, only
+ * the end of the newest one can be missing, because a channel has one active stream at a time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],
@@ -74,7 +74,7 @@ export function lackedEnds(
       newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
   return ends.filter(({ key, messageSeq }) => {
     const lastSeq = lastSeqs.get(key);
-    // Without a time and a position, nothing shows what the client has.
+    // Without a position and a time, it is unknown whether the client ever had the stream.
     if (lastSeq === undefined) return sinceMs > 0;
     return messageSeq > lastSeq || messageSeq === newestSeqs.get(key);
   });

@@ -80,8 +80,8 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * Personal messages this much older than the client's newest one may still be pushed again. Their
- * read positions are remembered, so that they are not pushed twice.
+ * Maximum age of a channel's last message, relative to the newest one that the client has, for
+ * which the channel's position is remembered. Older messages are not published again.
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
@@ -158,13 +158,12 @@ export async function admit(
   context: OpeningContext,
 ): Promise<OpenResult> {
   const { hub, cluster, sessions, directory, maxSessionsPerUser } = context;
-  // The connection closed while the connect was waiting.
   if (session.ended !== undefined) throw new BrokerError("unavailable");
   hub.enter(session);
   const opened = await sessions.open(loginOf(session, connect, context.nodeId));
   if (opened.kind === "ended") return opened;
   try {
-    // The barrier delivers the events that end the sessions that this login has ended.
+    // After the barrier, the sessions that this login replaces are ended on this node.
     if (!hasRoom(session, context)) await cluster.barrier();
     if (!hasRoom(session, context))
       throw new BrokerError("overloaded", {
@@ -185,7 +184,7 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
   return active < max;
 }
 
-/** Subscribes to the topics of the session, then reads what it joins with, to miss no change. */
+/** Subscribes to the session's topics, then reads its state, so that no change is missed. */
 export async function planJoin(
   session: Session,
   request: JoinRequest,
@@ -198,7 +197,7 @@ export async function planJoin(
       ? request.candidates
       : request.candidates.filter((id) => session.mayReadGroup(id));
   if (endsSinceMs !== undefined) {
-    // From now on the backlogs note ends that arrive. Earlier ends are read.
+    // From now on, the backlogs record ends of streams that arrive live. Earlier ends are read.
     session.mayMissEnds = true;
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) personal.mayMissEnds = true;

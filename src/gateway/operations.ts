@@ -50,8 +50,8 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly watch: Pick<PresenceWatch, "plan" | "watch">;
   readonly hub: Pick<Hub, "deliveryWork">;
   /**
-   * Receives what decides whether a user needs a push. `undefined` if that is not decided, which
-   * saves a write for each change.
+   * Receives the facts that decide whether a user needs a push notification. `undefined` if push
+   * notifications are off, which saves a write for each change.
    */
   readonly push:
     | {
@@ -74,7 +74,10 @@ const MEMBERS_OF_A_PERSON =
 type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
 interface OperationRow<K extends OperationKind> {
-  /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
+  /**
+   * Returns the cost, in frames, that is known before the operation runs, without the cost of its
+   * own frame.
+   */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /**
    * Returns the work of delivering the operation's message or event on this node. Only the user is

@@ -34,7 +34,6 @@ const VALUES_PER_FRAME = 200;
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
-/** Work of checking a new JWT. */
 export const REFRESH_WORK = 5;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
@@ -89,7 +88,6 @@ export interface WorkLimits {
   readonly connection: RateLimit;
   readonly user: RateLimit;
   readonly stored: RateLimit;
-  /** Limit on the events that one user sends. */
   readonly events: RateLimit;
 }
 
@@ -123,7 +121,7 @@ class UserRate {
     this.#refused.take(nowMs, cost);
   }
 
-  /** True if the user's connections together keep sending although they are refused. */
+  /** Returns true if the user's connections together keep sending although refused. */
   isRefusedTooOften(nowMs: number): boolean {
     return this.#refused !== undefined && this.#refused.waitMs(nowMs) > 0;
   }
@@ -267,12 +265,12 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** True if the client, or the user's clients together, keep sending although they are refused. */
+  /** Returns true if the client, or all clients of the user, keep sending although refused. */
   isExhausted(nowMs: number): boolean {
     return this.#own.exhausted || (this.#user?.isRefusedTooOften(nowMs) ?? false);
   }
 
-  /** True if the user has spent so much lately that the user's frames must not delay others. */
+  /** Returns true if the user has spent so much lately that other users must come first. */
   isHeavy(nowMs: number): boolean {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
   }
@@ -384,8 +382,8 @@ export class UserRates {
 }
 
 /**
- * Returns the budget of viewers over HTTP, which is that of their frames. A read in progress counts
- * as one of `maxBytes`.
+ * Creates the budget of viewers over HTTP. It is shared with the frames of the same user. A read in
+ * progress is charged as if it returned `maxBytes`.
  */
 export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
   const workOf = (bytes: number) => 1 + reading(1, bytes);

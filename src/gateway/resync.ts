@@ -74,7 +74,9 @@ export class SessionResync {
     void this.updateMemberships(session);
   }
 
-  /** Updates the groups of a session, after the join if it has not joined yet. Never rejects. */
+  /**
+   * Updates the groups of a session, but only marks them as stale while it joins. Never rejects.
+   */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
     if (!session.hasJoined || this.#syncing.has(session)) return;

@@ -128,7 +128,9 @@ export class Session {
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
-  /** True while the session resumes: its client may lack ends of streams that ended meanwhile. */
+  /**
+   * True while the session resumes: its client may lack the ends of streams that it has in part.
+   */
   mayMissEnds = false;
   /** False while the client has reported that the user is not looking at the app. */
   isForeground = true;
