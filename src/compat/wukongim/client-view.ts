@@ -20,9 +20,9 @@ export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;
 
 /**
- * Returns an event as clients receive it, `undefined` if it is not pushed. Content has the stream's
- * `clientMsgNo` as its id, and so does a start or an end without an id [decisions: Event id].
- * Events of `/message/event` have a form of their own.
+ * Returns an event as clients receive it, `undefined` if it is not pushed. The id of content is the
+ * stream's `clientMsgNo`, and so is that of a start or an end without an id of its own [decisions:
+ * Event id]. Events of `/message/event` are converted by stream-lane.ts.
  */
 export function clientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;

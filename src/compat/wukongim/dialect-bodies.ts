@@ -137,7 +137,9 @@ function withPayload(body: Fields): Fields {
   return { ...body, payload: payload.replaceAll(/[\r\n]/g, "") };
 }
 
-/** Removes a time that is not in milliseconds. The event then has the time of its acceptance. */
+/**
+ * Removes a timestamp that cannot be milliseconds. The event then has the time of its acceptance.
+ */
 function withEventTime(body: Fields): Fields {
   const { event } = body;
   if (!isRecord(event) || !Number.isInteger(event.timestamp)) return body;

@@ -426,7 +426,7 @@ function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
   };
 }
 
-/** Sends a command without a channel to each of its subscribers. */
+/** The row of `/message/send`. A command without a channel is sent to each of its subscribers. */
 function sendRow(
   { messages, explain, events }: SendPorts,
   maxSubscribers: number,

@@ -9,7 +9,7 @@
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
-/** Maximum length of `event_id`, which shares the id with the other fields. */
+/** Maximum length of `event_id`, which becomes a part of a longer id. */
 export const MAX_EVENT_ID_LENGTH = 88;
 
 const BASE = 36;

@@ -14,7 +14,7 @@ interface HttpSettings {
 interface HttpParts {
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
-  /** The same rows for calls that choose the dialect of the specification. */
+  /** The same rows in the dialect of the specification, for calls that choose that dialect. */
   readonly plainMoreRows: readonly ApiRoute[];
 }
 

@@ -1,6 +1,6 @@
 // Calls of WuKongIM 2.2.4 and later that stream text. `/message/send` with `is_stream` begins a
-// stream, `/message/event` adds text to its lane `main` and ends it, and `/message/eventsync` reads
-// its stored events. Remembers the begun streams of this node, so that events may omit `from_uid`.
+// stream, `/message/event` adds text and ends it, and `/message/eventsync` reads its stored events.
+// Remembers the begun streams of this node, so that events may omit `from_uid`.
 
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";
@@ -44,7 +44,6 @@ const MAX_PAYLOAD_DEPTH = 32;
 type EventBody = Static<typeof messageEventBody>;
 type SyncBody = Static<typeof eventSyncBody>;
 
-/** Message that begins a stream. */
 interface StreamMessage {
   readonly payload: string;
   readonly from_uid: string;
@@ -297,7 +296,7 @@ function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
 }
 
 /**
- * Returns 0 for a time that is not in milliseconds. The event then has the time at which it is
+ * Returns 0 for a time that cannot be milliseconds. The event then has the time at which it is
  * accepted.
  */
 function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {

@@ -1,5 +1,6 @@
 // A stream of `/message/event` in the form of WuKongIM: its events as the clients receive them, and
-// the state of its lane `main` as backends read it. Pure.
+// the state of its lane as backends read it. In WuKongIM a lane is one of several texts of a
+// message (`event_key`); Jindou has only `main`. Pure.
 
 import {
   type ChannelEvent,

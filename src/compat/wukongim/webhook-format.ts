@@ -23,10 +23,10 @@ export function createWukongimFormat(compressAbove: number): Format {
     ],
 
     groupOf({ type, data }) {
-      // A message that was removed meanwhile has nothing that its bodies need.
+      // A message that has been removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
-      // One request has one message. All its users are in it unless a batch ends between them.
+      // A request contains the users of one message: all of them, unless a batch ends in between.
       if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
       return undefined;

@@ -21,8 +21,8 @@ export class ClockCheck {
   }
 
   /**
-   * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
-   * behind, 0 within the duration of the call.
+   * Milliseconds by which this node's clock is certainly ahead of Redis' clock. Negative if it is
+   * behind, and 0 if Redis' time lies between the start and the end of the call.
    */
   get offsetMs(): number {
     return this.#offsetMs;

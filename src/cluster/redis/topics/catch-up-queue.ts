@@ -21,7 +21,7 @@ interface CatchUpQueuePorts {
 const MAX_CONCURRENT = 64;
 /** Maximum number of channels whose positions are read together, which takes Redis 0.3 ms. */
 const CHANNELS_PER_READ = 50;
-/** Maximum number of these reads in progress in each bucket, so that other calls have room. */
+/** Maximum number of these reads at a time in each bucket, so that other calls have room. */
 const MAX_BEGIN_READS = 4;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
@@ -41,7 +41,10 @@ export class CatchUpQueue {
   readonly #ports: CatchUpQueuePorts;
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
-  /** Beginnings by bucket on a Redis Cluster, so that a dead server does not delay others. */
+  /**
+   * Beginnings by bucket (channels in one slot) on a Redis Cluster, so that a dead server delays
+   * only its own.
+   */
   readonly #beginnings = new Map<number, Beginnings>();
 
   constructor(ports: CatchUpQueuePorts) {

@@ -36,7 +36,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
 /** Sets the position of a sequencer that was created for a received frame or after a loss. */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
-  if (!sequencer.isNew) return catchUp(sequencer, feed); // another call set the position meanwhile
+  if (!sequencer.isNew) return catchUp(sequencer, feed); // another call has set the position
   if (sequencer.readsBack) await readBack(sequencer, feed, position);
   const { publicationSeq: newest, headSeq } = position;
   const publicationSeq = Math.min(newest, sequencer.lowestBuffered - 1);

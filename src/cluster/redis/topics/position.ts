@@ -23,7 +23,7 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** Newest delivered messages by id. Of consecutive unstored messages, only the last is kept. */
+  /** Newest delivered messages, sorted by id. Of adjacent unstored ones, only the last is kept. */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;

@@ -131,7 +131,7 @@ export class Sequencer {
       if (this.#status === "gap") this.#drain();
     } else if (publicationSeq === this.#publicationSeq + 1) {
       this.#keep(publicationSeq, frame);
-      this.#ports.onGap(this); // the cluster reads from the store which message has this number
+      this.#ports.onGap(this); // the catch-up finds out which message has this number
     } else if (publicationSeq > this.#publicationSeq) {
       this.#keep(publicationSeq, frame);
       this.#openGap();

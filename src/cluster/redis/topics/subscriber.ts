@@ -117,7 +117,7 @@ export class Subscriber {
     const connection = this.#connectionOf(name);
     if (connection === undefined) throw new BrokerError("unavailable");
     await connection.subscribeSoon(name, this.#batchKeyOf(name));
-    if (!connection.isUp) throw new BrokerError("unavailable"); // the connection was lost meanwhile
+    if (!connection.isUp) throw new BrokerError("unavailable"); // the connection has been lost
     if (!this.#names.has(name)) {
       connection.unsubscribe([name]); // the name is no longer needed
       throw new BrokerError("unavailable");

@@ -81,8 +81,8 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics. Resolves when Redis has the subscriptions, with true if it had them
-   * before and they deliver. Rejects like `listen`.
+   * Subscribes to topics. Resolves when Redis has the subscriptions: with true if all topics were
+   * subscribed and complete before the call. Rejects like `listen`.
    */
   subscribe(...topics: readonly Topic[]): Promise<boolean> {
     return this.#requestAll(topics, (entry) => entry.subscribed);

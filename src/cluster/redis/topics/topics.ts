@@ -121,7 +121,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
       await within(judged, link.settings.timeoutMs, "the access of users was not checked in time");
-      // Afterwards, the events that ended sessions before this check have arrived.
+      // After the mark, the events that ended sessions before this check have arrived.
       await subscriber.mark();
     }
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);

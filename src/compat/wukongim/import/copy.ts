@@ -44,7 +44,6 @@ interface CopyOptions {
   note(line: string): void;
 }
 
-/** Result of a pass. */
 interface CopyReport {
   readonly stored: number;
   readonly unchanged: number;
@@ -221,7 +220,7 @@ class Copy {
     }
   }
 
-  /** The newest entry of a channel or a conversation counts. */
+  /** Only the newest entry of a channel or a conversation counts. The log yields it first. */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
       if (command === "CMDUpdateChannelInfo" || command === "CMDAddChannelInfo") {
@@ -441,7 +440,7 @@ class Copy {
 
   /**
    * Compares the unread counts of all users who have a conversation. Conversations that only the
-   * server has are a warning: their users are not members here.
+   * server has are a warning: their group was disbanded, or their user is not a member of it.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
@@ -521,7 +520,7 @@ function payloadOf({ payload, stream_data: text }: listings.SourceMessage): Uint
   return text === undefined ? bytes : withStreamText(bytes, Buffer.from(text, "base64"));
 }
 
-/** True if the text of the message's stream may still grow. */
+/** Returns true if the text of the message's stream may still grow. */
 function isOpenStream({ setting, end }: listings.SourceMessage): boolean {
   return (setting & SETTINGS.stream) !== 0 && end !== 1;
 }

@@ -126,7 +126,6 @@ export class Source {
   }
 }
 
-/** A call that failed. */
 class Failure extends Error {
   readonly mayPass: boolean;
 

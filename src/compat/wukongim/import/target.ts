@@ -28,7 +28,6 @@ interface LineCounts {
   readonly refused: readonly RefusedLine[];
 }
 
-/** A channel as the node names it. */
 export interface TargetChannel {
   readonly id: string;
   readonly type: number;
@@ -36,7 +35,6 @@ export interface TargetChannel {
   readonly uid: string;
 }
 
-/** Summary of a channel's messages in the node. */
 interface TargetRange {
   readonly headSeq: number;
   /** Time of the newest message in Unix seconds, 0 if it is unknown. */

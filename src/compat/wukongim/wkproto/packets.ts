@@ -143,13 +143,12 @@ export class PacketSplitter {
   }
 }
 
-/** True if the bytes are empty or begin with the type of a CONNECT. */
+/** Returns true if the bytes are empty or begin with the type of a CONNECT. */
 export function startsWithConnect(bytes: Uint8Array): boolean {
   const first = bytes[0];
   return first === undefined || first >> 4 === PACKETS.connect;
 }
 
-/** Returns the parts of a packet. */
 export function packetOf(bytes: Buffer): Packet {
   const first = bytes.readUInt8(0);
   const body = bytes.length === 1 ? EMPTY : bytes.subarray(lengthOf(bytes)?.at);
