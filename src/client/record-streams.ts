@@ -199,7 +199,6 @@ class Calls {
     this.#pause?.resolve();
   }
 
-  /** Called when there is no call for now. */
   idle(): void {
     this.#ports.active.delete(this);
   }

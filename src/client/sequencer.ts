@@ -17,9 +17,12 @@ export type Position = Pick<Message, "messageSeq" | "messageId">;
 export interface SequencerPorts {
   readonly ask: RequestFunction;
   deliver(message: Message): void;
-  /** True if `send` resolves for the message, which is then not delivered. */
+  /**
+   * Returns true if a `send` of this client waits for the message's SENDACK. The message is then
+   * not delivered to the app.
+   */
   isOwn(message: Message): boolean;
-  /** True if a gap may consist of this client's messages, which wait for their SENDACK. */
+  /** Returns true if a gap may be messages of this client that wait for their SENDACK. */
   isSending(channel: ChannelRef): boolean;
   onError(error: JindouError): void;
 }

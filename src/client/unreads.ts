@@ -129,7 +129,7 @@ export class Unreads {
     this.#ports.emit({ channel: entry.channel, unread });
   }
 
-  /** Reads a conversation again if it changed while the reply was on its way. */
+  /** Reads a conversation, and again if it changed while the reply was on its way. */
   async #read(entry: Entry): Promise<void> {
     if (entry.isReading) return;
     entry.isReading = true;

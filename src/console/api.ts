@@ -1,7 +1,6 @@
 // Calls the HTTP API that served this page, with the credential of the operator. State: the
 // credential, in memory and in the session storage of this tab, never in a cookie.
 
-/** Key of the session storage. */
 const STORED = "jindou.console";
 /** Maximum number of calls until a balancer has sent one to the chosen node. */
 export const MAX_ATTEMPTS = 12;

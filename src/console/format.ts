@@ -74,7 +74,6 @@ export function textPayload(content: string): string {
   return btoa(String.fromCharCode(...bytes));
 }
 
-/** Returns a short text for a payload. */
 export function summaryOf(payload: unknown): string {
   if (typeof payload !== "object" || payload === null) return String(payload);
   const { content, cmd } = payload as { readonly content?: unknown; readonly cmd?: unknown };

@@ -2,7 +2,7 @@
 // node, so that figures of two nodes behind a balancer are never mixed.
 
 const WINDOW_MS = 15 * 60_000;
-/** Series that the console needs. The others would only use memory. */
+/** Series that the console needs. Keeping all series would use too much memory. */
 const NEEDED =
   /^(jindou_(?!http_request_duration|recvack|work_charged)|process_(resident|cpu_seconds|open_fds|max_fds|start)|nodejs_eventloop_lag_p99)/;
 
@@ -64,7 +64,6 @@ export class MetricsHistory {
     this.help = help;
   }
 
-  /** Nodes that have answered. */
   get nodes(): readonly string[] {
     return [...this.#byNode.keys()];
   }

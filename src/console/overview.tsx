@@ -406,7 +406,6 @@ const TROUBLES: readonly (readonly [metric: string, label: string, text: string]
   ["jindou_sockets_refused_total", "reason", "sockets refused"],
 ];
 
-/** Warnings and errors that the node has logged. */
 function LoggedErrors() {
   const api = useApi();
   const path = "/admin/errors";

@@ -53,7 +53,7 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
   return { reasons, measuringMs };
 }
 
-/** Returns for how long the comparison has held. A figure over a window has held for longer. */
+/** Returns for how long the comparison has held. A figure over a window has held for the window. */
 function heldMs(comparison: Comparison, samples: readonly Sample[]): number {
   const { kind } = comparison.figure;
   if (kind === "rate" || kind === "increase" || kind === "p99") return Number.POSITIVE_INFINITY;

@@ -22,7 +22,6 @@ export class Network {
     return this.away.toMs === Infinity;
   }
 
-  /** Cuts the network, or restores it. */
   toggle(): void {
     if (this.isCut) {
       this.away = { ...this.away, toMs: Date.now() };

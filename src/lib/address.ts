@@ -42,12 +42,12 @@ export function isLoopback(host: string): boolean {
   return name === "localhost" || name === "::1" || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** True if other machines can reach one of these listen addresses. An empty address is ignored. */
+/** Returns true if other machines can reach one of these addresses. Ignores an empty address. */
 export function listensBeyondLoopback(listens: readonly string[]): boolean {
   return listens.some((text) => text !== "" && !isLoopback(parseAddress(text)?.host ?? ""));
 }
 
-/** True if two listeners would use the same address. Port 0 stands for different ports. */
+/** Returns true if two listeners would use the same address. Port 0 means different ports. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);
 }

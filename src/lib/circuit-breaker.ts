@@ -21,7 +21,7 @@ export class CircuitBreaker {
   #period = 0;
   #openUntilMs = 0;
   #failuresInRow = 0;
-  /** Outcomes of the latest calls, true for a failure, oldest first from `#next`. */
+  /** Ring of the outcomes of the latest calls, true for a failure. `#next` is the oldest one. */
   #failed: boolean[] = [];
   #next = 0;
   #failures = 0;

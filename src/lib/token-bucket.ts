@@ -75,7 +75,7 @@ export class TokenBucket {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }
 
-  /** True if more than this share of a burst is missing. False without a limit. */
+  /** Returns true if more than this share of a burst is missing, always false without a limit. */
   hasSpent(share: number, nowMs: number): boolean {
     const { perSecond, burst } = this.#limit;
     if (perSecond === 0) return false;

@@ -65,7 +65,7 @@ export class ClientAddresses {
   }
 }
 
-/** Returns true if the connection sent a PROXY header. Its next request could have another one. */
+/** Returns true if a PROXY header preceded the request. Another may precede the next request. */
 export function hasProxyHeader(res: DriverResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;
 }

@@ -9,7 +9,6 @@ import { TurnEnd } from "./turn-end.ts";
 import type { ListenerSpec, SocketEndpoint, TopicPublisher } from "./types.ts";
 import { UnreadBytes } from "./unread-bytes.ts";
 
-/** Server of one listener. */
 type TopicServer = Pick<DriverServer, "publish" | "numSubscribers">;
 
 /** Time within which a closing peer must read its unread bytes. */

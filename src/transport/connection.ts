@@ -18,7 +18,6 @@ export interface SocketData {
 }
 
 export interface ConnectionContext {
-  /** Name of the listener, for metrics and lists. */
   readonly listener: string;
   readonly turnEnd: TurnEnd;
   readonly gracefulCloses: GracefulCloses;
@@ -55,7 +54,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
-  /** `undefined` after the peer has authenticated or the socket has closed. */
+  /** Slot of the socket in the limit of its address. `undefined` after the login or the close. */
   #place: Place | undefined;
   #owner: string | undefined;
   #unreadBytes = 0;
@@ -245,8 +244,6 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#socket === undefined || this.#isDropped) return;
     this.#count(this.#socket.getBufferedAmount());
   }
-
-  // --- Helpers ---
 
   #count(bytes: number): void {
     const before = this.#unreadBytes;

@@ -13,7 +13,7 @@ export interface Driver {
    * because it does not show to which connection a request belongs.
    */
   readonly reportsFirstRequests: boolean;
-  /** Maximum size of the head of a request. A driver may pass heads on that are slightly larger. */
+  /** Maximum size of the head of a request. A driver may accept heads that are slightly larger. */
   readonly maxHeadBytes: number;
   /** Whether the driver reads the trailer of a chunked body as a part of the request. */
   readonly readsTrailers: boolean;
@@ -24,8 +24,9 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * Certificate authorities. A client certificate of others is refused, but a client without one is
-   * accepted: uWebSockets.js cannot require one, so this does not control access.
+   * Certificate authorities. A client certificate of any other authority is refused, but a client
+   * without a certificate is accepted: uWebSockets.js cannot require one, so this does not control
+   * access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -38,7 +39,7 @@ export interface Tls {
   readonly ca: Buffer | undefined;
 }
 
-/** One listening address. Everything is registered before `listen`. */
+/** One listening address. Routes, sockets and guards must be registered before `listen`. */
 export interface DriverServer {
   get(pattern: string, handler: DriverHandler): unknown;
   head(pattern: string, handler: DriverHandler): unknown;
@@ -56,7 +57,7 @@ export interface DriverServer {
    * a connection that sends no request within 12 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
-  /** Sets the guard of heads that are being received. uWebSockets.js has no place for one. */
+  /** Sets the guard of heads that are being received. Has no effect on uWebSockets.js. */
   guardHeads(guard: HeadGuard): void;
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): unknown;
   numSubscribers(topic: string): number;

@@ -16,7 +16,7 @@ interface DriverChoice {
   readonly warning: string | undefined;
 }
 
-/** Measured with `npm run bench -- http fanout --portable`. */
+/** The factors were measured with `npm run bench -- http fanout --portable`. */
 const COST =
   "The portable transport is used instead, which needs up to 2 times the processor time for a message to a group of 1,000 clients and about 2.5 times for a stored POST.";
 

@@ -272,9 +272,10 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Returns the writer of a reply to HEAD. If a GET would close the connection, the client is asked
-   * to close it, which uWebSockets.js does only after a Content-Length. After a PROXY header, or
-   * with too many open connections, it is closed nevertheless.
+   * Returns the writer of a reply to HEAD. On a connection that a GET would close, the reply asks
+   * the client to close it, because uWebSockets.js cannot close it after a reply without a
+   * Content-Length. After a PROXY header, or with too many open connections, the server closes it
+   * anyway.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

@@ -33,7 +33,9 @@ const LISTS: ReadonlySet<string> = new Set([
   "sec-websocket-key",
   "sec-websocket-protocol",
 ]);
-/** Matches a list that contains `close`. uWebSockets.js knows only the list of one option. */
+/**
+ * Matches a list that contains `close`. uWebSockets.js recognises `close` only as the whole list.
+ */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
 /** Names of headers with their places in the list of values of a `HeadCheck`. */

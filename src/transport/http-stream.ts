@@ -72,8 +72,6 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#flush();
   }
 
-  // --- Helpers ---
-
   #flushLater(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;

@@ -67,7 +67,7 @@ function parseTextHeader(bytes: Buffer): ProxyHeader {
   return { kind: "header", bytes: size, address };
 }
 
-/** True if the bytes begin with the signature, or are its beginning. */
+/** Returns true if the bytes begin with the signature, or are its beginning. */
 function isStartOf(signature: Buffer, bytes: Buffer): boolean {
   const length = Math.min(bytes.length, signature.length);
   return bytes.compare(signature, 0, length, 0, length) === 0;

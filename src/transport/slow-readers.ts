@@ -1,11 +1,12 @@
 // Detects lagging and slow readers. The buffer of a connection grows by at most the bytes published
 // since the last check, because frames sent directly are checked when they are written. All
 // connections are checked each time these bytes reach half of the lag limit, so no JavaScript runs
-// per receiver and publication. The driver's own limit could drop a frame and keep a later one.
+// per receiver and publication. The driver's own limit is higher, because the driver could drop a
+// frame and keep a later one.
 
 const FRAME_HEADER_BYTES = 10;
 
-/** Maximum number of published bytes held per subscriber outside its buffer. */
+/** Maximum number of published bytes that the driver holds per subscriber outside its buffer. */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
 /** Returns a limit for the driver that the broker's frames never reach: a check runs earlier. */

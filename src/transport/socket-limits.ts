@@ -23,7 +23,7 @@ interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
   readonly slots: RoundCount;
-  /** Connections that stay open after their last reply until they close by themselves. */
+  /** Connections that may stay open for a while after their last reply. */
   readonly lateCloses: RoundCount;
   calls: number;
   sockets: number;
@@ -173,8 +173,9 @@ export class SocketLimits {
   }
 
   /**
-   * Returns true if a connection may close by itself after its last reply, and then counts it
-   * against its address. `share` is the fraction of the address's limit up to which it may.
+   * Returns true if one more connection of the address may stay open for a while after its last
+   * reply, and counts that connection. `share` is the fraction of the address's limit that such
+   * connections may use.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;

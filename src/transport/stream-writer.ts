@@ -21,7 +21,6 @@ export class StreamWriter {
   #queuedBytes = 0;
   /** True while a write waits for the peer. */
   #isBlocked = false;
-  /** True while frames are collected. */
   isHeld = false;
 
   constructor(stream: Socket, owner: WriterOwner) {

@@ -47,7 +47,7 @@ export interface HttpStream {
    * uWebSockets.js drains only on a write.
    */
   readonly filler: string;
-  /** Called after the head was written. Not called if the peer is gone. */
+  /** Called after the head was written, unless the peer has disconnected. */
   opened(body: HttpBody): void;
   /** Called when there is room again after `write` returned false. */
   writable(): void;
@@ -98,7 +98,6 @@ export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
   readonly remoteAddress: string;
-  /** Name of the listener that accepted the connection. */
   readonly listener: string;
   /** Counts the peer against the user from now on, and no longer against its address. */
   authenticated(user: string): void;

@@ -1,4 +1,4 @@
-// Limits the unread bytes of all connections of one user, and of all connections of a listener
+// Limits the unread bytes of all connections of one user, and of all client connections of the node
 // [decisions: Limits that hold under attack]. The connection with the most unread bytes is closed
 // first. State: the sums, and the users who have connections with many unread bytes.
 

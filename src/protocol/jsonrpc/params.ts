@@ -133,7 +133,7 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /** Reads the payload. That of an object is its unchanged text [decisions: A payload's text]. */
+  /** Reads the payload, for an object its unchanged text [decisions: A payload's text]. */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

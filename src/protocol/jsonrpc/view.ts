@@ -35,7 +35,7 @@ export interface View {
   readonly unknownId: string | undefined;
   /** Returns what the response to the request repeats from its params. */
   remember(operation: Operation, params: Params): unknown;
-  /** True if this error is reported in a result. Otherwise it is sent as an error response. */
+  /** Returns true if the error is reported in a result, false if in an error response. */
   isResult(code: ErrorCode, method: string): boolean;
   /** Returns the `result` of a response, `undefined` if the form has no such response. */
   result(reply: Reply, request: RequestFacts): object | undefined;

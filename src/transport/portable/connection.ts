@@ -147,8 +147,6 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     this.destroy();
   }
 
-  // --- Helpers ---
-
   #reportFirstRequest(): void {
     this.#onFirstRequest?.();
     this.#onFirstRequest = undefined;

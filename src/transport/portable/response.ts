@@ -192,8 +192,6 @@ export class PortableResponse implements DriverResponse {
     this.#upgrade?.(data, key, subprotocol);
   }
 
-  // --- Helpers ---
-
   #received(chunk: Uint8Array, isLast: boolean): void {
     this.#isBodyComplete = isLast;
     if (this.#phase === "open") this.#onData?.(chunk, isLast);

@@ -255,8 +255,8 @@ export class PortableServer implements DriverServer {
   }
 
   /**
-   * Parses a request again without its header Upgrade. A server may ignore an unknown one, such as
-   * that of Java's client to HTTP/2, but Node.js before 24.9 cannot.
+   * Parses a request again without its header Upgrade. A server may ignore an upgrade to an unknown
+   * protocol, such as HTTP/2 in requests of Java's client, but Node.js before 24.9 cannot.
    */
   #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {
     const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];

@@ -35,7 +35,7 @@ const PINNED = "uWebSockets.js";
  */
 const PACKAGES: readonly { readonly name: string; load(): Library | Promise<Library> }[] = [
   // With `import`, Node.js 20 ends the process if the binary does not load, even if the error is
-  // caught, because the package has a module in ESM around one in CommonJS.
+  // caught, because the package wraps a CommonJS module in an ES module.
   { name: "@btc-vision/uwebsockets.js", load: () => require("@btc-vision/uwebsockets.js") },
   { name: PINNED, load: () => import("uWebSockets.js") },
 ];
@@ -45,8 +45,8 @@ const EXCLUSIVE_PORT = 1;
 
 const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
 /**
- * Limit of the library, as a multiple of the driver's. The library answers a head over its limit by
- * itself, in HTML and uncounted. The transport refuses a head between the two limits.
+ * Limit of the library, as a multiple of the driver's. Above its limit, the library replies itself,
+ * in HTML, and the reply is not counted. Between the two limits, the transport refuses a head.
  */
 const LIBRARY_LIMIT = 5 / 4;
 
@@ -166,7 +166,9 @@ class UwsServer implements DriverServer {
     attach((res: HttpResponse, change) => (Number(change) > 0 ? opened(res) : closed()));
   }
 
-  /** Does nothing: the library receives heads and answers those it cannot parse by itself. */
+  /**
+   * Does nothing, because the library itself reads heads and answers those that it cannot parse.
+   */
   guardHeads(): void {}
 
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): void {
