@@ -66,7 +66,9 @@ async function bundleOtherEntries() {
   for (const { path, text } of outputFiles) put(basename(path), text);
 }
 
-/** Node.js loads it with `require`, and so do Jest and other programs that know no modules. */
+/**
+ * Builds the CommonJS form for `require` of Node.js, Jest, and other programs without ES modules.
+ */
 async function bundleCommonJs() {
   const { outputFiles } = await build({
     ...COMMON,

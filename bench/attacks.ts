@@ -1,7 +1,7 @@
-// How long do users who do nothing wrong wait beside an attack? For each attack of docs/SECURITY.md
-// the same node is measured alone and beside the attack, in alternation. All limits have their
-// defaults. The attackers run in a process of their own with the lowest priority, since they would
-// run on other machines.
+// How long do users who do nothing wrong wait during an attack? For each attack of
+// docs/SECURITY.md, the same node is measured alternately alone and under the attack. All limits
+// have their defaults. The attackers run in a process of their own with the lowest priority,
+// because they would run on other machines.
 
 import { setPriority } from "node:os";
 import { setTimeout } from "node:timers/promises";

@@ -266,9 +266,9 @@ async function compareFanout(
 }
 
 /**
- * Returns a run that measures the minimum cost of Redis for a fan-out. It sends one message at a
- * time, because the nodes make a thousand deliveries between two messages, and has one subscriber
- * for each node.
+ * Returns a run that measures the least that a fan-out can cost Redis: one message at a time, to
+ * one subscriber per node. More than one at a time would be unrealistic, because the nodes make a
+ * thousand deliveries for each message.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};

@@ -29,7 +29,9 @@ const QUICK_SIZES: Sizes = {
   ...{ sends: 10, fillSeconds: 0.05 },
 };
 const FEW_MEMBERS = 10;
-/** Number of measurements for which messages are sent before, until V8 has compiled the code. */
+/**
+ * Number of sends before the measurements, as a multiple of `sends`, so that V8 compiles the code.
+ */
 const WARM_UPS = 8;
 const CONNECTIONS = 64;
 const CONCURRENCY = 32;

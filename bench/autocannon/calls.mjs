@@ -17,7 +17,7 @@ export const PREPARE = [
   post("/channel", { ...GROUP, subscribers: ["alice"] }),
 ];
 
-/** A whole stream of ten chunks. Each connection has its own, in a channel of its own. */
+/** A whole stream of ten chunks. Each connection has its own stream, in its own channel. */
 const STREAM = [
   "___TextMessageStart",
   ...Array(10).fill("___TextMessageContent"),

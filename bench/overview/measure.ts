@@ -24,7 +24,7 @@ export interface MeasureOptions {
   readonly seconds: number;
   /** Length of the load before each measurement. */
   readonly warmupS: number;
-  /** Length of the run of each peer that is not counted, so that V8 has compiled the hot code. */
+  /** Length of a first run of each peer, which is not counted, so that V8 has compiled the code. */
   readonly uncountedS: number;
   readonly rate: number | undefined;
 }

@@ -79,7 +79,7 @@ export function picture(result: OverviewResult): string | undefined {
   });
   const svg = chart.renderToSVGString();
   chart.dispose();
-  // Without the rules for a mouse, and with a title for readers who do not see the picture.
+  // Removes the style rules for a mouse, and adds a title for screen readers.
   return svg
     .replace(/<style >.*?<\/style>\n?/s, "")
     .replace(/^<svg [^>]*>/, (tag) => `${tag}\n<title>Jindou and its peers</title>`);

@@ -15,7 +15,7 @@ export class Progress {
     this.#output = output;
   }
 
-  /** Runs a step and shows its name meanwhile. */
+  /** Runs a step, and shows its name while it runs. */
   async step<T>(name: string, seconds: number, run: () => Promise<T>): Promise<T> {
     this.#show(name);
     const result = await run();

@@ -18,7 +18,7 @@ export interface PeerFigure {
   readonly cpuUs?: number;
   /** Value divided by that of the raw server. Absent without a raw server. */
   readonly ratio?: number;
-  /** The same of the processor time. Less affected by other load on the machine. */
+  /** Ratio of the processor times. Other load on the machine affects it less. */
   readonly cpuRatio?: number;
 }
 

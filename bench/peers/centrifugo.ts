@@ -62,7 +62,9 @@ export const centrifugo: Peer = {
   },
 };
 
-/** Publishes the messages that all clients miss. They recover from the position before. */
+/**
+ * Publishes the messages that all clients miss. The clients recover from the position before these.
+ */
 async function resumed(server: Server, data: object, missed: number): Promise<Contender> {
   const backend = new Backend(server.apiPort);
   for (let at = 0; at < missed; at++) await backend.post("/api/publish", { channel: "all", data });

@@ -11,7 +11,7 @@ import type { Workbench } from "../support/workbench.ts";
 /** Folders in which programs of Debian packages and of Go are, beside `PATH`. */
 const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(process.env.HOME ?? "/", "go/bin")];
 
-/** Programs may log that they are ready before they listen. */
+/** Time between two checks of the port: a program may log that it is ready before it listens. */
 const PORT_CHECK_MS = 50;
 
 function isListening(port: number): Promise<boolean> {

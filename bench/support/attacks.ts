@@ -26,7 +26,7 @@ export const CROWD = "crowd";
 export const ARCHIVE = "archive";
 /** Group of all attackers with one stream. */
 export const SHOW = { group: "show", stream: "stream-1" };
-/** Number of groups of all attackers, in addition to the others. */
+/** Number of further groups to which all attackers belong. */
 export const TALKS = 500;
 export const TALK = "talk-";
 /** User to whom the attackers send commands. */

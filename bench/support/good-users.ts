@@ -1,5 +1,5 @@
-// Users who do nothing wrong, and how long the node lets them wait: one sends messages to a group in
-// which another receives them, and others connect and leave again. Both go on at a fixed rate,
+// Users who do nothing wrong, and how long the node lets them wait: one sends messages to a group
+// in which another receives them, and others connect and disconnect again. All act at a fixed rate,
 // however long a reply takes.
 
 import { setTimeout } from "node:timers/promises";
