@@ -140,7 +140,7 @@ export class Connection {
 
   /**
    * Resolves when the socket is closed, after three seconds at the latest. Waits for the answer to
-   * a CONNECT, because the server could log the client in after a later one.
+   * a CONNECT, because the server could otherwise log this connection in after a later connection.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;

@@ -3,7 +3,9 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** Delay of a timer above which the process was probably suspended. Also the grace period then. */
+/**
+ * Delay of a timer above which the process was probably suspended, and the grace period after it.
+ */
 const LATE_MS = 250;
 
 /** Returns a monotonic time in milliseconds, or the wall clock if the platform has no other. */

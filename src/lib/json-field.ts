@@ -17,7 +17,10 @@ interface FieldText {
   readonly depth: number;
 }
 
-/** Returns the text of a field's value, or `undefined`. The last field counts. */
+/**
+ * Returns the text of a field's value, or `undefined`. Of several fields with this name, the last
+ * one counts.
+ */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;

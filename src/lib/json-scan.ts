@@ -1,6 +1,7 @@
-// Reads one integer field of a JSON object, or the items of a JSON array, without building values.
-// `JSON.parse` can need more than 10 ms for a malicious document of 60 KB, but the duration of this
-// scan depends only on the size. The scan accepts exactly what `JSON.parse` accepts.
+// Reads one integer or string of a JSON object, or the items of a JSON array, without building
+// other values. `JSON.parse` can need more than 10 ms for a malicious document of 60 KB, but the
+// duration of this scan depends only on the size. The scan accepts exactly what `JSON.parse`
+// accepts.
 
 import { isUtf8 } from "node:buffer";
 

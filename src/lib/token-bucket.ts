@@ -23,7 +23,10 @@ export class TokenBucket {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Charges the cost and returns 0, or returns the milliseconds to wait for one token. */
+  /**
+   * Charges the cost, even if the use is refused. Returns 0 if it is allowed, otherwise the
+   * milliseconds to wait for one token.
+   */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
     if (waitMs === 0) this.charge(cost);

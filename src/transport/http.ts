@@ -38,7 +38,7 @@ interface HttpContext {
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly head: HeadCheck;
-  /** The headers that the endpoint reads of every request. */
+  /** The headers that the endpoint reads from every request. */
   readonly headers: HeaderSelection;
   readonly limits: SocketLimits;
   readonly bodies: BodyBudget;

@@ -35,8 +35,8 @@ export const CLIENT_OPS = {
 } as const;
 
 /**
- * Numbers of replies: the number of the request plus 64, except the reply to refresh, which is a
- * connack.
+ * Numbers of replies: the number of the request plus 64, with two exceptions. The reply to refresh
+ * is a connack, and an error is the reply to any request that failed.
  */
 export const REPLY_OPS = {
   connack: 65,
