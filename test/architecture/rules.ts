@@ -84,8 +84,8 @@ function localFile({ file }: Import): readonly string[] {
 }
 
 /**
- * Returns the exports of sources that no other file of the project imports. The exports of the
- * files in `published` are used by others and are left out.
+ * Returns the exports of sources that no other file of the project imports, except the exports of
+ * the files in `published`.
  */
 export function deadExports(
   files: readonly FileFacts[],

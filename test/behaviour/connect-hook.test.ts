@@ -36,7 +36,7 @@ const nowS = () => Math.floor(Date.now() / 1000);
 const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =>
   mint(HMAC_KEY, { sub: uid, ...claims }, options);
 
-/** Forgets earlier questions and allows everything. */
+/** Forgets earlier requests, and makes the hook allow everything. */
 function reset() {
   hook.decide = allow;
   hook.questions.length = 0;

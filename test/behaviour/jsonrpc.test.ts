@@ -109,7 +109,7 @@ function comparable({ method, params }: Json): Json {
   }
   const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  // The seq of copies differs, and the red dot of streams.
+  // Copies for the sender's devices have other seqs here, and streams another red dot.
   if (fields.clientMsgNo === "api-3") return { ...fields, messageSeq: 0, header };
   if (fields.clientMsgNo === "st-1") return { ...fields, messageSeq: 0, noPersist, syncOnce };
   return { ...fields, header };

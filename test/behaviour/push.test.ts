@@ -1,5 +1,5 @@
-// Who needs a push: which users of a message the broker did not reach, as a backend reads it from the
-// event feed.
+// Push notifications: which users of a message the broker did not reach, as a backend reads it from
+// the event feed.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";

@@ -30,7 +30,7 @@ const textIn = (question: HookQuestion) =>
   JSON.parse(Buffer.from(question.data.payload, "base64").toString()).content;
 const replaced = (content: string) => ({ allow: true, payload: encoded({ type: 1, content }) });
 
-/** Forgets earlier questions and allows everything. */
+/** Forgets earlier requests, and makes the hook allow everything. */
 function reset() {
   hook.decide = allow;
   hook.questions.length = 0;
@@ -263,7 +263,7 @@ t.test(
       if (question.data.from_uid === sender.uid) await released;
       return { allow: true };
     };
-    // More than the share of one user.
+    // More messages than are sent to the hook for one user at a time.
     const hanging = range(1, 40).map((number) => sender.send(channel, `slow ${number}`));
     await other.send(person(sender.uid), "another user");
     await sender.send(free, "another channel");

@@ -17,7 +17,7 @@ export interface ListenerLog {
   readonly messages: readonly ReceivedMessage[];
   readonly commands: readonly string[];
   readonly acks: readonly { readonly seq: number; readonly reason: number }[];
-  /** True if the SDK reconnects by itself when its socket closes. */
+  /** True if the SDK reconnects when its socket closes. */
   readonly reconnects: boolean;
 }
 

@@ -346,7 +346,10 @@ t.test("the time to wait after a refused message ends with its connection", asyn
   }
 });
 
-/** A server that answers no SEND by itself, and the largest number of SENDs in flight. */
+/**
+ * A server that replies to a SEND only when the test says so, and the largest number of SENDs in
+ * flight.
+ */
 function countInFlight() {
   const inFlight = new Set<Send>();
   const counts = { most: 0 };

@@ -56,7 +56,7 @@ t.test("the payloads of one page share no memory, and a message is plain data", 
   for (const received of page.slice(1)) {
     t.same(structuredClone(received), received, "it can be cloned");
     t.doesNotThrow(() => JSON.stringify(received));
-    const proxy = new Proxy(received, {}); // as Vue and MobX make of it
+    const proxy = new Proxy(received, {}); // Vue and MobX create such proxies
     t.equal(proxy.stream?.text, received.stream?.text);
   }
   const { stream: data } = page[2];

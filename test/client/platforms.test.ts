@@ -46,7 +46,7 @@ t.test("a bundle for Node.js finds its WebSocket, as a module and as CommonJS", 
         syntax === "import"
           ? `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`
           : `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
-      if (format === "esm" && syntax === "require") continue; // a bundler cannot load \`net\` so
+      if (format === "esm" && syntax === "require") continue; // such a bundle cannot load `net`
       const { outputFiles } = await build({
         stdin: { contents: `${load}\n(async () => {${TALK}})();`, resolveDir: CLIENT_PACKAGE },
         bundle: true,
@@ -63,6 +63,6 @@ t.test("a bundle for Node.js finds its WebSocket, as a module and as CommonJS", 
     }
 });
 
-/** What every bundle of CommonJS packages for Node.js needs as a module. */
+/** Banner with which an ES module for Node.js can contain packages in CommonJS. */
 const REQUIRE =
   'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';

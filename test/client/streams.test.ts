@@ -429,7 +429,7 @@ t.test("a stream has a stable snapshot and notifies its subscribers of each chan
   const { socket, server, client } = fixture;
   socket.push(snapshot(2));
   const stream = await firstStream(fixture);
-  const { snapshot: current, subscribe } = stream; // as useSyncExternalStore calls them
+  const { snapshot: current, subscribe } = stream; // React calls them without `this`
   const seen: string[] = [];
   const errors: string[] = [];
   client.on("error", ({ code }) => errors.push(code));

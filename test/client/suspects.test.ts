@@ -1,5 +1,5 @@
-// Messages after which the connection ends: one that a proxy rejects each time must not keep the
-// others from being delivered, and a restart of the broker must not fail any message.
+// Messages after which the connection ends. A message that a proxy rejects each time must not
+// prevent the delivery of the others, and no message may fail when the broker is restarted.
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";

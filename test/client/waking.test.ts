@@ -1,5 +1,5 @@
-// A process that stands still, as on a laptop that sleeps: when it goes on, its timers are overdue,
-// but the answers already wait in the socket. The thread is blocked right after a frame was sent.
+// A process that is suspended, as on a laptop that sleeps: when it resumes, its timers are overdue,
+// but the replies already wait in the socket. The thread is blocked right after a frame was sent.
 
 import { WebSocket } from "ws";
 import { connect, group, type Status } from "../../src/client/index.ts";

@@ -25,7 +25,7 @@ const wx: WechatApi = {
         socket.onmessage = ({ data }) => listener({ data });
       },
       onClose: (listener) => socket.on("close", (code) => listener({ code })),
-      onError: () => undefined, // a refused connection is told to `fail`
+      onError: () => undefined, // a refused connection is reported to `fail`
     };
   },
 };

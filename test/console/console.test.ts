@@ -151,7 +151,7 @@ t.test(
   },
 );
 
-/** What a viewer and these roles see and may do. */
+/** Checks what a viewer and these roles see and may do. */
 async function playRoles(
   t: Test,
   world: World,

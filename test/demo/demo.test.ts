@@ -71,7 +71,7 @@ async function openDemo(t: Test, broker: ChildBroker, view: View = DESKTOP) {
   return { page, ann, ben, prefix };
 }
 
-/** Plays all that the demo offers. */
+/** Uses every feature of the demo. */
 async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   const { page, ann, ben, prefix } = await openDemo(t, broker, view);
   const name = `${view.width} px`;

@@ -1,5 +1,5 @@
-// Streams of channels by the protocol Durable Streams: written by POST /event and read by the
-// protocol, and written by the protocol and read by sockets, the history and GET /stream.
+// Streams of channels as durable streams: written by POST /event and read over the protocol Durable
+// Streams, or written over this protocol and read on sockets, in the history and by GET /stream.
 
 import t from "tap";
 import { connect, group, person } from "../../src/client/index.ts";

@@ -15,8 +15,8 @@ const MAX_LIFE_MS = 300;
 const SEED = Date.now() % 1_000_000;
 
 /**
- * A worker that claims the next epoch, reads to the tail, and then goes on after the last number. It
- * ends on any error. The next worker goes on.
+ * Program of a worker: it claims the next epoch, reads to the tail, and appends numbers after the
+ * last one. It ends on any error, and the next worker continues.
  */
 const WORKER = `import { DurableStream, IdempotentProducer, stream } from "@durable-streams/client";
 const url = process.argv[2];

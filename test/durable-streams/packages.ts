@@ -1,4 +1,5 @@
-// The packages of this room that .ci/packages installs, and programs that use them.
+// The npm packages that only the tests of this folder use (`.ci/packages` installs them), and
+// programs that use them.
 
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -48,9 +48,7 @@ function joiner(maxHeldBytes = 10_000): Joiner {
   return new World(seeded(1)).session({ uid: "alice", maxHeldBytes });
 }
 
-/**
- * Returns the backlog of a session that became a member, while the store is read for the last time.
- */
+/** Returns the backlog of a session that is live for messages, while all its events are kept. */
 function added({ session }: Joiner): Backlog {
   const g = new Group("g", fanOutTurns());
   const backlog = g.addJoining(session);

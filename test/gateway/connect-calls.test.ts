@@ -1,5 +1,5 @@
 // Number of calls of the store and of the cluster that a connect makes: it does not depend on the
-// number of the user's groups, except that topics are subscribed some at a time.
+// number of the user's groups, except that a limited number of topics is subscribed per call.
 
 import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";

@@ -331,7 +331,7 @@ t.test(
     const unsubscribe = connection.unsubscribe.bind(connection);
     let unsubscribed = 0;
     connection.unsubscribe = (topic) => {
-      work("leaving"); // the topic of the messages: the group has had no event
+      work("leaving"); // called once per group, because a group without events has one topic
       unsubscribed += 1;
       if (unsubscribed === 4) world.server.setMember("old20", "alice", true);
       unsubscribe(topic);

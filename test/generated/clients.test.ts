@@ -1,5 +1,5 @@
 // Generates clients from the OpenAPI document of a running node with the two most used generators,
-// without flags, and runs a whole story with each: docs/examples/generated.
+// without flags, and runs an example program with each: docs/examples/generated.
 
 import { type ExecFileOptions, execFile, execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -21,7 +21,7 @@ const PACKAGES = join(GENERATORS, "node_modules");
 
 const PASSWORD = "correct horse";
 
-/** What a story prints. */
+/** Output of the example programs. */
 const RESULT = {
   online: [0, 0],
   seq: 1,

@@ -34,7 +34,7 @@ const skip = isLinux ? false : "needs the loopback addresses of Linux";
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Starts a TCP listener whose connections behave as told. */
+/** Starts a TCP listener whose connections have this behaviour. */
 async function serve(t: Test, behaviour: Behaviour = {}, spec: Partial<TcpListenerSpec> = {}) {
   const errors: unknown[] = [];
   const onError = (error: unknown) => errors.push(error);

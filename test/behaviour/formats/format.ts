@@ -50,7 +50,7 @@ export interface FormatClient {
   ping(): Promise<void>;
   /** Sends without waiting for a reply. Does nothing after the end of the connection. */
   sendWithoutReply(channel: ChannelRef, text: string): void;
-  /** True if the server announced before the close that the client must not reconnect. */
+  /** Returns true if the server announced before the close that the client must not reconnect. */
   isKicked(): boolean;
   readonly closed: Promise<{ readonly code: number }>;
   /** Stops reading until `resume`. */

@@ -1,5 +1,5 @@
-// Creates the agreement of a test node that always uses its own timings. Tests freeze a node by
-// giving it longer ones than the others have.
+// Creates the agreement of a test node that always uses its own timings. Tests freeze a node whose
+// timings are longer than those of the others.
 
 import { Agreement } from "../../../src/cluster/redis/nodes/agreement.ts";
 

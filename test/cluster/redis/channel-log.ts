@@ -33,7 +33,7 @@ type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 const GROUP = { id: "g", type: GROUP_CHANNEL } as const;
 const PERSON = { id: "b", type: PERSON_CHANNEL } as const;
 
-/** Time in the log's first message ids, and of the nodes' clock in tests, Unix milliseconds. */
+/** Time in the log's first message ids, and time of the nodes' clocks, in Unix milliseconds. */
 export const TIME_MS = messageTimeMs(1);
 
 /** Number of message ids per millisecond. */

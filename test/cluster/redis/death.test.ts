@@ -67,7 +67,7 @@ async function startSurvivor(t: Test, options: WholeNodeOptions): Promise<WholeN
   return node;
 }
 
-/** True if the node was asked to read the presence of the user again. */
+/** Returns true if the node was asked to read the presence of the user again. */
 const mustReadPresence = ({ events }: Pick<WholeNode, "events">, uid: string) =>
   events.some((event) => event.kind === "missed" && event.topic === `p:${uid}`);
 

@@ -490,7 +490,7 @@ t.test("sessions are confirmed again after a session could not be confirmed", as
   await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // every user except the last one
   t.teardown(() => acl("allkeys"));
   await raw.call("CONFIG", "RESETSTAT");
-  /** Returns the number of HGET calls, except those of heartbeats: two for each ZADD. */
+  /** Returns the number of HGET calls without those of heartbeats, which make two per ZADD. */
   const reads = async () => {
     const stats = await raw.info("commandstats");
     return commandCallsIn(stats, "hget") - 2 * commandCallsIn(stats, "zadd");

@@ -145,7 +145,10 @@ function loggedRows(messages: FakeMessages): readonly Row[] {
 /** Numbers of the messages that users have deleted, by uid and stored channel id. */
 const DELETIONS: Readonly<Record<string, number>> = { "kim club": 4 };
 
-/** Returns the chats of a user as `/conversation/sync` counts them, by the user's own messages too. */
+/**
+ * Returns the conversations of a user in the reply to `/conversation/sync`. As in WuKongIM, the
+ * messages before one of the user's own do not count as unread.
+ */
 function conversationsOf(
   { uid, msg_count: count }: { readonly uid: string; readonly msg_count: number },
   messages: FakeMessages,

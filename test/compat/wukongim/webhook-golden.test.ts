@@ -38,7 +38,9 @@ const SKIPPED: readonly (readonly [RegExp, string])[] = [
   [/receiver answers/, "any 2xx is a success"],
   [/quit ann web|kicked/, "no message is sent"],
 ];
-/** Commands that WuKongIM stores in the channel `g1`, which Jindou stores in inboxes. */
+/**
+ * Seq of the command in the channel `g1` of WuKongIM, because Jindou stores commands in inboxes.
+ */
 const COMMAND_SEQ_IN_G1 = 2;
 
 /** Starts a receiver. Returns the messages that it has received. */

@@ -138,8 +138,8 @@ t.test("a packet whose body is too short is refused", async (t) => {
 });
 
 /**
- * True for a RECV with fields that exist only in protocol versions 2 to 4 and that the broker never
- * sends.
+ * Returns true for a RECV with fields that exist only in protocol versions 2 to 4 and that the
+ * broker never sends.
  */
 function hasOldStream(fields: Fields, version: number): boolean {
   return (Number(fields.setting ?? 0) & STREAM) !== 0 && version > 1 && version < 5;
