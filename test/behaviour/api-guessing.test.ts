@@ -46,7 +46,7 @@ async function statuses(count: number, from: string, headers: Headers): Promise<
 }
 
 t.test(
-  "a network that guesses the API token is slowed down, and the right one from another network is served at once [decisions: Failed credentials]",
+  "a network that guesses the API token is slowed down, and calls with the right token from another network are served at once [decisions: Failed credentials]",
   async (t) => {
     for (const credential of [inHeader, asBearer, inHeader])
       t.same(await statuses(1, GUESSER, credential("wrong")), [401]);

@@ -45,7 +45,7 @@ for (const path of ["/channel", "/channel/info"])
   );
 
 t.test(
-  "a banned user is refused in each wire format, with reason 19 in WuKongIM's [decisions: A banned account]",
+  "a banned user is refused in each wire format, with reason 19 in WuKongIM's protocols [decisions: A banned account]",
   async (t) => {
     const alice = world.name("alice");
     const port = world.clientPort;

@@ -55,7 +55,7 @@ async function outcomeOf(request: Promise<unknown>): Promise<string> {
 
 for (const format of FORMATS)
   t.test(
-    `a login over ${format.name} passes the hook, or is refused and ends the connection [issue: Hooks]`,
+    `the connect hook accepts a login over ${format.name}, or refuses it, which ends the connection [issue: Hooks]`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -109,7 +109,7 @@ t.test("a refused client receives the text of the hook and whether it may reconn
   t.equal(await outcomeOf(world.connect(t, uid)), "ok");
 });
 
-t.test("the hook gets the headers of the handshake that it asks for, in the body", async (t) => {
+t.test("the connect hook gets the handshake headers that the setting names", async (t) => {
   reset();
   const uid = world.name("ann");
   const headers = {
@@ -213,7 +213,7 @@ t.test(
   },
 );
 
-t.test("a JWT is judged before the hook is asked [issue: Hooks]", async (t) => {
+t.test("a JWT is verified before the connect hook is called [issue: Hooks]", async (t) => {
   reset();
   const uid = world.name("ann");
   const revoked = await tokenOf(uid, {}, { ageS: 60 });
@@ -228,34 +228,31 @@ t.test("a JWT is judged before the hook is asked [issue: Hooks]", async (t) => {
   t.equal(hook.questions.length, 0);
 });
 
-t.test(
-  "a hook that hangs delays only the logins that wait for it, and a lost client gets no session",
-  async (t) => {
-    reset();
-    const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
-    const session = await world.join(t, ann);
-    await world.register(eve);
-    let release = () => {};
-    const released = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    hook.decide = async ({ data }) => {
-      if (data.uid === eve) await released;
-      return { allow: true };
-    };
-    // More logins than may be checked for one network at a time.
-    const hanging = range(1, 40).map(() => world.connect(t, eve));
-    const other = await world.join(t, ben);
-    await other.send(person(ann), "hello");
-    t.equal((await session.ping()).kind, "pong");
-    t.equal((await world.status(eve)).online, 0);
-    release();
-    await Promise.all(hanging);
-    t.equal((await world.status(eve)).online, 1);
-  },
-);
+t.test("a connect hook that hangs delays only the logins that wait for it", async (t) => {
+  reset();
+  const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+  const session = await world.join(t, ann);
+  await world.register(eve);
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  hook.decide = async ({ data }) => {
+    if (data.uid === eve) await released;
+    return { allow: true };
+  };
+  // More logins than may be checked for one network at a time.
+  const hanging = range(1, 40).map(() => world.connect(t, eve));
+  const other = await world.join(t, ben);
+  await other.send(person(ann), "hello");
+  t.equal((await session.ping()).kind, "pong");
+  t.equal((await world.status(eve)).online, 0);
+  release();
+  await Promise.all(hanging);
+  t.equal((await world.status(eve)).online, 1);
+});
 
-t.test("a reader of /stream passes the hook, which can end the feed [issue: Hooks]", async (t) => {
+t.test("the connect hook can refuse a reader of /stream [issue: Hooks]", async (t) => {
   reset();
   const uid = world.name("ann");
   const channel = await world.newGroup([uid]);
@@ -285,7 +282,7 @@ t.test("a reader of /stream passes the hook, which can end the feed [issue: Hook
 });
 
 t.test(
-  "with auth.clients none, the hook alone decides which clients may connect [issue: Hooks]",
+  "with auth.clients none, only the connect hook decides which clients may connect [issue: Hooks]",
   async (t) => {
     reset();
     const open = await startWorld(t, {

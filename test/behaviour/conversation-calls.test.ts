@@ -202,7 +202,7 @@ t.test(
 );
 
 t.test(
-  "a caller that syncs by version gets the text that was added to an active stream, until the stream has ended [review of issue 30]",
+  "a caller that syncs by version gets the text added to a stream with each call, until the stream has ended [review of issue 30]",
   async (t) => {
     for (const kind of KINDS) {
       const fixture = await createFixture(t, world, kind);

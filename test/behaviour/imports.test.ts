@@ -126,7 +126,7 @@ t.test("an import is refused in a store that has data, and changes nothing", asy
 });
 
 t.test(
-  "each line of an import is stored, unchanged or refused independently of the others, and users find the imported data",
+  "each line of an import is reported as stored, unchanged or refused on its own, and users find the imported data",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});
@@ -300,7 +300,7 @@ t.test(
 );
 
 t.test(
-  "POST /messages finds a message by its sender and client_msg_no among any number of newer ones, while its repetition is recognised",
+  "POST /messages finds a message by from_uid and client_msg_no within the dedupe window, even after 5,000 newer messages",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});

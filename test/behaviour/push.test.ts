@@ -63,7 +63,7 @@ async function send(from: string, channel: ChannelRef, fields: object = {}): Pro
 
 const names = (...prefixes: readonly string[]) => prefixes.map((prefix) => world.name(prefix));
 
-t.test("a member without a session needs a push, and the sender does not", async (t) => {
+t.test("members without a session need a push notification, but the sender does not", async (t) => {
   const [ann = "", ben = "", cat = ""] = names("ann", "ben", "cat");
   const team = await world.newGroup([ann, ben, cat]);
   await world.join(t, cat);
@@ -81,7 +81,7 @@ t.test("a member without a session needs a push, and the sender does not", async
   t.match(direct?.data, { uids: [ben], channel_id: ben }, "a personal message");
 });
 
-t.test("a client in the background does not reach its user", async (t) => {
+t.test("a user whose client is in the background needs a push notification", async (t) => {
   const [ann = "", ben = "", cat = "", dan = ""] = names("ann", "ben", "cat", "dan");
   const team = await world.newGroup([ann, ben, cat, dan]);
   const [benApp, catApp] = [await world.join(t, ben), await world.join(t, cat)];
@@ -93,7 +93,7 @@ t.test("a client in the background does not reach its user", async (t) => {
   t.strictSame(await uidsOf(keyOf(team, ann), await send(ann, team)), [dan]);
 });
 
-t.test("a user who has read the message needs no push", async (t) => {
+t.test("a user who has read the message needs no push notification", async (t) => {
   const [ann = "", ben = "", cat = ""] = names("ann", "ben", "cat");
   const team = await world.newGroup([ann, ben, cat]);
   const app = await world.join(t, ben);
@@ -104,7 +104,7 @@ t.test("a user who has read the message needs no push", async (t) => {
   t.strictSame(await uidsOf(keyOf(team, ann), second), [ben, cat], "a later message");
 });
 
-t.test("a user whose client acknowledged the message needs no push", async (t) => {
+t.test("a user whose client acknowledged the message needs no push notification", async (t) => {
   const [ann = "", ben = "", cat = "", dan = ""] = names("ann", "ben", "cat", "dan");
   const team = await world.newGroup([ann, ben, cat, dan]);
   await world.register(ben);
@@ -127,7 +127,7 @@ t.test("a user whose client acknowledged the message needs no push", async (t) =
   t.strictSame(await uidsOf(keyOf(team, ann), seq), [cat, dan]);
 });
 
-t.test("only mentioned members of a large group need a push", async (t) => {
+t.test("only mentioned members of a large group need a push notification", async (t) => {
   const [ann = "", ben = "", cat = "", eve = ""] = names("ann", "ben", "cat", "eve");
   const many = Array.from({ length: MAX_MEMBERS }, (_, at) => `${ben}-${at}`);
   const mention = (...uids: readonly string[]) => ({
@@ -148,7 +148,7 @@ t.test("only mentioned members of a large group need a push", async (t) => {
   }
 });
 
-t.test("the users of a message are divided into pages of 500", async (t) => {
+t.test("users who need a push notification are reported in pages of 500", async (t) => {
   const [ann = ""] = names("ann");
   const members = Array.from({ length: 1001 }, (_, at) => `${ann}-${String(at).padStart(4, "0")}`);
   const team = await world.newGroup([ann, ...members]);
@@ -169,7 +169,7 @@ t.test("the users of a message are divided into pages of 500", async (t) => {
   t.strictSame(pages.flatMap(({ data }) => data.uids).sort(), members, "each user is in one page");
 });
 
-t.test("each message is decided once, and none that has expired", async (t) => {
+t.test("messages cause push notifications once, in order, unless they have expired", async (t) => {
   const [ann = "", ben = ""] = names("ann", "ben");
   const slow = await startWorld(t, { ...ON, JINDOU_PUSH_AFTER_MS: "1200" });
   const team = group(slow.name("group"));
@@ -188,7 +188,7 @@ t.test("each message is decided once, and none that has expired", async (t) => {
   t.strictSame(seqs, lasting, "in the order of the messages");
 });
 
-t.test("in WuKongIM's dialect, only a connected main device reaches a user", async (t) => {
+t.test("in the wukongim dialect, users need a push if no main device is connected", async (t) => {
   const dialect = await startWorld(t, { ...ON, JINDOU_API_DIALECT: "wukongim" });
   const [ann, ben, cat] = ["ann", "ben", "cat"];
   const team = await dialect.newGroup([ann, ben, cat]);
@@ -202,7 +202,7 @@ t.test("in WuKongIM's dialect, only a connected main device reaches a user", asy
     t.strictSame(data.uids, [data.from_uid === ann ? ben : ann], "a later message does not count");
 });
 
-t.test("nothing is decided while push.enabled is false", async (t) => {
+t.test("no push notifications are requested while push.enabled is false", async (t) => {
   const [ann = "", ben = ""] = names("ann", "ben");
   const plain = await startWorld(t, { JINDOU_EVENTS_FEED: "on", JINDOU_PUSH_AFTER_MS: "0" });
   const app = await plain.join(t, ben);

@@ -131,7 +131,7 @@ for (const [format, wireOf] of [
   });
 }
 
-t.test(`a session refreshes its JWT ${CHAIN} times [issue: REFRESH]`, async (t) => {
+t.test(`a session can refresh its JWT ${CHAIN} times [issue: REFRESH]`, async (t) => {
   const ann = world.name("ann");
   const client = await world.connect(t, ann, { token: await tokenOf(ann, 100) });
   const tokens = await Promise.all(range(1, CHAIN).map((at) => tokenOf(ann, 100 + at)));

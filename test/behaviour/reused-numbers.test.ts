@@ -113,7 +113,7 @@ const KINDS = [
 
 for (const [kind, flags] of KINDS)
   t.test(
-    `a ${kind} message is repeated with the same payload and refused with another one, over every interface [decisions: Same client_msg_no, another payload]`,
+    `a repeated client_msg_no of a ${kind} message is a retry with the same payload, and refused with another payload, over every interface [decisions: Same client_msg_no, another payload]`,
     async (t) => {
       const [alice, bob] = [world.name("alice"), world.name("bob")];
       const doors = await doorsOf(t, alice);
@@ -139,7 +139,7 @@ for (const [kind, flags] of KINDS)
   );
 
 t.test(
-  "one of several payloads that are sent at once with one client_msg_no is stored [decisions: Same client_msg_no, another payload]",
+  "only one of several payloads that are sent at once with one client_msg_no is stored [decisions: Same client_msg_no, another payload]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const doors = [...(await doorsOf(t, alice)).values()];
@@ -159,7 +159,7 @@ t.test(
 );
 
 t.test(
-  "a reused client_msg_no is refused after a restart [decisions: Same client_msg_no, another payload]",
+  "a client_msg_no that is reused with another payload is refused even after a restart [decisions: Same client_msg_no, another payload]",
   async (t) => {
     const before = await startWorld(t);
     const to = person("bob");
@@ -178,7 +178,7 @@ t.test(
 );
 
 t.test(
-  "WuKongIM's clients and backends repeat a message with the same payload and store another one [decisions: Same client_msg_no, another payload]",
+  "for WuKongIM's clients and backends, a repeated client_msg_no is a retry with the same payload, and a new message with another payload [decisions: Same client_msg_no, another payload]",
   async (t) => {
     const dialect = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
     await dialect.register("alice");
@@ -219,7 +219,7 @@ t.test(
 );
 
 t.test(
-  "a retry over WKProto, whose payload is encrypted, and over HTTP have the same payload [decisions: Same client_msg_no, another payload]",
+  "a message sent over WKProto, whose payload is encrypted, can be retried over HTTP [decisions: Same client_msg_no, another payload]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(alice);

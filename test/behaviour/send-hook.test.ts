@@ -62,7 +62,7 @@ const seqOf = async (client: NativeClient, channel: ReturnType<typeof group>) =>
 
 for (const format of FORMATS)
   t.test(
-    `a message of ${format.name} passes the hook or is refused with its text [issue: Hooks]`,
+    `the send hook accepts a message over ${format.name}, changes it, or refuses it [issue: Hooks]`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -87,30 +87,33 @@ for (const format of FORMATS)
     },
   );
 
-t.test("the sender of a refused message gets the text of the hook", async (t) => {
-  const { sender, channel, member } = await pair(t);
-  const long = `no\u0000 \ud83d\ude00 ${"x".repeat(300)}`;
-  const texts = [
-    ["Mind your language", "Mind your language"],
-    ["", "Refused by the backend"],
-    [undefined, "Refused by the backend"],
-    [5, "Refused by the backend"],
-    [long, Array.from(long.replace("\u0000", " ")).slice(0, 200).join("").trim()],
-  ] as const;
-  for (const [message, shown] of texts) {
-    hook.decide = () => ({ allow: false, message });
-    const error = await sender.send(channel, "rude").catch((cause: unknown) => cause);
-    t.match(error, { code: "refused_by_hook", message: `refused_by_hook: ${shown}` });
-  }
-  hook.decide = () => ({ allow: false, retry: true });
-  t.equal(await outcomeOf(sender.send(channel, "later")), "try again");
-  hook.decide = allow;
-  await sender.send(channel, "fine");
-  t.same(await untilReceived(member, 1), ["fine"]);
-});
+t.test(
+  "the sender of a message that the send hook refuses gets the text of the hook",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    const long = `no\u0000 \ud83d\ude00 ${"x".repeat(300)}`;
+    const texts = [
+      ["Mind your language", "Mind your language"],
+      ["", "Refused by the backend"],
+      [undefined, "Refused by the backend"],
+      [5, "Refused by the backend"],
+      [long, Array.from(long.replace("\u0000", " ")).slice(0, 200).join("").trim()],
+    ] as const;
+    for (const [message, shown] of texts) {
+      hook.decide = () => ({ allow: false, message });
+      const error = await sender.send(channel, "rude").catch((cause: unknown) => cause);
+      t.match(error, { code: "refused_by_hook", message: `refused_by_hook: ${shown}` });
+    }
+    hook.decide = () => ({ allow: false, retry: true });
+    t.equal(await outcomeOf(sender.send(channel, "later")), "try again");
+    hook.decide = allow;
+    await sender.send(channel, "fine");
+    t.same(await untilReceived(member, 1), ["fine"]);
+  },
+);
 
 t.test(
-  "receivers get the payload of the hook, and a retry is recognised by what was sent [issue: Hooks]",
+  "receivers get the payload that the send hook returns, and a retry is recognised by the payload that the client sent [issue: Hooks]",
   async (t) => {
     const { sender, channel, member } = await pair(t);
     hook.decide = (question) => replaced(`${textIn(question)} (checked)`);
@@ -144,7 +147,7 @@ t.test(
   },
 );
 
-t.test("a command passes the hook, and a retry of it does not", async (t) => {
+t.test("the send hook is called for a command, and not for a retry of the command", async (t) => {
   const { sender, channel, member } = await pair(t);
   const command = { type: 99, cmd: "unreadClear", param: { n: 1 } };
   hook.decide = () => ({ allow: true, payload: encoded({ ...command, param: { n: 2 } }) });
@@ -161,43 +164,36 @@ t.test("a command passes the hook, and a retry of it does not", async (t) => {
   t.same(JSON.parse(new TextDecoder().decode(received?.message.payload)), other);
 });
 
-t.test(
-  "a message is refused if the payload from the hook is not valid [issue: Hooks]",
-  async (t) => {
-    const { sender, channel } = await pair(t);
-    /** Returns the lines about questions that were answered with `allow`, of each node. */
-    const allowedLines = async () => {
-      const pages = await Promise.all(range(1, 3).map(() => world.call("/metrics")));
-      const lines = pages.flatMap(({ body }) => String(body).split("\n"));
-      return lines
-        .filter((line) =>
-          line.startsWith('jindou_hook_requests_total{hook="send",outcome="allowed"}'),
-        )
-        .sort();
-    };
-    const allowed = await allowedLines();
-    for (const payload of [
-      encoded("no object"),
-      encoded({ content: "no type" }),
-      encoded({ type: 1, content: "x".repeat(65_536) }),
-      encoded({ type: 99, cmd: "unreadClear", param: {} }),
-      Buffer.from("no JSON").toString("base64"),
-      "",
-    ]) {
-      hook.decide = () => ({ allow: true, payload });
-      t.equal(
-        await outcomeOf(sender.send(channel, "fine")),
-        "refused_by_hook",
-        payload.slice(0, 40),
-      );
-    }
-    t.equal(await seqOf(sender, channel), 0, "nothing is stored");
-    t.strictSame(await allowedLines(), allowed, "no question is counted as allowed");
-  },
-);
+t.test("a message is refused if the send hook returns a bad payload [issue: Hooks]", async (t) => {
+  const { sender, channel } = await pair(t);
+  /** Returns the lines about questions that were answered with `allow`, of each node. */
+  const allowedLines = async () => {
+    const pages = await Promise.all(range(1, 3).map(() => world.call("/metrics")));
+    const lines = pages.flatMap(({ body }) => String(body).split("\n"));
+    return lines
+      .filter((line) =>
+        line.startsWith('jindou_hook_requests_total{hook="send",outcome="allowed"}'),
+      )
+      .sort();
+  };
+  const allowed = await allowedLines();
+  for (const payload of [
+    encoded("no object"),
+    encoded({ content: "no type" }),
+    encoded({ type: 1, content: "x".repeat(65_536) }),
+    encoded({ type: 99, cmd: "unreadClear", param: {} }),
+    Buffer.from("no JSON").toString("base64"),
+    "",
+  ]) {
+    hook.decide = () => ({ allow: true, payload });
+    t.equal(await outcomeOf(sender.send(channel, "fine")), "refused_by_hook", payload.slice(0, 40));
+  }
+  t.equal(await seqOf(sender, channel), 0, "nothing is stored");
+  t.strictSame(await allowedLines(), allowed, "no question is counted as allowed");
+});
 
 t.test(
-  "only messages of clients that may send, to channels of the setting, pass the hook [issue: Hooks]",
+  "the send hook is called only for messages of clients that may send, and only for the channels in the setting [issue: Hooks]",
   async (t) => {
     const { ann, sender, channel, member } = await pair(t);
     hook.decide = () => ({ allow: false });
@@ -219,7 +215,7 @@ t.test(
 );
 
 t.test(
-  "messages of one session to one channel keep their order under a slow hook [issue: Hooks]",
+  "messages of a session to a channel keep their order under a slow send hook [issue: Hooks]",
   async (t) => {
     const { sender, channel, member } = await pair(t);
     const waiting: (() => void)[] = [];
@@ -248,34 +244,31 @@ t.test(
   },
 );
 
-t.test(
-  "a hook that hangs delays no message that it is not asked about [issue: Hooks]",
-  async (t) => {
-    const { sender, channel, member } = await pair(t);
-    const other = await world.join(t, world.name("eve"));
-    const free = group(world.name("free"));
-    await world.ok("/channel", { channel_id: free.id, channel_type: 2, subscribers: [sender.uid] });
-    let release = () => {};
-    const released = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    hook.decide = async (question) => {
-      if (question.data.from_uid === sender.uid) await released;
-      return { allow: true };
-    };
-    // More messages than are sent to the hook for one user at a time.
-    const hanging = range(1, 40).map((number) => sender.send(channel, `slow ${number}`));
-    await other.send(person(sender.uid), "another user");
-    await sender.send(free, "another channel");
-    await sender.ping();
-    t.notOk(member.messages.length, "the messages wait for the hook");
-    release();
-    await Promise.all(hanging);
-    t.equal((await untilReceived(member, 40)).length, 40);
-  },
-);
+t.test("a send hook that hangs delays only the messages it judges [issue: Hooks]", async (t) => {
+  const { sender, channel, member } = await pair(t);
+  const other = await world.join(t, world.name("eve"));
+  const free = group(world.name("free"));
+  await world.ok("/channel", { channel_id: free.id, channel_type: 2, subscribers: [sender.uid] });
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  hook.decide = async (question) => {
+    if (question.data.from_uid === sender.uid) await released;
+    return { allow: true };
+  };
+  // More messages than are sent to the hook for one user at a time.
+  const hanging = range(1, 40).map((number) => sender.send(channel, `slow ${number}`));
+  await other.send(person(sender.uid), "another user");
+  await sender.send(free, "another channel");
+  await sender.ping();
+  t.notOk(member.messages.length, "the messages wait for the hook");
+  release();
+  await Promise.all(hanging);
+  t.equal((await untilReceived(member, 40)).length, 40);
+});
 
-t.test("the permission to send is judged again after the hook has allowed a message", async (t) => {
+t.test("the permission to send is checked again after the send hook accepts", async (t) => {
   const { ann, sender, channel, member } = await pair(t);
   let release = () => {};
   const questioned = new Promise<void>((resolve) => {
@@ -297,7 +290,7 @@ t.test("the permission to send is judged again after the hook has allowed a mess
 });
 
 t.test(
-  "a message is refused for now if its hook fails, and redirects are not followed [issue: Hooks]",
+  "a message is refused temporarily if the send hook fails, and redirects are not followed [issue: Hooks]",
   async (t) => {
     const { sender, channel } = await pair(t);
     const raw = (body: string | Buffer, status = 200, headers = {}) => {
@@ -355,7 +348,7 @@ t.test(
 
 for (const policy of ["deny", "allow"] as const)
   t.test(
-    `with onFailure ${policy}, a hook that failed ten times is not asked for a while [issue: Hooks]`,
+    `with onFailure ${policy}, a send hook that failed ten times is not called for a while [issue: Hooks]`,
     async (t) => {
       reset();
       const isAllowed = policy === "allow";

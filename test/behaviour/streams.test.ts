@@ -227,7 +227,7 @@ t.test(
 
 for (const onStart of [true, false])
   t.test(
-    `events that share one event id are all added, ${onStart ? "with" : "without"} the id on the start [decisions: Event id]`,
+    `events that share one event id are all added if the start of their stream ${onStart ? "has" : "does not have"} the id [decisions: Event id]`,
     async (t) => {
       const fixture = await createFixture(t, world);
       const shared = { event: { id: "chatcmpl-1" } };

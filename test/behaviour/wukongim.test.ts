@@ -233,7 +233,7 @@ t.test(
 );
 
 t.test(
-  "conversation lists differ from those of WuKongIM in joined groups, large groups and the system",
+  "conversation lists differ from those of WuKongIM for groups just joined, large groups and messages of the system",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {

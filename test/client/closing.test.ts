@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("`close` during CONNECT waits for the answer, and a new client waits for it", async (t) => {
+t.test("`close` waits for the answer to CONNECT, and a new client waits for `close`", async (t) => {
   const log: string[] = [];
   const server = new ScriptedServer((operation, socket) => {
     const n = server.sockets.indexOf(socket);

@@ -26,7 +26,7 @@ ${TALK}`;
   },
 );
 
-t.test("the ES module names a missing TextDecoder", async (t) => {
+t.test("without TextDecoder, `connect` of the ES module throws an error naming it", async (t) => {
   const program = `
 globalThis.TextDecoder = undefined;
 const { connect } = await import("${CLIENT_PACKAGE}/index.js");

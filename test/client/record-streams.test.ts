@@ -234,7 +234,7 @@ t.test("a stream is followed on a platform whose fetch returns only whole bodies
   t.equal((await records.next()).done, true);
 });
 
-t.test("invalid paths, options and data are rejected, and a missing fetch is named", async (t) => {
+t.test("invalid paths, options and data are rejected, and so is a missing fetch", async (t) => {
   const client = clientOf(t);
   for (const path of ["", "answers/1", "/v1/stream/", "/stream/1", "ws://127.0.0.1/v1/stream/1"])
     t.throws(() => client.stream(path), { code: "bad_option" }, path);

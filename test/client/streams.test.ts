@@ -402,7 +402,7 @@ t.test(
   },
 );
 
-t.test("readers of a quiet stream that stop are done at once", async (t) => {
+t.test("a reader that stops iterating over a stream without events is done at once", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);

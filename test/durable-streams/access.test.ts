@@ -228,7 +228,7 @@ t.test("without a credential, a Host that is not this machine is refused", async
     t.ok((await call("/v1/stream/host", put({ host }))).status < 300, host);
 });
 
-t.test("without a credential, pages of this host and of listed origins are served", async (t) => {
+t.test("pages of this host and of allowed origins are served without a credential", async (t) => {
   const call = at(open.apiPort);
   const host = `localhost:${open.apiPort}`;
   for (const origin of [`http://${host}`, `https://${host}`, LISTED])
@@ -241,7 +241,7 @@ t.test("without a credential, pages of this host and of listed origins are serve
   isRefused(t, await call("/v1/stream/page", put(forwarded)), 403, "forbidden");
 });
 
-t.test("an empty client.allowedOrigins lists no page", async (t) => {
+t.test("if client.allowedOrigins is empty, pages of other origins are refused", async (t) => {
   const broker = await startBroker(t);
   const call = at(broker.apiPort);
   isRefused(t, await call("/v1/stream/page", put({ origin: LISTED })), 403, "forbidden");

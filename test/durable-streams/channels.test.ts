@@ -75,43 +75,40 @@ async function clientOf(t: { teardown(step: () => unknown): void }, uid: string)
   return client;
 }
 
-t.test(
-  "a stream that POST /event wrote is read by the protocol, each event a message",
-  async (t) => {
-    const no = noOf(newPath());
-    const path = `/v1/stream/channel/2/lab/${no}`;
-    t.match((await call(path)).json, { status: 404, code: "stream_unknown" });
-    await postEvent(no, "___TextMessageStart", "begin");
-    await postEvent(no, "___TextMessageContent", "Hel", { id: "e1", timestamp: 5 });
-    await postEvent(no, "___ToolCallStart", "search");
-    await postEvent(no, "status", "busy");
-    const open = await call(path);
-    t.match(open.headers, { "content-type": "application/json", "stream-up-to-date": "true" });
-    t.equal(open.headers["stream-closed"], undefined);
-    t.match(open.json, [
-      { type: "___TextMessageStart", id: "0", index: 0, data: "begin" },
-      { type: "___TextMessageContent", id: "e1", index: 1, timestamp: 5, data: "Hel" },
-      { type: "___ToolCallStart", id: "2", index: 2, data: "search" },
-      { type: "status", id: "3", index: 3, data: "busy" },
-    ]);
-    t.same(Object.keys(open.json[1]), ["type", "id", "index", "timestamp", "data"]);
-    const waiting = call(`${path}?offset=${offsetOf(open)}&live=long-poll`);
-    await postEvent(no, "___TextMessageEnd", "done");
-    const ended = await waiting;
-    t.match(ended.json, [
-      { type: "___TextMessageEnd", index: 4, data: "done" },
-      { type: "end", state: "closed" },
-    ]);
-    t.equal(ended.headers["stream-closed"], "true");
-    const head = await call(path, { method: "HEAD" });
-    t.match(head.headers, { "stream-closed": "true", "stream-next-offset": offsetOf(ended) });
-    const late = await post(path, "[1]");
-    t.match(late.json, { status: 409, code: "stream_ended" });
-    t.equal(late.headers["stream-closed"], "true");
-  },
-);
+t.test("a stream of POST /event is a durable stream with one message per event", async (t) => {
+  const no = noOf(newPath());
+  const path = `/v1/stream/channel/2/lab/${no}`;
+  t.match((await call(path)).json, { status: 404, code: "stream_unknown" });
+  await postEvent(no, "___TextMessageStart", "begin");
+  await postEvent(no, "___TextMessageContent", "Hel", { id: "e1", timestamp: 5 });
+  await postEvent(no, "___ToolCallStart", "search");
+  await postEvent(no, "status", "busy");
+  const open = await call(path);
+  t.match(open.headers, { "content-type": "application/json", "stream-up-to-date": "true" });
+  t.equal(open.headers["stream-closed"], undefined);
+  t.match(open.json, [
+    { type: "___TextMessageStart", id: "0", index: 0, data: "begin" },
+    { type: "___TextMessageContent", id: "e1", index: 1, timestamp: 5, data: "Hel" },
+    { type: "___ToolCallStart", id: "2", index: 2, data: "search" },
+    { type: "status", id: "3", index: 3, data: "busy" },
+  ]);
+  t.same(Object.keys(open.json[1]), ["type", "id", "index", "timestamp", "data"]);
+  const waiting = call(`${path}?offset=${offsetOf(open)}&live=long-poll`);
+  await postEvent(no, "___TextMessageEnd", "done");
+  const ended = await waiting;
+  t.match(ended.json, [
+    { type: "___TextMessageEnd", index: 4, data: "done" },
+    { type: "end", state: "closed" },
+  ]);
+  t.equal(ended.headers["stream-closed"], "true");
+  const head = await call(path, { method: "HEAD" });
+  t.match(head.headers, { "stream-closed": "true", "stream-next-offset": offsetOf(ended) });
+  const late = await post(path, "[1]");
+  t.match(late.json, { status: 409, code: "stream_ended" });
+  t.equal(late.headers["stream-closed"], "true");
+});
 
-t.test("a stream of the protocol is a message of the channel, seen by all viewers", async (t) => {
+t.test("a durable stream of a channel is a message that all viewers receive", async (t) => {
   const client = await clientOf(t, "alice");
   const path = newPath();
   const no = noOf(path);
@@ -156,7 +153,7 @@ t.test("a stream of the protocol is a message of the channel, seen by all viewer
   t.match((await put(path)).json, { status: 409, code: "stream_exists" });
 });
 
-t.test("a text stream contains the text of its content, and nothing else", async (t) => {
+t.test("a text/plain durable stream contains only the text of the channel's stream", async (t) => {
   const path = newPath();
   const no = noOf(path);
   t.equal((await put(path, "Grüß", TEXT_TYPE)).status, 201);
@@ -178,7 +175,7 @@ t.test("a text stream contains the text of its content, and nothing else", async
   t.match((await stored(no)).stream, { state: "closed", text: "Grüß Gott!?" });
 });
 
-t.test("requests that the stream of a channel does not support are refused", async (t) => {
+t.test("requests that a channel's durable stream does not support are refused", async (t) => {
   for (const [name, value] of [
     ["stream-ttl", "60"],
     ["stream-expires-at", "2099-01-01T00:00:00Z"],
@@ -203,7 +200,7 @@ t.test("requests that the stream of a channel does not support are refused", asy
   t.equal((await close(path)).status, 204);
 });
 
-t.test("several streams of a channel are active at once, beside one of POST /event", async (t) => {
+t.test("several durable streams and one of POST /event can be active in a channel", async (t) => {
   const client = await clientOf(t, "alice");
   const no = noOf(newPath());
   const paths = [newPath(), newPath()];
@@ -233,7 +230,7 @@ t.test("several streams of a channel are active at once, beside one of POST /eve
     });
 });
 
-t.test("a stream that a viewer cancels is closed for its writer", async (t) => {
+t.test("a durable stream that a viewer cancels is closed for its writer", async (t) => {
   const path = newPath();
   t.equal((await put(path, "[1]")).status, 201);
   const client = await clientOf(t, "alice");
@@ -336,7 +333,7 @@ t.test("a signed URL writes to a channel in the name of its user", async (t) => 
   t.equal((await callUrl(end)).status, 204);
 });
 
-t.test("the path of a personal channel's stream names both users, or the other one", async (t) => {
+t.test("a personal channel's path contains both uids, or only the other user's", async (t) => {
   const path = newPath("1/alice");
   const no = noOf(path);
   const client = await clientOf(t, "alice");
@@ -365,7 +362,7 @@ t.test("the path of a personal channel's stream names both users, or the other o
   ]);
 });
 
-t.test("a fork of a channel's stream keeps its data when the source goes on", async (t) => {
+t.test("a fork of a channel's stream does not change when its source does", async (t) => {
   const path = newPath();
   t.equal((await put(path, "[1]")).status, 201);
   const offset = offsetOf(await post(path, "[2,3]"));
@@ -395,7 +392,7 @@ t.test("a fork of a channel's stream keeps its data when the source goes on", as
   t.equal((await byUrl(tokenOf("alice"))).status, 201, "a member may read the source");
 });
 
-t.test("sockets are shown the beginning of a stream that is too long for them", async (t) => {
+t.test("clients on sockets receive only the beginning of a long durable stream", async (t) => {
   const client = await clientOf(t, "alice");
   const path = newPath();
   const no = noOf(path);
@@ -425,7 +422,7 @@ t.test("sockets are shown the beginning of a stream that is too long for them", 
   t.equal((await call(large)).json[0].blob.length, 70_000);
 });
 
-t.test("two reads of a range return the same bytes, also after the node was killed", async (t) => {
+t.test("a range of a channel's stream has the same bytes after a kill of the node", async (t) => {
   const folder = await tempFolder(t);
   let node = await spawnBroker(t, {}, folder);
   await createPeople(node);
@@ -487,7 +484,7 @@ t.test("two reads of a range return the same bytes, also after the node was kill
   t.equal(await node.terminate(), 0);
 });
 
-t.test("viewers of every socket format are shown the text of a stream as it grows", async (t) => {
+t.test("clients of each wire format receive the text of a durable stream live", async (t) => {
   const port = broker.clientPort;
   const device = { port, uid: "alice", token: "alice-token", flag: 1 } as const;
   const native = await connectNative(t, device);
@@ -522,12 +519,16 @@ t.test("viewers of every socket format are shown the text of a stream as it grow
   t.same(texts, ["Hel", "lo"]);
 });
 
-t.test("a stream whose writer is silent is interrupted, and a reader gets the state", async (t) => {
+t.test("a durable stream is interrupted if its writer is silent for too long", async (t) => {
   const quick = await startBroker(t, { JINDOU_STREAMS_IDLE_TIMEOUT_MS: "300" });
   await createPeople(quick);
   const path = "/v1/stream/channel/2/lab/silent";
   const at = (target: string, options?: Call) => callAt(quick.apiPort, target, options);
-  const created = await at(path, { method: "PUT", body: "[1]", headers: { ...BOT, ...JSON_TYPE } });
+  const created = await at(path, {
+    method: "PUT",
+    body: "[1]",
+    headers: { ...BOT, ...JSON_TYPE },
+  });
   t.equal(created.status, 201);
   const end = await at(`${path}?offset=${offsetOf(created)}&live=sse`);
   const [data, control] = end.text.split("\n\n").slice(-3);

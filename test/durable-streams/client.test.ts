@@ -44,7 +44,7 @@ for (;;) {
 `;
 
 t.test(
-  `the records of ${WORKER_KILLS} workers of a stream that are killed are in it once and in order`,
+  `a stream has the records of ${WORKER_KILLS} workers once and in order, although each worker is killed`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const random = new Random(SEED);

@@ -477,7 +477,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, each status of an error is kept if the caller must act on it, with its headers",
+  "in the wukongim dialect, an error keeps its status and its headers if the caller must act on them",
   async (t) => {
     for (const code of Object.keys(HTTP_STATUS) as readonly ErrorCode[]) {
       const status = HTTP_STATUS[code];

@@ -126,7 +126,7 @@ async function untilReceived(hooks: readonly Hook[], count: number): Promise<voi
   while (hooks.length < count) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-t.test("msg.notify and msg.offline are those of WuKongIM", async (t) => {
+t.test("msg.notify and msg.offline have the bodies of WuKongIM", async (t) => {
   const { broker, hooks } = await startNode(t);
   let app: Awaited<ReturnType<typeof connect>> | undefined;
   for (const step of stepsOf("default")) {
@@ -148,7 +148,7 @@ t.test("msg.notify and msg.offline are those of WuKongIM", async (t) => {
   }
 });
 
-t.test("a long list of users is compressed, and complete unlike in WuKongIM", async (t) => {
+t.test("a long list of users is compressed, and complete, unlike WuKongIM's lists", async (t) => {
   const { broker, hooks } = await startNode(t, { JINDOU_WEBHOOKS_COMPRESS_UIDS_ABOVE: "3" });
   for (const step of stepsOf("compressed-list")) {
     for (const { post = "", body } of step.calls ?? []) await broker.call(post, body);
