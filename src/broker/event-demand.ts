@@ -81,8 +81,14 @@ export class EventDemandWatch {
       (kind) => nowMs - (this.#notedMs.get(kind) ?? -Infinity) >= NOTED_MS,
     );
     if (kinds.length === 0) return;
+    // Readers that come meanwhile do not write the same.
     for (const kind of kinds) this.#notedMs.set(kind, nowMs);
-    await store.noteReader(kinds, clock() + READER_MS);
+    try {
+      await store.noteReader(kinds, clock() + READER_MS);
+    } catch (error) {
+      for (const kind of kinds) this.#notedMs.delete(kind);
+      throw error;
+    }
     await this.refresh();
   }
 

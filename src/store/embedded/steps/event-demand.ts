@@ -35,10 +35,17 @@ export function createEventDemand(tables: Tables): EmbeddedEventDemand {
     },
 
     noteReader(kinds, untilMs) {
-      return transact(tables, () => {
-        const times = { ...readers(), ...Object.fromEntries(kinds.map((kind) => [kind, untilMs])) };
-        void tables.meta.put(READERS, [VERSION, times.session, times.command]);
-      });
+      // The row exists once, so a full disk has room for it, and the feed can be read.
+      const purpose = "reclaim";
+      return transact(
+        tables,
+        () => {
+          const ends = Object.fromEntries(kinds.map((kind) => [kind, untilMs]));
+          const times = { ...readers(), ...ends };
+          void tables.meta.put(READERS, [VERSION, times.session, times.command]);
+        },
+        purpose,
+      );
     },
 
     readerDemand: async () => readers(),
