@@ -17,6 +17,7 @@ interface SweepPorts {
   onError(error: unknown, message: string): void;
 }
 
+/** Documented in docs/events.md. */
 const USERS_PER_SECOND = 2000;
 const MAX_TURN_MS = 1000;
 const MIN_TURN_MS = 50;
@@ -78,10 +79,11 @@ export class OnlineSweep {
       return;
     }
     const nowMs = clock();
+    this.#checkedMs = Math.min(this.#checkedMs, nowMs); // the clock may have been set back
     const hasJustStarted = performance.now() - this.#startedMs < delayMs;
     await this.#noteDeaths(nowMs);
     const uids = await store.takeOnline({
-      limit: Math.ceil((USERS_PER_SECOND * this.#turnMs) / 1000),
+      limit: Math.floor((USERS_PER_SECOND * this.#turnMs) / 1000),
       turnMs: this.#turnMs,
       leftMs: nowMs - delayMs,
       checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),

@@ -83,6 +83,7 @@ export class OnlineUsers implements OnlineStore {
       if (uids.length >= limit || left.leftMs > leftMs) break;
       uids.push(uid);
     }
+    this.#walkedMs = Math.min(this.#walkedMs, nowMs); // the clock may have been set back
     if (this.#walk === undefined && (this.#mustWalk || this.#walkedMs < checkedMs)) {
       this.#mustWalk = false;
       this.#walkedMs = this.#ports.clock();
