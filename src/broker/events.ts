@@ -17,7 +17,14 @@ import {
   type EventStore,
 } from "./event-ports.ts";
 import { bucketOf } from "./log-frame.ts";
-import { type ChannelKey, isUserTopic, type Message, streamPayload, userTopic } from "./model.ts";
+import {
+  type ChannelKey,
+  isUserTopic,
+  type Message,
+  messageTimeMs,
+  streamPayload,
+  userTopic,
+} from "./model.ts";
 import type { MessageStore } from "./ports.ts";
 import { connectionNumber } from "./session-names.ts";
 
@@ -170,7 +177,8 @@ export class Events {
   ): Promise<PartitionPage> {
     const { selects, limit, through = Number.POSITIVE_INFINITY } = terms;
     const page = await this.#ports.store.readEvents(partition, after, ROWS_PER_READ);
-    const gap = gapOf(partition, after, page);
+    const gap =
+      page.loss && gapOf(partition, after, page, await this.#timeAfterLoss(partition, page));
     const start = startOf(after, page);
     const rows = page.rows.filter(({ number }) => number <= through);
     const selected = withHoles(rows, start, selects);
@@ -267,6 +275,13 @@ export class Events {
         this.#waits.delete(news.resolve);
       }
     }
+  }
+
+  /** Returns the time of the first event after a loss, or of the newest event if none follows. */
+  async #timeAfterLoss(partition: number, { rows: [next] }: EventPage): Promise<number> {
+    if (next !== undefined) return next.timestampMs;
+    const newest = await this.#ports.store.newestEvents();
+    return messageTimeMs(newest[partition]?.id ?? 0);
   }
 
   /**
@@ -405,14 +420,16 @@ function startOf(after: EventPosition, { lost, loss }: EventPage): EventPosition
   return { number, id: 0 };
 }
 
-function gapOf(partition: number, after: EventPosition, page: EventPage): FeedEvent | undefined {
-  const { lost, loss, rows } = page;
-  if (loss === undefined) return undefined;
+function gapOf(
+  partition: number,
+  after: EventPosition,
+  { lost, loss }: EventPage,
+  timestampMs: number,
+): FeedEvent {
   const from = loss === "expired" ? after.number + 1 : after.number - lost + 1;
   return {
     id: `${eventId(partition, after)}-gap`,
-    type: GAP,
-    timestampMs: rows[0]?.timestampMs ?? Date.now(),
+    ...{ type: GAP, timestampMs },
     data: { from, to: from + lost - 1, count: lost },
   };
 }

@@ -1,10 +1,17 @@
-// Tests which messages the readers of the event feed load. No public interface shows this, because
-// loading too many messages only costs memory and time.
+// Tests which messages the readers of the event feed load, the time of a gap, and what the timers of
+// a node read and write for the feed. No public interface shows this, because it only costs memory
+// and time, or needs a store that fails or a clock that is set back.
 
+import { setTimeout as pause } from "node:timers/promises";
+import { BrokerError } from "../../src/broker/errors.ts";
+import { EventDemandWatch } from "../../src/broker/event-demand.ts";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
 import { bucketOf } from "../../src/broker/log-frame.ts";
+import { messageTimeMs } from "../../src/broker/model.ts";
+import { OnlineSweep } from "../../src/broker/online-sweep.ts";
 import type { MessageStore } from "../../src/broker/ports.ts";
+import { SingleNode } from "../../src/cluster/single.ts";
 import { draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { t } from "../support/suite.ts";
@@ -35,4 +42,67 @@ t.test("a feed read does not load messages that were sent while the feed was off
     [1, 2, 23],
   );
   t.equal(loaded, 3);
+});
+
+t.test("a gap at the end of the feed has the time of the newest event", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  await store.switchFeed(true);
+  await store.append(draftOf());
+  const events = new Events({ store, toJson: () => ({}) });
+  const partition = bucketOf("2:g");
+  const newest = (await store.newestEvents())[partition] ?? EVENTS_START;
+  await pause(5);
+  const after = { number: newest.number + 3, id: newest.id + 100_000 };
+  const terms = { selects: () => true, limit: 10 };
+  const { events: page } = await events.readPartition(partition, after, terms);
+  t.match(page, [{ event: { type: "feed.gap", data: { count: 3 } } }]);
+  t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
+});
+
+t.test("a reader whose wish was not stored is stored at its next request", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  await store.switchFeed(true);
+  let isFull = true;
+  const demand = new EventDemandWatch({
+    store: {
+      ...store,
+      async noteReader(...args) {
+        if (isFull) throw new BrokerError("disk_full");
+        return store.noteReader(...args);
+      },
+    },
+    ...{ webhookTypes: async () => [], clock: Date.now, onDemand() {}, onError() {} },
+  });
+  t.teardown(() => demand.close());
+  await t.rejects(demand.note(["session.*"]));
+  isFull = false;
+  await demand.note(["session.*"]);
+  t.ok((await store.readerDemand()).session > Date.now());
+});
+
+t.test("after the clock was set back, users are not looked at in each turn", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const time = { nowMs: Date.now() };
+  const cutoffs: number[] = [];
+  const sweep = new OnlineSweep({
+    store: {
+      ...store,
+      async takeOnline(terms) {
+        cutoffs.push(terms.checkedMs);
+        return [];
+      },
+    },
+    cluster: new SingleNode("n"),
+    ...{ clock: () => time.nowMs, delayMs: 1, isOn: () => true, onOffline() {} },
+    onError: (error) => t.fail(String(error)),
+  });
+  sweep.start();
+  t.teardown(() => sweep.close());
+  const untilTurns = async (count: number) => {
+    while (cutoffs.length < count) await pause(5);
+  };
+  await untilTurns(1);
+  time.nowMs -= 3_600_000;
+  await untilTurns(3);
+  t.ok((cutoffs.at(-1) ?? 0) <= time.nowMs);
 });
