@@ -131,18 +131,24 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
 
   /** Returns the number of the last event that a reader at this position and the feed share. */
   async function lastCommon(partition: number, after: EventPosition): Promise<number> {
-    const key = eventsKey(partition);
     const newest = await newestOf(partition);
     if (after.id === 0) return newest.number;
-    let end = Math.min(after.number, newest.number);
-    for (;;) {
+    const end = Math.min(after.number, newest.number);
+    const names = [eventsKey(partition), onDemandKey(partition)];
+    const numbers = await Promise.all(names.map((key) => lastCommonIn(key, after, end)));
+    return Math.max(...numbers) || (await oldestOf(partition)).number;
+  }
+
+  /** As `lastCommon`, among the events of a key up to the number `last`. 0 if it has none. */
+  async function lastCommonIn(key: string, after: EventPosition, last: number): Promise<number> {
+    for (let end = last; ; ) {
       // `end` has no `-<id>` part, so the range includes the entry of this number whatever its id.
       const reply = await link.call("xrevrange", key, end, "-", "COUNT", MAX_PAGE_ENTRIES);
       const rows = (reply as readonly Entry[]).toReversed().flatMap(rowsOf);
       const common = rows.findLast((row) => row.id <= after.id);
       if (common !== undefined) return common.number;
       const [first] = rows;
-      if (first === undefined) return (await oldestOf(partition)).number;
+      if (first === undefined) return 0;
       end = first.number - 1;
     }
   }
