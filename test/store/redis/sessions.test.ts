@@ -1,13 +1,16 @@
-// Sessions on Redis, in addition to the contract: how many calls a node's sessions need, and that a
-// session that cannot be confirmed does not affect others.
+// Sessions on Redis, in addition to the contract: how many calls a node's sessions need, that a
+// session that cannot be confirmed does not affect others, and the events of a refused login.
 
 import { randomUUID } from "node:crypto";
 import t from "tap";
+import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import {
   type DeviceLevel,
   MAIN_DEVICE,
   SECONDARY_DEVICE,
   type SessionRecord,
+  userTopic,
 } from "../../../src/broker/model.ts";
 import type { LoggedInSession } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
@@ -15,6 +18,8 @@ import { commandCalls, startRedis, startRedisCluster } from "../../support/redis
 import { openStore, type StoreNode } from "./one-store.ts";
 
 const NODE = "n1:1";
+/** Place of the time of expiry in an entry, see `lua/session_rules.lua`. */
+const EXPIRES_AT = 8;
 
 const sessionOf = (uid: string, level: DeviceLevel = MAIN_DEVICE): SessionRecord => ({
   ...{ sessionId: randomUUID(), nodeId: "n1", uid, flag: 0, level },
@@ -56,6 +61,49 @@ t.test("sessions of many users are read in few calls", async (t) => {
     "in the order of the users, some of whom have no session",
   );
 });
+
+t.test("a session whose events cannot be written does not affect other sessions", async (t) => {
+  const node = await openStore(t, redis.url);
+  const { store, link } = node;
+  await store.switchFeed(true);
+  const all = await enterAll(node, 2);
+  for (const uid of usersOf(2))
+    for (const part of ["sessions", "announced"])
+      await link.write("del", link.keys.user(part, uid));
+  const feed = link.keys.bucket("feed", bucketOf(userTopic("u0")));
+  await link.write("set", feed, "a wrong type");
+  const results = await store.confirmSessions(all, NODE);
+  t.strictSame(
+    results.map(({ kind }) => kind),
+    ["failed", "confirmed"],
+  );
+});
+
+t.test(
+  "a refused login writes the events of the expired sessions that it has removed",
+  async (t) => {
+    const node = await openStore(t, redis.url);
+    const { store, link } = node;
+    await store.switchFeed(true);
+    await store.setDemand({ feed: true, session: true, command: false });
+    const kicked = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
+    await enter(node, { ...sessionOf("ann"), deviceId: "b" });
+    const { session } = await enter(node, { ...sessionOf("ann", SECONDARY_DEVICE), flag: 1 });
+    const key = link.keys.user("sessions", "ann");
+    const entry = JSON.parse(String(await link.call("hget", key, session.sessionId)));
+    entry[EXPIRES_AT] = "1";
+    await link.write("hset", key, session.sessionId, JSON.stringify(entry));
+    const again = { ...sessionOf("ann"), deviceId: "a" };
+    const login = await store.login(again, NODE, { claim: { order: kicked.order } });
+    t.match(login, { kind: "refused", reason: "kicked" });
+    const { rows } = await store.readEvents(bucketOf(userTopic("ann")), EVENTS_START, 20);
+    const closed = rows.filter(({ type }) => type === "session.closed");
+    t.strictSame(
+      closed.map(({ fields }) => fields?.session_id),
+      [kicked.session.sessionId, session.sessionId],
+    );
+  },
+);
 
 t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);

@@ -9,8 +9,11 @@
 --        5  uid
 --        6  beginning of the names of the keys of the bucket of the user's events, or ''
 --        7  counter of message ids
--- Reply  the old device, or nil
+--        8  1 if the user is listed in `online` of the bucket, else 0
+-- Reply  the old device, or nil; 'announce' or 'full', see `outbox_demand`
 local user = user_of(KEYS[1], ARGV[5], ARGV[6])
+local demand = outbox_demand(user, ARGV[8])
+if demand then return demand end
 local has_feed = has_user_feed(user)
 local old_device = redis.call('HGET', user.devices, ARGV[1])
 local old = read_device(user, ARGV[1])

@@ -8,22 +8,26 @@
 --        4  1 if the events of sessions are written, else 0
 --        5  Unix ms: a user whose last session left at this time or earlier is offline
 --        then ids of the sessions of dead nodes
--- Reply  1 if the user is offline now, -1 if the user was not announced as online, 2 if the user
---        has sessions, else 0
+-- Reply  1  1 if the user is offline now, 2 if the user has sessions, else 0
+--        2  1 if the user is not announced as online and no node is about to announce the user
+local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back
 local user = user_of(KEYS[1], ARGV[1], ARGV[2])
-if not has_user_feed(user) then return 0 end
+if not has_user_feed(user) then return { 0, 0 } end
 local is_apart = user.bucket == OUTBOX
 
 local function leave_index(name)
   if not is_apart then redis.call('ZREM', user.bucket .. name, user.uid) end
 end
 
-local announced = redis.call('GET', user.announced)
-if not announced then
+-- Replies to a user who is not announced.
+local function unknown(verdict)
   leave_index('leaving')
   leave_index('online')
-  return -1
+  return { verdict, redis.call('EXISTS', user.announcing) == 0 and 1 or 0 }
 end
+
+local announced = redis.call('GET', user.announced)
+if not announced then return unknown(0) end
 for at = 6, #ARGV do
   local entry = read_entry(user, ARGV[at])
   if entry then
@@ -34,18 +38,16 @@ end
 write_user_events(user, nil, ARGV[3], ARGV[4])
 if redis.call('EXISTS', user.sessions) == 1 then
   leave_index('leaving')
-  return 2
+  return { 2, 0 }
 end
-if #user.left > 0 then return 0 end
+if #user.left > 0 then return { 0, 0 } end
 local flag, left = string.match(announced, '^(%d+) ?(%d*)$')
-if left == '' then
+if left == '' or tonumber(left) > NOW_MS + MAX_AHEAD_MS then
   redis.call('SET', user.announced, flag .. ' ' .. int(NOW_MS))
   note_leaving(user)
-  return 0
+  return { 0, 0 }
 end
-if tonumber(left) > tonumber(ARGV[5]) then return 0 end
+if tonumber(left) > tonumber(ARGV[5]) then return { 0, 0 } end
 redis.call('DEL', user.announced)
-leave_index('leaving')
-leave_index('online')
 emit_user(user, ARGV[3], 'events', USER_OFFLINE, '{"device_flag":' .. flag .. '}')
-return 1
+return unknown(1)

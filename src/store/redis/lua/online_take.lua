@@ -1,16 +1,29 @@
--- Returns users of a bucket whose sessions must be checked: first users whose last session has
+-- Returns users of some buckets whose sessions must be checked: first users whose last session has
 -- left, then users who were not checked for long.
 --
--- KEYS   1  leaving
---        2  online
+-- KEYS   leaving and online of each bucket
 -- ARGV   1  maximum number of users
 --        2  Unix ms: users who left at this time or earlier are returned
 --        3  Unix ms: users who were checked before this time are returned
-local uids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[2], 'LIMIT', 0, ARGV[1])
-local room = tonumber(ARGV[1]) - #uids
-if room <= 0 then return uids end
-for _, uid in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[3], 'LIMIT', 0, room)) do
-  redis.call('ZADD', KEYS[2], 'XX', int(server_now), uid)
-  uids[#uids + 1] = uid
+local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back, and is due
+local uids, room = {}, tonumber(ARGV[1])
+local later = '(' .. int(server_now + MAX_AHEAD_MS)
+
+local function take(key, from, to, checked)
+  if room == 0 then return end
+  for _, uid in ipairs(redis.call('ZRANGEBYSCORE', key, from, to, 'LIMIT', 0, room)) do
+    if checked then redis.call('ZADD', key, 'XX', checked, uid) end
+    uids[#uids + 1] = uid
+    room = room - 1
+  end
+end
+
+for at = 1, #KEYS, 2 do
+  take(KEYS[at], '-inf', ARGV[2])
+  take(KEYS[at], later, '+inf')
+end
+for at = 2, #KEYS, 2 do
+  take(KEYS[at], '-inf', '(' .. ARGV[3], int(server_now))
+  take(KEYS[at], later, '+inf', int(server_now))
 end
 return uids

@@ -1,4 +1,4 @@
--- Moves the entries of a user's outbox to the feed, each of them once (see `user_events.lua`).
+-- Moves the entries of a user's outbox to the feed, each of them once (see `user_feed.lua`).
 --
 -- KEYS   1  feed of the bucket
 --        2  events
@@ -20,9 +20,8 @@ local function put(event_type, events, fields)
     return
   end
   if event_type == USER_ONLINE then
-    redis.call('ZADD', KEYS[5], int(server_now), uid)
+    redis.call('ZADD', KEYS[5], 'NX', int(server_now), uid)
   elseif event_type == USER_OFFLINE then
-    redis.call('ZREM', KEYS[5], uid)
     redis.call('ZREM', KEYS[6], uid)
   end
   local stream = events == 'events' and KEYS[2] or KEYS[3]

@@ -7,6 +7,7 @@
 --        2  `judge` if sessions of banned accounts are refused, else `ignore`
 --        3  counter of message ids
 --        4  1 if the events of sessions are written, else 0
+--        5  1 if the users are listed in `online` of their buckets, else 0
 --        then for each session
 --           uid
 --           beginning of the names of the keys of the bucket of the user's events, or ''
@@ -23,6 +24,8 @@
 --          {'confirmed'}
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
+--          {'announce'} or {'full'}  nothing was changed, see `outbox_demand`
+--        and as the third item 1 if the outbox of the user may have entries now
 local FIELDS = 11
 
 -- Returns the reason for which the session's device ends the session, nil if it does not. A
@@ -59,13 +62,15 @@ end
 local function confirm(user, session)
   local entry = read_entry(user, session.id)
   local reason = ARGV[2] == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
+  local is_own = entry and entry.incarnation == session.incarnation
+  if not reason and is_own and entry.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
+  local demand = outbox_demand(user, ARGV[5])
+  if demand then return { demand } end
   if reason then
     if entry then remove_entry(user, entry, reason) end
     return { 'refused', reason }
   end
   if entry then
-    local is_own = entry.incarnation == session.incarnation
-    if is_own and entry.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
     read_entries(user, session.id) -- removes expired entries
     write_entry(user, session)
     if session.level == 1 then redis.call('PEXPIRE', user.logins, LOGIN_TTL) end
@@ -86,7 +91,7 @@ end
 
 local replies = {}
 for position, key in ipairs(KEYS) do
-  local at = 4 + (position - 1) * FIELDS
+  local at = 5 + (position - 1) * FIELDS
   local session = {
     incarnation = ARGV[1], id = ARGV[at + 3], flag = tonumber(ARGV[at + 4]), level = tonumber(ARGV[at + 5]), device = ARGV[at + 6],
     tag = ARGV[at + 7], token = ARGV[at + 8], since = tonumber(ARGV[at + 9]), order = tonumber(ARGV[at + 10]),
@@ -94,8 +99,16 @@ for position, key in ipairs(KEYS) do
   }
   local user = user_of(key, ARGV[at + 1], ARGV[at + 2])
   local is_ok, reply, opened = pcall(confirm, user, session)
-  if is_ok then write_user_events(user, opened, ARGV[3], ARGV[4]) end
-  if not is_ok then reply = { 'failed', type(reply) == 'table' and reply.err or tostring(reply) } end
+  -- The events of a failed confirmation are those of the entries that it has removed.
+  local is_written, result = pcall(write_user_events, user, is_ok and opened or nil, ARGV[3], ARGV[4])
+  if not is_ok or not is_written then
+    local failure = is_ok and result or reply
+    reply = { 'failed', type(failure) == 'table' and failure.err or tostring(failure) }
+  end
+  if is_written and result then
+    reply[2] = reply[2] or ''
+    reply[3] = 1
+  end
   replies[position] = reply
 end
 return replies

@@ -10,7 +10,10 @@
 --        5  beginning of the names of the keys of the bucket of the user's events, or ''
 --        6  counter of message ids
 --        7  1 if the events of sessions are written, else 0
+--        8  1 if the user is listed in `online` of the bucket, else 0
+-- Reply  nil, or 'announce', see `outbox_demand`
 local user = user_of(KEYS[1], ARGV[1], ARGV[5])
+if outbox_demand(user, ARGV[8]) == 'announce' then return 'announce' end
 local entry = read_entry(user, ARGV[2])
 if entry then
   remove_entry(user, entry, ARGV[3])

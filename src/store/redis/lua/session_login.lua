@@ -22,10 +22,12 @@
 --        14  beginning of the names of the keys of the bucket of the user's events, or ''
 --        15  counter of message ids
 --        16  1 if the events of sessions are written, else 0
+--        17  1 if the user is listed in `online` of the bucket, else 0
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
 --          {'unauthorized'}     the device does not have the token, or the JWT is revoked
+--          'announce' or 'full'  see `outbox_demand`
 local user = user_of(KEYS[1], ARGV[1], ARGV[14])
 local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
@@ -41,8 +43,16 @@ elseif ARGV[10] == 'jwt' then
   if device and tonumber(ARGV[11]) < device.revoked then return { 'unauthorized' } end
 end
 if ARGV[12] == 'judge' and is_banned(user) then return { 'refused', 'banned' } end
+local demand = outbox_demand(user, ARGV[17])
+if demand then return demand end
 local is_main = session.level == 1
 local newest = is_main and read_login(user, ARGV[4]) or nil
+
+-- Writes the events of the expired entries, which are removed although the login is refused.
+local function refuse(reason)
+  write_user_events(user, nil, ARGV[15], ARGV[16])
+  return { 'refused', reason }
+end
 
 local since, last_order = NOW, 0
 local others, expired = read_entries(user, session.id)
@@ -64,14 +74,14 @@ end
 if order and order > math.max(NOW, last_order) then order = nil end
 if order and is_main then
   if newest and newest.order >= order then
-    if newest.order > order and not same_device(session, newest) then return { 'refused', 'kicked' } end
+    if newest.order > order and not same_device(session, newest) then return refuse('kicked') end
     -- A login that a ban ended can be continued after the ban.
-    if newest.ended ~= '' and newest.ended ~= 'banned' then return { 'refused', newest.ended } end
+    if newest.ended ~= '' and newest.ended ~= 'banned' then return refuse(newest.ended) end
     order = newest.order
   end
   for _, old in ipairs(others) do
     if old.order > order and collide(session, old) then
-      if not same_device(session, old) then return { 'refused', 'kicked' } end
+      if not same_device(session, old) then return refuse('kicked') end
       order = old.order
     end
   end

@@ -8,7 +8,10 @@
 --        4  beginning of the names of the keys of the bucket of the user's events, or ''
 --        5  counter of message ids
 --        6  1 if the events of sessions are written, else 0
+--        7  1 if the user is listed in `online` of the bucket, else 0
+-- Reply  nil, or 'announce', see `outbox_demand`
 local user = user_of(KEYS[1], ARGV[1], ARGV[4])
+if outbox_demand(user, ARGV[7]) == 'announce' then return 'announce' end
 redis.call('HDEL', user.ended, ARGV[2])
 local entry = read_entry(user, ARGV[2])
 if not entry then return end

@@ -29,7 +29,8 @@
 --                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
 --                   sessions.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
---   announced, outbox, outboxSeq  see `user_events.lua`
+--   announced                          see `user_events.lua`
+--   announcing, outbox, outboxSeq      see `user_feed.lua`
 --   devices   HASH  flag: device (`users.ts`)
 --                   `ban`: present while the account is banned
 --
@@ -40,15 +41,13 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- `bucket` is the beginning of the key names of the bucket for the user's events, `outbox` if that
--- bucket is in another slot (see `user_events.lua`), '' if the feed is off, or nil if the script
--- writes no events of the user.
+-- `bucket` is described in `user_feed.lua`. Nil if the script writes no events of the user.
 local function user_of(key, uid, bucket)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
     uid = uid, sessions = key, logins = base .. 'logins', ended = base .. 'ended', devices = base .. 'devices',
     groups = base .. 'groups', topic = base .. 'topic@DATABASE', presence = base .. 'presence@DATABASE',
-    announced = base .. 'announced', outbox = base .. 'outbox', bucket = bucket,
+    announced = base .. 'announced', announcing = base .. 'announcing', outbox = base .. 'outbox', bucket = bucket,
     left = {}, -- entries that the script has removed, with the `reason` of each, for events
   }
 end

@@ -1,43 +1,17 @@
 -- Events of users and their sessions, and the users who were announced as online. Placed in front
--- of scripts, after `append_event.lua` and `session_rules.lua`. On a single server the scripts
--- write the events to the feed. On a Redis Cluster the feed is in another slot: they write the
--- events to the outbox of the user, and the node then moves them to the feed with `outbox_put.lua`.
+-- of scripts, after `user_feed.lua` and `session_rules.lua`.
 --
 -- Keys of the user:
 --   announced  STRING  device flag, and if the user has no session a space and the Unix ms when the
 --                      last one left. Present if `user.online` is in the feed and `user.offline`
 --                      does not follow it yet.
---   outbox     LIST    MessagePack lists: number, type, name of the stream, fields. A negative
---                      type is not an event: the user's last session left, at the Unix ms in
---                      the fields
---   outboxSeq  STRING  number of the newest entry of the outbox, for two days. Numbers grow,
---                      even if Redis has lost its last writes.
 -- Keys of the bucket of the user's events:
 --   online     ZSET    uid of each user with `announced`, scored by the Unix ms of the last
---                      check of the user's sessions
+--                      check of the user's sessions. On a Redis Cluster also users whose
+--                      outbox may have entries
 --   leaving    ZSET    uid, scored by the Unix ms when the user's last session left. May contain
 --                      users who have returned.
-local OUTBOX = 'outbox'
 local LEFT = -1
-local MAX_OUTBOX = 64
-local OUTBOX_TTL = 172800000
-
-local function has_user_feed(user)
-  if user.bucket == OUTBOX then return true end
-  return user.bucket ~= '' and redis.call('HEXISTS', user.bucket .. 'feed', 'number') == 1
-end
-
-local function put_outbox(user, events, event_type, fields)
-  local number = math.max(NOW, 1 + tonumber(redis.call('GET', user.outbox .. 'Seq') or '0'))
-  redis.call('SET', user.outbox .. 'Seq', int(number), 'PX', OUTBOX_TTL)
-  redis.call('RPUSH', user.outbox, cmsgpack.pack({ int(number), event_type, events, fields }))
-  redis.call('LTRIM', user.outbox, -MAX_OUTBOX, -1)
-end
-
-local function emit_user(user, ids, events, event_type, fields)
-  if user.bucket == OUTBOX then return put_outbox(user, events, event_type, fields) end
-  append_event(user.bucket .. 'feed', user.bucket .. events, ids, WHOLE_SERVER, 'u:' .. user.uid, event_type, '0', fields)
-end
 
 local function emit_online(user, ids, flag)
   if user.bucket ~= OUTBOX then redis.call('ZADD', user.bucket .. 'online', int(NOW_MS), user.uid) end
@@ -72,6 +46,7 @@ local function emit_sessions(user, opened, ids)
 end
 
 -- Writes the events of a script that has entered the session `opened` (or nil), or has removed entries.
+-- Returns true if the outbox may have entries now.
 --   ids        counter of message ids
 --   on_demand  '1' if the events of sessions are written, else '0'
 local function write_user_events(user, opened, ids, on_demand)
@@ -94,4 +69,5 @@ local function write_user_events(user, opened, ids, on_demand)
     end
   end
   if on_demand == '1' then emit_sessions(user, opened, ids) end
+  return user.bucket == OUTBOX
 end

@@ -1,49 +1,79 @@
 // Users who were announced as online, in Redis: a key for each user, and in each bucket an index of
-// the users whose events are in the bucket (`lua/user_events.lua`). No state.
+// the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which the next
+// turn begins.
 
-import { EVENT_PARTITIONS } from "../../../broker/event-ports.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
+import { userTopic } from "../../../broker/model.ts";
 import type { OnlineStore } from "../../../broker/online-ports.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { SESSION_CHANGES } from "./sessions.ts";
+import { ALL_BUCKETS } from "./sweep-buckets.ts";
 import { createUserEvents } from "./user-events.ts";
 
 const TAKE = loadScript(lua("online_take"));
 const END = loadScript(lua("online_end"), ...SESSION_CHANGES);
+const FORGET = loadScript(lua("online_forget"));
 
 const OFFLINE = 1;
-const UNKNOWN = -1;
 const PRESENT = 2;
-const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
+/** Number of buckets of a Redis Cluster that are read at once. */
+const BUCKETS_AT_ONCE = 8;
 
 export function createRedisOnlineUsers({
   link,
   demand,
-}: Pick<RedisStorePorts, "link" | "demand">): OnlineStore {
-  const { keys } = link;
-  const { bucketOfUser, eventArgs, flush, forget } = createUserEvents(link, demand);
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas">): OnlineStore {
+  const { keys, isCluster } = link;
+  const { bucketOfUser, eventArgs, flush, moveOutbox } = createUserEvents({
+    ...{ link, demand, waitForReplicas },
+  });
   const turnKey = keys.shared("onlineTurn");
+  let nextBucket = 0;
+
   return {
     async takeOnline({ limit, turnMs, leftMs, checkedMs }) {
       const isFirst = await link.write("set", turnKey, "1", "NX", "PX", Math.ceil(turnMs));
       if (isFirst === null) return [];
-      const share = Math.ceil(limit / EVENT_PARTITIONS);
-      const replies = await Promise.all(
-        PARTITIONS.map((partition) => {
-          const names = ["leaving", "online"].map((part) => keys.bucket(part, partition));
-          return link.run(TAKE, names, [share, Math.floor(leftMs), Math.floor(checkedMs)]);
-        }),
-      );
-      return replies.flatMap((uids) => (uids as readonly Buffer[]).map(String));
+      const take = async (buckets: readonly number[], room: number) => {
+        const names = buckets.flatMap((bucket) => [
+          ...[keys.bucket("leaving", bucket), keys.bucket("online", bucket)],
+        ]);
+        const args = [room, Math.floor(leftMs), Math.floor(checkedMs)];
+        return ((await link.run(TAKE, names, args)) as readonly Buffer[]).map(String);
+      };
+      // Another bucket is the first one in each turn, so that none is read only if all are.
+      const buckets = [...ALL_BUCKETS.slice(nextBucket), ...ALL_BUCKETS.slice(0, nextBucket)];
+      nextBucket = (nextBucket + 1) % buckets.length;
+      if (!isCluster) return take(buckets, limit);
+      const uids: string[] = [];
+      for (let at = 0; at < buckets.length && uids.length < limit; at += BUCKETS_AT_ONCE) {
+        const group = buckets.slice(at, at + BUCKETS_AT_ONCE);
+        const room = limit - uids.length;
+        const shares = group.map((_, n) => Math.floor((room + n) / group.length));
+        const lists = await Promise.all(
+          group.map((bucket, n) => (shares[n] ? take([bucket], shares[n]) : [])),
+        );
+        uids.push(...lists.flat());
+      }
+      return uids;
     },
 
     async endOnline(uid, deadSessions, leftMs) {
+      const index = (part: "online" | "leaving") => keys.bucket(part, bucketOf(userTopic(uid)));
       const args = [uid, bucketOfUser(uid), ...eventArgs(), Math.floor(leftMs), ...deadSessions];
-      await flush(uid);
-      const verdict = await link.run(END, [keys.user("sessions", uid)], args);
-      if (verdict === UNKNOWN) await forget(uid, ["online", "leaving"]);
-      else await flush(uid);
-      if (verdict === PRESENT) await forget(uid, ["leaving"]);
+      const end = async () =>
+        (await link.run(END, [keys.user("sessions", uid)], args)) as [number, number];
+      if (!isCluster) return (await end())[0] === OFFLINE;
+      const score = await link.call("zscore", index("online"), uid);
+      await flush(uid); // the outbox may belong to a user who is not announced
+      const [verdict, isUnknown] = await end();
+      await moveOutbox(uid); // the user stays listed if this fails
+      // A user who leaves at the same time stays in `online`, and is found there later.
+      if (verdict === PRESENT || isUnknown === 1) await link.write("zrem", index("leaving"), uid);
+      if (isUnknown === 1 && score !== null)
+        await link.run(FORGET, [index("online")], [uid, score as Buffer]);
       return verdict === OFFLINE;
     },
   };

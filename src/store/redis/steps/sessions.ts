@@ -25,8 +25,7 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { COUNTERS_APART_MS, idCounterOf } from "./channel-names.ts";
-import { EVENT_CONSTANTS } from "./events.ts";
-import { createUserEvents } from "./user-events.ts";
+import { createUserEvents, USER_FEED } from "./user-events.ts";
 
 /** Time to live of an entry. A node that confirms no session for this time is most likely dead. */
 const ENTRY_TTL_MS = 600_000;
@@ -41,9 +40,8 @@ export const SESSION_RULES = [
 ] as const;
 /** Placed in front of scripts that enter or remove sessions and write the events of this. */
 export const SESSION_CHANGES = [
-  EVENT_CONSTANTS,
+  ...USER_FEED,
   `local KICK_REASONS = ' ${KICK_REASONS.join(" ")} '\n`,
-  lua("append_event"),
   ...SESSION_RULES,
   lua("user_events"),
 ] as const;
@@ -58,13 +56,15 @@ export function createRedisSessions({
   link,
   clock,
   demand,
+  waitForReplicas,
   judgesBans = false,
-}: Pick<RedisStorePorts, "link" | "clock" | "demand" | "judgesBans">): Omit<
+}: Pick<RedisStorePorts, "link" | "clock" | "demand" | "waitForReplicas" | "judgesBans">): Omit<
   SessionStore,
   "joinState"
 > {
-  const userEvents = createUserEvents(link, demand);
-  const { bucketOfUser, eventArgs, flush } = userEvents;
+  const { bucketOfUser, eventArgs, runFor, flush } = createUserEvents({
+    ...{ link, demand, waitForReplicas },
+  });
   const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
@@ -76,13 +76,20 @@ export function createRedisSessions({
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]> {
     const keys = sessions.map(({ session }) => keyOf(session.uid));
-    const args = [
-      ...[incarnation, judgement, ...eventArgs()],
-      ...sessions.flatMap((session) => confirmArgs(session, bucketOfUser(session.session.uid))),
-    ];
+    const args = sessions.flatMap((session) =>
+      confirmArgs(session, bucketOfUser(session.session.uid)),
+    );
+    const run = async (isAnnounced: 0 | 1) => {
+      const first = [incarnation, judgement, ...eventArgs(), isAnnounced];
+      const replies = await link.run(CONFIRM, keys, [...first, ...args]);
+      return replies as readonly (readonly Buffer[])[]; // see the header of `session_confirm.lua`
+    };
     try {
-      const replies = await link.run(CONFIRM, keys, args);
-      return (replies as (readonly Buffer[])[]).map((reply) => readConfirmation(link, reply));
+      // On a Redis Cluster there is one session in a call, otherwise no demand.
+      const uid = sessions[0]?.session.uid ?? "";
+      const replies = await runFor(uid, run, ([reply]) => reply?.[0]);
+      if (replies.some(([, , hasEvents]) => hasEvents !== undefined)) await flush(uid);
+      return replies.map((reply) => readConfirmation(link, reply));
     } catch (cause) {
       const error = asBrokerError(cause);
       return sessions.map(() => ({ kind: "failed", error }));
@@ -106,20 +113,19 @@ export function createRedisSessions({
       // On a Redis Cluster the script cannot read the counters of ids, because they are in other
       // slots.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
-      await userEvents.announce(uid);
-      const [kind, ...fields] = (await link.run(
-        LOGIN,
-        [keyOf(uid), ...idKeys],
-        [
-          ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
-          ...[order, label, ...(proof.length === 0 ? ["none", ""] : proof), judgement],
-          ...[isSecondary ? "secondary" : "any", bucketOfUser(uid), ...eventArgs()],
-        ],
-      )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
+      const args = [
+        ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
+        ...[order, label, ...(proof.length === 0 ? ["none", ""] : proof), judgement],
+        ...[isSecondary ? "secondary" : "any", bucketOfUser(uid), ...eventArgs()],
+      ];
+      const reply = await runFor(uid, (isAnnounced) =>
+        link.run(LOGIN, [keyOf(uid), ...idKeys], [...args, isAnnounced]),
+      );
+      const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // only the groups are a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
-      if (result === "refused") return refusal(fields[0]);
       await flush(uid);
+      if (result === "refused") return refusal(fields[0]);
       const [since, loginOrder, level, groups, newestId] = fields;
       return {
         kind: result,
@@ -134,13 +140,13 @@ export function createRedisSessions({
 
     async removeSession({ uid, sessionId }, cause) {
       const args = [uid, sessionId, cause ?? "", bucketOfUser(uid), ...eventArgs()];
-      await link.run(REMOVE, [keyOf(uid)], args);
+      await runFor(uid, (isAnnounced) => link.run(REMOVE, [keyOf(uid)], [...args, isAnnounced]));
       await flush(uid);
     },
 
     async endSession({ uid, sessionId, level }, reason) {
       const args = [uid, sessionId, reason, level, bucketOfUser(uid), ...eventArgs()];
-      await link.run(END, [keyOf(uid)], args);
+      await runFor(uid, (isAnnounced) => link.run(END, [keyOf(uid)], [...args, isAnnounced]));
       await flush(uid);
     },
 

@@ -1,7 +1,7 @@
-// Events of users. Builds the arguments of scripts that write them (`lua/user_events.lua`), and on
-// a Redis Cluster moves them from the outbox of a user to the feed. No state.
+// Events of users. Builds the arguments of scripts that write them (`lua/user_feed.lua`), and on a
+// Redis Cluster moves them from the outbox of a user to the feed. No state.
 
-import { isTransient } from "../../../broker/errors.ts";
+import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { userTopic } from "../../../broker/model.ts";
@@ -11,69 +11,120 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { idCounterOf } from "./channel-names.ts";
 import { EVENT_CONSTANTS } from "./events.ts";
 
+/** Placed in front of scripts that write events of users. */
+export const USER_FEED = [EVENT_CONSTANTS, lua("append_event"), lua("user_feed")] as const;
 const PUT = loadScript(lua("outbox_put"), EVENT_CONSTANTS, lua("append_event"));
 const DONE = loadScript(lua("outbox_done"));
+const ANNOUNCE = loadScript(lua("online_announce"));
 
-export function createUserEvents(link: RedisLink, demand: RedisStorePorts["demand"] = NO_DEMAND) {
+/** Maximum number of entries of an outbox that are moved with one script. */
+const MOVED_PER_CALL = 100;
+/** Maximum number of calls for what a script demands before it writes events. */
+const MAX_DEMANDS = 3;
+
+/** What a script demands before it writes events, see `outbox_demand` in `lua/user_feed.lua`. */
+type OutboxDemand = "announce" | "full";
+
+/** Returns the argument `bucket` of scripts, see `lua/user_feed.lua`. */
+export function bucketOfUser(
+  { keys, isCluster }: Pick<RedisLink, "keys" | "isCluster">,
+  demand: RedisStorePorts["demand"],
+  uid: string,
+): string {
+  if (demand?.feed !== true) return "";
+  return isCluster ? "outbox" : keys.bucket("", bucketOf(userTopic(uid)));
+}
+
+export function createUserEvents({
+  link,
+  demand = NO_DEMAND,
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas">) {
   const { keys, isCluster } = link;
   const singleIds = idCounterOf(link, 0).key;
-  const usesOutbox = () => isCluster && demand.feed;
 
-  async function move(uid: string): Promise<void> {
+  async function announce(uid: string): Promise<void> {
+    const online = keys.bucket("online", bucketOf(userTopic(uid)));
+    await link.run(ANNOUNCE, [online], [uid]);
+    await waitForReplicas(online);
+  }
+
+  async function moveOutbox(uid: string): Promise<void> {
+    if (!isCluster) return;
     const outbox = keys.user("outbox", uid);
-    const entries = (await link.call("lrange", outbox, 0, -1)) as readonly Buffer[];
-    if (entries.length === 0) return;
     const bucket = bucketOf(userTopic(uid));
     const ids = idCounterOf(link, bucket);
     const parts = ["feed", "events", "onDemandEvents"].map((part) => keys.bucket(part, bucket));
     const others = ["online", "leaving", `outboxSeen:${uid}`];
     const names = [...parts, ids.key, ...others.map((part) => keys.bucket(part, bucket))];
-    const last = await link.run(PUT, names, [ids.bucket, uid, ...entries]);
-    await link.run(DONE, [outbox], [String(last)]);
+    for (;;) {
+      const reply = await link.call("lrange", outbox, 0, MOVED_PER_CALL - 1);
+      const entries = reply as readonly Buffer[];
+      if (entries.length === 0) return;
+      // A fail-over of one of the servers must neither take back a change that has its event, nor
+      // lose an event that has left the outbox.
+      await waitForReplicas(outbox);
+      const last = await link.run(PUT, names, [ids.bucket, uid, ...entries]);
+      await waitForReplicas(ids.key);
+      await link.run(DONE, [outbox], [String(last), MOVED_PER_CALL]);
+      if (entries.length < MOVED_PER_CALL) return;
+    }
+  }
+
+  /** Does what a script demanded, so that it can be called again. */
+  async function satisfy(uid: string, request: OutboxDemand): Promise<void> {
+    if (request === "announce") await announce(uid);
+    else await moveOutbox(uid);
   }
 
   return {
-    /**
-     * Returns the beginning of the key names of the bucket for the user's events, `outbox` if that
-     * bucket is in another slot, "" if the feed is off.
-     */
-    bucketOfUser(uid: string): string {
-      if (!demand.feed) return "";
-      return isCluster ? "outbox" : keys.bucket("", bucketOf(userTopic(uid)));
-    },
+    bucketOfUser: (uid: string) => bucketOfUser(link, demand, uid),
 
     /** Returns the counter of message ids, and whether the events of sessions are written. */
     eventArgs: (): readonly [counter: Arg, onDemand: Arg] => [singleIds, demand.session ? 1 : 0],
 
     /**
-     * Must be called before a login, and before a script that writes events of a user who may be
-     * offline. If this node dies, another node that checks the sessions of users then finds this
-     * user and moves the events in the outbox.
+     * Runs a script that may write events of a user. `run` is called again after what the script
+     * demanded, which `demandOf` reads from the reply. Its argument is 1 if the user is listed in
+     * `online` of the bucket.
      */
-    async announce(uid: string): Promise<void> {
-      if (!usesOutbox()) return;
-      const key = keys.bucket("online", bucketOf(userTopic(uid)));
-      await link.write("zadd", key, "NX", Date.now(), uid);
+    async runFor<Reply>(
+      uid: string,
+      run: (isAnnounced: 0 | 1) => Promise<Reply>,
+      demandOf: (reply: Reply) => unknown = (reply) => reply,
+    ): Promise<Reply> {
+      let isAnnounced: 0 | 1 = 0;
+      for (let calls = 1; ; calls++) {
+        const reply = await run(isAnnounced);
+        const request = isCluster ? asDemand(demandOf(reply)) : undefined;
+        if (request === undefined) return reply;
+        if (calls > MAX_DEMANDS) throw new BrokerError("overloaded");
+        await satisfy(uid, request);
+        if (request === "announce") isAnnounced = 1;
+      }
     },
 
+    /** Moves the events in the outbox of a user to the feed. */
+    moveOutbox,
+
     /**
-     * Moves the events of a user to the feed. Must be called after a script that writes events. If
-     * that fails, the next call for the user or the next check of the sessions does.
+     * As `moveOutbox`. Must be called after a script that writes events of a user. If it fails, the
+     * next call for the user or the next check of the user's sessions moves them.
      */
     async flush(uid: string): Promise<void> {
-      if (!usesOutbox()) return;
+      if (!demand.feed) return;
       try {
-        await move(uid);
+        await moveOutbox(uid);
       } catch (error) {
         if (!isTransient(error)) throw error;
       }
     },
-
-    /** Removes a user from indexes of the bucket. */
-    async forget(uid: string, indexes: readonly ("online" | "leaving")[]): Promise<void> {
-      if (!isCluster) return; // the script has removed the user
-      for (const index of indexes)
-        await link.write("zrem", keys.bucket(index, bucketOf(userTopic(uid))), uid);
-    },
   };
+}
+
+/** Returns the demand of a script, `undefined` for any other reply. */
+function asDemand(reply: unknown): OutboxDemand | undefined {
+  if (!Buffer.isBuffer(reply)) return undefined;
+  const text = reply.toString("latin1");
+  return text === "announce" || text === "full" ? text : undefined;
 }

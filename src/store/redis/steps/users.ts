@@ -34,7 +34,9 @@ export function createRedisUsers({
   RedisStorePorts,
   "link" | "waitForReplicas" | "demand" | "judgesBans" | "logoutMs"
 >): UserStore {
-  const { bucketOfUser, eventArgs, announce, flush } = createUserEvents(link, demand);
+  const { bucketOfUser, eventArgs, runFor, flush } = createUserEvents({
+    ...{ link, demand, waitForReplicas },
+  });
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user has another slot
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -62,8 +64,9 @@ export function createRedisUsers({
       const [counter] = eventArgs();
       const events = [uid, bucketOfUser(uid), counter];
       const args = [flag, device.level, Buffer.from(tokenHash), logoutMs, ...events];
-      await announce(uid);
-      const oldDevice = await link.run(PUT, [key], args);
+      const oldDevice = await runFor(uid, (isAnnounced) =>
+        link.run(PUT, [key], [...args, isAnnounced]),
+      );
       await waitForReplicas(key);
       await flush(uid);
       return deviceOf(uid, flag, oldDevice);

@@ -1,0 +1,55 @@
+-- Writes events of users. Placed in front of scripts, after `append_event.lua`. On a single server
+-- the scripts write the events to the feed. On a Redis Cluster the feed is in another slot: they
+-- write the events to the outbox of the user, and the node then moves them to the feed with
+-- `outbox_put.lua`.
+--
+-- These functions use the following fields of a `user`:
+--   uid
+--   bucket      beginning of the names of the keys of the bucket that has the user's events,
+--               `outbox` if that is in another slot, '' if the feed is off
+--   announced   see `user_events.lua`
+--   announcing  STRING, for a minute before the bucket lists a user in `online`. While the key exists,
+--               no node removes the user from that list.
+--   outbox      LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
+--                       is no event: the user has left, and the fields are the Unix ms
+--   outboxSeq   STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
+--                       after Redis has lost its last writes.
+-- No entry of the outbox is dropped: a script that may add entries again and again is not run while
+-- the outbox has `MAX_OUTBOX` entries. The others add a few for each session of the user.
+local OUTBOX = 'outbox'
+local MAX_OUTBOX = 1000
+local OUTBOX_TTL = 172800000
+local ANNOUNCING_TTL = 60000
+
+local function has_user_feed(user)
+  if user.bucket == OUTBOX then return true end
+  return user.bucket ~= '' and redis.call('HEXISTS', user.bucket .. 'feed', 'number') == 1
+end
+
+local function is_outbox_full(user)
+  return user.bucket == OUTBOX and redis.call('LLEN', user.outbox) >= MAX_OUTBOX
+end
+
+local function put_outbox(user, events, event_type, fields)
+  local number = math.max(server_now * 1000, 1 + tonumber(redis.call('GET', user.outbox .. 'Seq') or '0'))
+  redis.call('SET', user.outbox .. 'Seq', int(number), 'PX', OUTBOX_TTL)
+  redis.call('RPUSH', user.outbox, cmsgpack.pack({ int(number), event_type, events, fields }))
+end
+
+local function emit_user(user, ids, events, event_type, fields)
+  if user.bucket == OUTBOX then return put_outbox(user, events, event_type, fields) end
+  append_event(user.bucket .. 'feed', user.bucket .. events, ids, WHOLE_SERVER, 'u:' .. user.uid, event_type, '0', fields)
+end
+
+-- Must be called before a script changes anything that may have events. Returns what the node must
+-- do first, nil if nothing: `announce` lists the user in `online` of the bucket, so that a node finds the
+-- outbox even if this node dies; `full` moves the outbox to the feed.
+--   is_announced  '1' if the node has done the former
+local function outbox_demand(user, is_announced)
+  if user.bucket ~= OUTBOX then return nil end
+  if is_announced ~= '1' and redis.call('EXISTS', user.announced) == 0 then
+    redis.call('SET', user.announcing, '1', 'PX', ANNOUNCING_TTL)
+    return 'announce'
+  end
+  return is_outbox_full(user) and 'full' or nil
+end
