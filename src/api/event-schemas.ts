@@ -2,7 +2,12 @@
 // document, the client for backends and the list in docs/events.md are generated from this table.
 
 import { type TObject, type TSchema, Type } from "typebox";
-import { EVENT_NAMES, type EventName, MAX_EVENT_UIDS } from "../broker/event-ports.ts";
+import {
+  EVENT_NAMES,
+  type EventName,
+  MAX_EVENT_COMMANDS,
+  MAX_EVENT_UIDS,
+} from "../broker/event-ports.ts";
 import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
 import { count, MESSAGE_EXAMPLE, message, text } from "./reply-schemas.ts";
 
@@ -223,6 +228,16 @@ const EVENTS = {
       ...{ ...MESSAGE_EXAMPLE, message_seq: 0 },
       ...{ header: { no_persist: 0, red_dot: 0, sync_once: 1 }, channel_key: "2:lobby" },
     },
+  },
+  "command.expired": {
+    when: `commands have expired in the inbox of a user who had not acknowledged them. More than ${MAX_EVENT_COMMANDS} commands have several events`,
+    data: Type.Object({
+      uid,
+      command_ids: Type.Array(count("`message_id` of a command"), {
+        ...{ maxItems: MAX_EVENT_COMMANDS, description: "Commands" },
+      }),
+    }),
+    example: { uid: "alice", command_ids: [4_398_046_511_105] },
   },
   "feed.gap": {
     when: "events that stood at this place in the feed are lost",

@@ -517,6 +517,7 @@ export type FeedEvent =
   | SessionOpenedEvent
   | SessionClosedEvent
   | CommandSentEvent
+  | CommandExpiredEvent
   | FeedGapEvent;
 
 /** Written when a message was stored */
@@ -1077,6 +1078,23 @@ export type CommandSentEvent = {
       | undefined;
     /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
     readonly channel_key: string;
+  };
+};
+
+/** Written when commands have expired in the inbox of a user who had not acknowledged them. More than 500 commands have several events */
+export type CommandExpiredEvent = {
+  /** Unique id of the event */
+  readonly id: string;
+  /** Type of the event */
+  readonly type: "command.expired";
+  /** Time of the event, RFC 3339 in UTC */
+  readonly timestamp: string;
+  /** Fields of the event */
+  readonly data: {
+    /** User id */
+    readonly uid: string;
+    /** Commands */
+    readonly command_ids: readonly number[];
   };
 };
 

@@ -23,12 +23,16 @@ export const EVENT_TYPES = [
   "session.opened",
   "session.closed",
   "command.sent",
+  "command.expired",
 ] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 
 /** Types of all events that readers get. The feed makes `feed.gap` itself and does not store it. */
 export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
+
+/** Maximum number of commands in one event. A step that concerns more has several events. */
+export const MAX_EVENT_COMMANDS = 500;
 
 /** Maximum number of uids in one event. A step that concerns more users writes several events. */
 export const MAX_EVENT_UIDS = 500;

@@ -21,6 +21,7 @@ import { encodeRecord, encodeStreamHead } from "../redis/wire.ts";
 import type { FirstRow, SourceMessage, SourceStream } from "../store/embedded/export.ts";
 import { snapshotBytes } from "../store/held-bytes.ts";
 import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
+import { INBOX_KEPT_MS, inboxDueKey } from "../store/redis/steps/command-steps.ts";
 import { encodeLengths, encodeMessage } from "../store/redis/steps/stream-record.ts";
 import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 import { stateItems } from "./log-facts.ts";
@@ -148,18 +149,20 @@ export function copyFacts(
     readonly sender: string;
     /** True if some copies in the inbox were sent by users. */
     readonly isListed: boolean;
+    /** True if the event feed is on: an expired copy is then migrated until it has its event. */
+    readonly hasFeed: boolean;
   },
 ): readonly Fact[] {
-  const { uid, seq, message, endMs, isFirst, sender, isListed } = copy;
+  const { uid, seq, message, endMs, isFirst, sender, isListed, hasFeed } = copy;
   const inbox = keys.user("inbox", uid);
   const leftMs = endMs - clock();
-  if (leftMs <= 0) return isFirst ? [fact("XNEW", inbox, [])] : [];
+  if (leftMs <= 0 && !hasFeed) return isFirst ? [fact("XNEW", inbox, [])] : [];
   const { messageId, payload } = message;
   const fields = [
     ...["x", `${endMs}`, "i", `${messageId}`, "n", `${payload.length}`],
     ...["r", recordOf(message)],
   ];
-  const keepMs = leftMs + SPACE_MS;
+  const keepMs = Math.max(0, leftMs) + SPACE_MS + (hasFeed ? INBOX_KEPT_MS : 0);
   const facts = [entryFact(isFirst, inbox, [`${seq}-0`, fields, keepMs])];
   if (sender !== "")
     facts.push(fact("HSET", keys.user("inboxSenders", uid), [`${seq}`, sender], keepMs));
@@ -169,6 +172,7 @@ export function copyFacts(
   }
   if (endMs === expiresAtMs(message))
     facts.push(fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`]));
+  if (hasFeed) facts.push(fact("LT", inboxDueKey(keys, uid), [endMs, uid]));
   return facts;
 }
 

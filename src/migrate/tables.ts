@@ -1,5 +1,6 @@
 // The tables of an embedded store's folder, in the order in which they are migrated. Expired access
-// tokens, dedupe records and command copies are not migrated. The publication numbers of a channel
+// tokens and dedupe records are not migrated, and expired command copies only while the event feed is
+// on. The publication numbers of a channel
 // start at its newest seq.
 
 import { bucketOf } from "../broker/log-frame.ts";
@@ -374,6 +375,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
         ...{ uid, seq, endMs, isFirst, message },
         sender: senderOf(value),
         isListed: folder.hasUserCopies(tables, key),
+        hasFeed: source.events.switch === true,
       });
       return endMs <= clock() ? { facts, expired: ["inbox"] } : { facts, counts: ["inbox"] };
     }),

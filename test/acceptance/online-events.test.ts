@@ -20,6 +20,7 @@ const SETTINGS: Settings = {
   JINDOU_EVENTS_FEED: "on",
   JINDOU_EVENTS_PRESENCE_DELAY_MS: `${DELAY_MS}`,
   JINDOU_CLUSTER_DEAD_AFTER_MS: "1000",
+  JINDOU_STORE_SWEEP_INTERVAL_MS: "100",
 };
 
 interface FeedEvent {
@@ -178,6 +179,52 @@ for (const [store, settings] of stores)
     const [sent] = await eventsOf(broker, "command.*");
     t.match(sent?.data, { ...command, channel_key: "1:ann@bob", header: { sync_once: 1 } });
   });
+
+for (const [store, settings] of stores)
+  t.test(
+    `a command that nobody acknowledged has an event when it expires, on ${store}`,
+    async (t) => {
+      const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
+      const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
+      const send = async (expire: number) => {
+        const to = {
+          channel_id: "ann",
+          channel_type: 1,
+          from_uid: "bob",
+          header: { sync_once: 1 },
+        };
+        const reply = await broker.call("/message/send", { ...to, payload, expire });
+        t.equal(reply.status, 200);
+        return reply.body.message_id as number;
+      };
+      const ids = [await send(1), await send(60), await send(1)];
+      const expired = async () =>
+        (await eventsOf(broker, "*")).filter(({ type }) => type === "command.expired");
+      const expiredIds = async () => (await expired()).flatMap(({ data }) => data.command_ids);
+      await until(async () => (await expiredIds()).length >= 2);
+      t.strictSame(await expiredIds(), [ids[0], ids[2]]);
+      t.ok((await expired()).every(({ data }) => data.uid === "ann"));
+    },
+  );
+
+t.test("a kill while commands expire neither loses nor repeats their events", async (t) => {
+  const first = await spawnBroker(t, SETTINGS);
+  const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
+  const ids: number[] = [];
+  for (let at = 0; at < 40; at++) {
+    const to = { channel_id: "ann", channel_type: 1, from_uid: "bob", header: { sync_once: 1 } };
+    const reply = await first.call("/message/send", { ...to, payload, expire: 1 });
+    ids.push(reply.body.message_id);
+    await pause(5);
+  }
+  const expiredIds = async (broker: Pick<Broker, "call">) =>
+    (await eventsOf(broker, "command.expired")).flatMap(({ data }) => data.command_ids);
+  await until(async () => (await expiredIds(first)).length > 0);
+  await first.kill();
+  const second = await spawnBroker(t, SETTINGS, first.dataPath);
+  await until(async () => (await expiredIds(second)).length >= ids.length);
+  t.strictSame(await expiredIds(second), ids);
+});
 
 /** Connects a session for each user, a few at a time. */
 async function loginAll(

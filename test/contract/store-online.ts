@@ -162,6 +162,121 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.match(sent?.fields?.header, { sync_once: 1 });
   });
 
+  t.test("commands that expire without an acknowledgement have an event", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.switchFeed(true);
+    const send = async (recipients: readonly string[], expireS = 0) =>
+      (await store.appendCommand(commandOf({ recipients, expireS }))).messageId;
+    const expired = async (uid: string) =>
+      (await eventsOf(store, userTopic(uid))).map(({ type, fields }) => [type, fields]);
+    const expiry = (...ids: readonly number[]) => ["command.expired", { command_ids: ids }];
+    await send(["bob"]);
+    const first = await send(["bob", "carol"], 10);
+    const acknowledged = await send(["bob"], 10);
+    t.equal(await store.acknowledgeCommands("bob", [3]), 1);
+    fixture.nowMs += 9999;
+    await store.sweep();
+    t.strictSame(await expired("bob"), [], "nothing has expired");
+    const later = await send(["bob"], 10);
+    fixture.nowMs += 1;
+    await store.sweep();
+    await store.sweep();
+    t.strictSame(await expired("bob"), [expiry(first)], "only what was not acknowledged");
+    t.strictSame(await expired("carol"), [expiry(first)], "each user has an event");
+    t.not(acknowledged, later);
+    fixture.nowMs += 10_000;
+    t.equal(await store.acknowledgeCommands("bob", [4]), 0, "too late");
+    await store.sweep();
+    t.strictSame(await expired("bob"), [expiry(first), expiry(later)]);
+    await fixture.reopen();
+    await fixture.store.sweep();
+    const rows = await eventsOf(fixture.store, userTopic("bob"));
+    t.equal(rows.length, 2, "no event is repeated");
+  });
+
+  t.test("more than 500 commands that expire together have several events", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.switchFeed(true);
+    const sends = Array.from({ length: 501 }, () => store.appendCommand(commandOf({ expireS: 1 })));
+    const ids = (await Promise.all(sends)).map(({ messageId }) => messageId);
+    fixture.nowMs += 1000;
+    await store.sweep();
+    const rows = await eventsOf(store, userTopic("bob"));
+    const pages = rows.map(({ fields }) => fields?.command_ids as readonly number[]);
+    t.ok(pages.length >= 2);
+    t.ok(pages.every((page) => page.length <= 500));
+    t.strictSame(pages.flat().toSorted(), ids.toSorted(), "each command once");
+  });
+
+  t.test("commands that expire while the feed is off have no events", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.switchFeed(true);
+    await store.switchFeed(false);
+    await store.appendCommand(commandOf({ expireS: 1 }));
+    fixture.nowMs += 1000;
+    await store.sweep();
+    await store.appendCommand(commandOf({ expireS: 1 }));
+    await store.acknowledgeCommands("bob", [1, 2]);
+    t.strictSame(await eventsOf(store, userTopic("bob")), []);
+  });
+
+  t.test("all users are looked at again after the clock was set back", async (t) => {
+    const fixture = await createFixture(t);
+    await fixture.store.switchFeed(true);
+    await fixture.store.login(sessionOf("s1"), NODE);
+    await fixture.reopen();
+    const { store } = fixture;
+    await store.setDemand({ feed: true, session: false, command: false });
+    const takeAll = async () => {
+      await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+      return store.takeOnline({ ...ALL_USERS, leftMs: 0, checkedMs: fixture.nowMs + 1 });
+    };
+    t.strictSame(await takeAll(), ["ann"]);
+    fixture.nowMs -= 3_600_000;
+    t.strictSame(await takeAll(), ["ann"]);
+  });
+
+  t.test("no more users are returned at once than the limit", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    const users = Array.from({ length: 150 }, (_, at) => ({ ...sessionOf("s"), uid: `u${at}` }));
+    await Promise.all(users.map((session) => store.login(session, NODE)));
+    await Promise.all(users.map((session) => store.removeSession(session)));
+    const leavers = new Set<string>();
+    for (let turn = 0; turn < 20 && leavers.size < users.length; turn++) {
+      await new Promise((resolve) => setTimeout(resolve, 2)); // the turn ends
+      const uids = await store.takeOnline({ ...ALL_USERS, limit: 70, checkedMs: 0 });
+      t.ok(uids.length <= 70);
+      for (const uid of uids) {
+        leavers.add(uid);
+        await store.endOnline(uid, [], EVERY_TIME);
+      }
+    }
+    t.equal(leavers.size, users.length, "every user is returned");
+  });
+
+  t.test("a reader who was ahead of a restored store shares its events on demand", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    await store.setDemand({ feed: true, session: true, command: false });
+    await store.login(sessionOf("s1"), NODE);
+    const rows = await eventsOf(store, userTopic("ann"));
+    t.strictSame(
+      rows.map(({ type }) => type),
+      ["user.online", "session.opened"],
+    );
+    const [, last = EVENTS_START] = rows;
+    const ahead = { number: last.number + 3, id: last.id + 100_000 };
+    t.match(
+      await store.readEvents(bucketOf(userTopic("ann")), ahead, 9),
+      { rows: [], lost: 3, loss: "forked" },
+      "the last common event is one on demand",
+    );
+  });
+
   t.test("readers want events until the time that was stored last", async (t) => {
     const { store } = await createFixture(t);
     t.strictSame(await store.readerDemand(), { session: 0, command: 0 });

@@ -4,7 +4,10 @@
 import { readFileSync } from "node:fs";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
-import { STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
+import { EVENTS_START } from "../../src/broker/event-ports.ts";
+import { bucketOf } from "../../src/broker/log-frame.ts";
+import { STREAM_CONTENT, STREAM_END, userTopic } from "../../src/broker/model.ts";
+import type { Store } from "../../src/broker/ports.ts";
 import { Lease } from "../../src/migrate/lease.ts";
 import { enterMove } from "../../src/migrate/record.ts";
 import { moveTables } from "../../src/migrate/tables.ts";
@@ -121,6 +124,9 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
 
   time.nowMs += 2 * DAY_MS;
   await store.sweep();
+  const expired = await expiredCommandsOf(store, "eve");
+  t.equal(expired.length, 1, "a command that expired during the migration has its event");
+  t.equal((await expiredCommandsOf(store, "bob")).length, 2, "also one that expired before it");
   const afterWindow = await store.append(numbered("alice", g, "n0"));
   t.equal(afterWindow.duplicate, false, "the dedupe window has passed");
 
@@ -132,6 +138,14 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
     t.equal(await store.deleteLog(log.free(path)), "done");
   for (const path of ["source", "fork"])
     t.equal(await store.logHead(log.free(path)), "missing", "the last fork removed its sources");
+}
+
+/** Returns the ids in the events `command.expired` of a user. */
+async function expiredCommandsOf(store: Store, uid: string): Promise<readonly unknown[]> {
+  const { rows } = await store.readEvents(bucketOf(userTopic(uid)), EVENTS_START, 1000);
+  return rows
+    .filter(({ key, type }) => key === userTopic(uid) && type === "command.expired")
+    .flatMap(({ fields }) => fields?.command_ids as readonly number[]);
 }
 
 t.test("a migration to one Redis server preserves all data", async (t) => {

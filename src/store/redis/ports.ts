@@ -96,6 +96,9 @@
 //                            `ON_DEMAND_TYPES`, with the fields
 //                            of `events`. Both streams together
 //                            have consecutive numbers
+//   inboxDue        ZSET     uid, scored by the time when the next  if the inbox of a user got copies
+//                            copy in the user's inbox expires, or   while the event feed was on
+//                            an earlier time
 //   outboxSeen:<uid>         STRING  see `lua/outbox_put.lua`      on a Redis Cluster, for a day
 //   online, leaving ZSET     see `lua/user_events.lua`             if users were announced as online
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
@@ -122,9 +125,10 @@
 //   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
 //   announced       STRING   see `lua/user_events.lua`             if the user was announced as online
-//   outbox          LIST     see `lua/user_events.lua`             on a Redis Cluster, until the
+//   announcing      STRING   see `lua/user_feed.lua`               on a Redis Cluster, for a minute
+//   outbox          LIST     see `lua/user_feed.lua`               on a Redis Cluster, until the
 //                                                                  events are in the feed
-//   outboxSeq       STRING   see `lua/user_events.lua`             on a Redis Cluster, for two days
+//   outboxSeq       STRING   see `lua/user_feed.lua`               on a Redis Cluster, for two days
 //   inboxSeq        STRING   inboxSeq of the newest copy           if the user ever got a copy
 //   inbox           STREAM   copies, with the ID <inboxSeq>-0      if it is not empty
 //     x             time     when the copy expires                 always
@@ -140,6 +144,8 @@
 //   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   if users sent copies; lacks only
 //                            with 15 digits>, all scored 0; the    copies of backends that are older
 //                            uid is empty for a backend            than all copies of users
+//   inboxListed     STRING   time: `inboxDue` has the user with    on a Redis Cluster, if the user is
+//                            this score, or a lower one             in `inboxDue`
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key

@@ -81,7 +81,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   };
   const operations = createOperations(ports);
   const { repairIndexes, groupIndex, ...channels } = createRedisChannels(ports);
-  const { commands, ...inbox } = createRedisInbox(ports);
+  const { commands, expireInboxes, ...inbox } = createRedisInbox(ports);
   const { counts, ...messages } = createRedisMessages({
     ...{ ...ports, commands },
     personFacts: channels.personFacts,
@@ -89,6 +89,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { sweepLogs, ...logs } = createRedisLogs(ports, operations);
   const sweep = new Sweep(ports, [
     (isStopped) => commands.sweep(isStopped),
+    expireInboxes,
     repairIndexes,
     sweepLogs,
   ]);

@@ -2,10 +2,12 @@
 // outbox of users, which only a Cluster needs.
 
 import t from "tap";
-import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { EVENTS_START, type EventPosition } from "../../../src/broker/event-ports.ts";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
-import { userTopic } from "../../../src/broker/model.ts";
+import { type SessionRecord, userTopic } from "../../../src/broker/model.ts";
+import { packr } from "../../../src/redis/wire.ts";
 import { storeContract } from "../../contract/store.ts";
+import { commandOf } from "../../contract/store-inbox-fixture.ts";
 import { logContract } from "../../contract/store-logs.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { redisDriver } from "./contract-driver.ts";
@@ -31,4 +33,121 @@ t.test("an event that its node has not moved to the feed is moved later", async 
   await store.endOnline("ann", [], 0);
   const { rows } = await store.readEvents(bucket, EVENTS_START, 9);
   t.match(rows, [{ type: "user.token_changed" }]);
+});
+
+const ann = (sessionId: string): SessionRecord => ({
+  ...{ sessionId, nodeId: "n1", uid: "ann", flag: 0, level: 0 },
+  ...{ deviceId: sessionId, tokenTag: "" },
+});
+const BUCKET = bucketOf(userTopic("ann"));
+
+t.test("no event is lost while the events of a user cannot be moved to the feed", async (t) => {
+  const { store, link } = await openStore(t, url);
+  await store.switchFeed(true);
+  const device = { uid: "ann", flag: 0, tokenHash: new Uint8Array([1]) } as const;
+  const events = link.keys.bucket("events", BUCKET);
+  await link.write("set", events, "a wrong type stops the node between its two scripts");
+  for (let at = 0; at < 100; at++)
+    await t.rejects(store.putDevice({ ...device, level: at % 2 === 0 ? 1 : 0 }));
+  await link.write("del", events);
+  await store.putDevice({ ...device, level: 1 });
+  const levels: unknown[] = [];
+  for (let after: EventPosition = EVENTS_START; ; ) {
+    const { rows } = await store.readEvents(BUCKET, after, 50);
+    levels.push(...rows.map(({ fields }) => fields?.device_level));
+    const last = rows.at(-1);
+    if (last === undefined) break;
+    after = last;
+  }
+  t.strictSame(
+    levels,
+    Array.from({ length: 101 }, (_, at) => (at % 2 === 0 ? 1 : 0)),
+  );
+});
+
+t.test("a step is rejected while the outbox of its user is full", async (t) => {
+  const { store, link } = await openStore(t, url);
+  await store.switchFeed(true);
+  const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
+  const outbox = link.keys.user("outbox", "ann");
+  const entry = (number: number) => packr.pack([`${number}`, 7, "events", "{}"]);
+  const entries = Array.from({ length: 1000 }, (_, at) => entry(at + 1));
+  await link.write("rpush", outbox, ...entries);
+  const events = link.keys.bucket("events", BUCKET);
+  await link.write("set", events, "a wrong type stops the node between its two scripts");
+  await t.rejects(store.putDevice(device));
+  t.equal(await link.call("llen", outbox), 1000, "nothing was added");
+  await link.write("del", events);
+  await store.putDevice(device);
+  t.equal(await link.call("llen", outbox), 0);
+  t.equal((await store.newestEvents())[BUCKET]?.number, 1001);
+});
+
+t.test("the events of a confirmation are in the feed when it returns", async (t) => {
+  const { store, link } = await openStore(t, url);
+  const login = await store.login(ann("s1"), "n1:alive");
+  await store.switchFeed(true);
+  await link.write("del", link.keys.user("sessions", "ann"));
+  t.equal(login.kind, "entered");
+  if (login.kind !== "entered") return;
+  t.strictSame(await store.confirmSessions([login], "n1:alive"), [{ kind: "confirmed" }]);
+  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+  t.match(rows, [{ type: "user.online" }]);
+  const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
+  t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
+});
+
+t.test(
+  "a login with a wrong token leaves nothing in the bucket of the user's events",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    await store.switchFeed(true);
+    const proof = { tokenHash: new Uint8Array([1]) };
+    t.strictSame(await store.login(ann("s1"), "n1:alive", proof), { kind: "unauthorized" });
+    t.equal(await link.call("exists", link.keys.bucket("online", BUCKET)), 0);
+  },
+);
+
+t.test("a user who is about to log in stays listed", async (t) => {
+  const { store, link } = await openStore(t, url);
+  await store.switchFeed(true);
+  const online = link.keys.bucket("online", BUCKET);
+  await link.write("zadd", online, 1, "ann");
+  await link.write("set", link.keys.user("announcing", "ann"), "1");
+  await store.endOnline("ann", [], 0);
+  t.equal(await link.call("zcard", online), 1, "another node has announced the user");
+  await link.write("del", link.keys.user("announcing", "ann"));
+  await store.endOnline("ann", [], 0);
+  t.equal(await link.call("zcard", online), 0, "no node has");
+});
+
+t.test("a command whose node died before it listed the inbox has its event", async (t) => {
+  const { store, link, time } = await openStore(t, url);
+  await store.switchFeed(true);
+  const due = link.keys.bucket("inboxDue", BUCKET);
+  const draft = commandOf({ recipients: ["ann"], clientMsgNo: "c1", expireS: 100 });
+  await link.write("set", due, "a wrong type stops the node after the copy was put");
+  await t.rejects(store.appendCommand(draft));
+  t.equal((await store.readInbox("ann", 0, { limit: 9, maxBytes: 9999 })).length, 1);
+  await link.write("del", due);
+  const { messageId, duplicate } = await store.appendCommand(draft);
+  t.equal(duplicate, true);
+  time.nowMs += 100_000;
+  await store.sweep();
+  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+  t.match(rows, [{ type: "command.expired", fields: { command_ids: [messageId] } }]);
+  t.equal(await link.call("exists", due), 0, "an empty inbox is not listed");
+});
+
+t.test("only the first command in an inbox lists it", async (t) => {
+  const { store, link } = await openStore(t, url);
+  await store.switchFeed(true);
+  const due = link.keys.bucket("inboxDue", BUCKET);
+  await store.appendCommand(commandOf({ recipients: ["ann"] }));
+  const score = await link.call("zscore", due, "ann");
+  await store.appendCommand(commandOf({ recipients: ["ann"] }));
+  t.same(await link.call("zscore", due, "ann"), score);
+  await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
+  const earlier = Number(await link.call("zscore", due, "ann"));
+  t.equal(Number(score) - earlier, 3_590_000, "a command that expires earlier lists it again");
 });

@@ -18,7 +18,7 @@ import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "../engine/record.t
 import type { Tables } from "../engine/tables.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxBatch } from "./inbox-batch.ts";
-import { commandKey, seqOfCopy } from "./inbox-rows.ts";
+import { commandKey, expiryOf, idOf, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
 const VERSION = 1;
@@ -44,7 +44,18 @@ export interface CommandStep extends QueueStep {
   isRefused: boolean;
 }
 
-export type InboxStep = CommandStep | (QueueStep & { readonly kind: "removal" });
+/** A copy that was removed because its command had expired. */
+interface ExpiredCopy {
+  readonly uid: string;
+  readonly messageId: number;
+}
+
+interface RemovalStep extends QueueStep {
+  readonly kind: "removal";
+  readonly expired: readonly ExpiredCopy[];
+}
+
+export type InboxStep = CommandStep | RemovalStep;
 
 interface StepAndResult<T, S> {
   readonly promise: Promise<T>;
@@ -122,17 +133,22 @@ export function acknowledgeStep(
   nowMs: number,
 ): StepAndResult<number, InboxStep> {
   let count = 0;
+  const expired: ExpiredCopy[] = [];
   const { promise, resolve, reject } = deferred<number>();
   const step: InboxStep = {
     kind: "removal",
     size: inboxSeqs.length,
     bytes: QUEUED_BYTES,
+    expired,
     async decide(batch, slice) {
       count = 0;
+      expired.length = 0;
       for (const seq of inboxSeqs) {
         if (slice.shouldYield()) await slice.yield();
-        const endMs = batch.remove(uid, seq);
-        if (endMs !== undefined && endMs > nowMs) count++;
+        const command = batch.remove(uid, seq);
+        if (command === undefined) continue;
+        if (expiryOf(command) > nowMs) count++;
+        else expired.push({ uid, messageId: idOf(command) });
       }
     },
     done: () => resolve(count),
@@ -141,19 +157,24 @@ export function acknowledgeStep(
   return { promise, step };
 }
 
+/** Creates a step that removes expired copies, and with `command` the command itself. */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
 ): StepAndResult<void, InboxStep> {
+  const expired: ExpiredCopy[] = [];
   const { promise, resolve, reject } = deferred<void>();
   const step: InboxStep = {
     kind: "removal",
     size: Math.max(1, copies.length),
     bytes: QUEUED_BYTES,
+    expired,
     async decide(batch, slice) {
+      expired.length = 0;
       for (const { uid, seq } of copies) {
         if (slice.shouldYield()) await slice.yield();
-        batch.remove(uid, seq);
+        const removed = batch.remove(uid, seq);
+        if (removed !== undefined) expired.push({ uid, messageId: idOf(removed) });
       }
       if (command !== undefined) batch.removeCommand(command);
     },

@@ -12,7 +12,6 @@ import {
   copyKey,
   copyValue,
   countCopies,
-  expiryOf,
   inboxKey,
   leftValue,
   MAX_INBOX_SEQ,
@@ -132,8 +131,8 @@ export class InboxBatch {
     return key;
   }
 
-  /** Removes a copy. Returns the expiry time of its command, `undefined` if nothing was removed. */
-  remove(uid: string, seq: number): number | undefined {
+  /** Removes a copy. Returns the key of its command, `undefined` if nothing was removed. */
+  remove(uid: string, seq: number): Buffer | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
     if (inbox.removed.has(seq)) return undefined;
@@ -142,7 +141,7 @@ export class InboxBatch {
     if (value === undefined) return undefined;
     const command = commandOf(value);
     this.#removeCopy(inbox, seq, senderOf(value), this.#remainingOf(command));
-    return expiryOf(command);
+    return command;
   }
 
   putCommand(

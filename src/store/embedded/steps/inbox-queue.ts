@@ -7,9 +7,11 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
 import type { EventDemand } from "../../../broker/event-demand-ports.ts";
-import type { EventDraft } from "../../../broker/event-ports.ts";
+import { type EventDraft, MAX_EVENT_COMMANDS } from "../../../broker/event-ports.ts";
+import { userTopic } from "../../../broker/model.ts";
 import type { Publisher } from "../../../broker/ports.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { commandFields, commandIdFields } from "../../command-event.ts";
 import { toBrokerError } from "../../lifecycle.ts";
@@ -164,13 +166,17 @@ export class InboxQueue {
       batch.write();
       rememberCommands(tables, dedupe, commands);
     };
-    const hasEvents = events.isOn && demand.current.command && commands.length > 0;
-    if (!hasEvents) await commit(tables, put, commands.length === 0 ? "reclaim" : "store");
+    const purpose = commands.length === 0 ? "reclaim" : "store";
+    const sent = demand.current.command ? commands : [];
+    const drafts = events.isOn
+      ? [...sent.map(({ draft, message }) => commandEvent(draft, message)), ...expiryEvents(steps)]
+      : [];
+    if (drafts.length === 0) await commit(tables, put, purpose);
     else
       await outbox.transact((emit) => {
         put();
-        for (const { draft, message } of commands) emit?.(commandEvent(draft, message));
-      });
+        for (const draft of drafts) emit?.(draft);
+      }, purpose);
     this.#dropped += batch.dropped;
   }
 
@@ -202,6 +208,25 @@ function commandEvent(
     ...{ type: "command.sent", key: draft.key, messageSeq: 0 },
     fields: { ...idFields, ...commandFields(draft, timestampMs) },
   };
+}
+
+/** Returns `command.expired` for the copies that the steps remove because they have expired. */
+function expiryEvents(steps: readonly InboxStep[]): readonly EventDraft[] {
+  const idsOf = new Map<string, number[]>();
+  for (const step of steps) {
+    if (step.kind !== "removal") continue;
+    for (const { uid, messageId } of step.expired) {
+      const ids = idsOf.get(uid);
+      if (ids === undefined) idsOf.set(uid, [messageId]);
+      else ids.push(messageId);
+    }
+  }
+  return [...idsOf].flatMap(([uid, ids]) =>
+    [...piecesOf(ids, MAX_EVENT_COMMANDS)].map((page) => ({
+      ...{ type: "command.expired" as const, key: userTopic(uid), messageSeq: 0 },
+      fields: { command_ids: page },
+    })),
+  );
 }
 
 function noFailure(): undefined {}

@@ -7,19 +7,20 @@
 --        3  commands (pending copies of the bucket)
 --        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry, inboxSenders,
 --        inboxShares, inboxOrder
--- ARGV   1 to 9  see `inbox.lua`
---        10  bucket of the counter, -1 on a single server
---        11  dedupe window in ms, 0 if there is no clientMsgNo to look up and store
---        12  head of the pending entry
---        13  MessagePack list of the recipients that get no copy now, which may be empty; '' if
+-- ARGV   1 to 10  see `inbox.lua`
+--        11  bucket of the counter, -1 on a single server
+--        12  dedupe window in ms, 0 if there is no clientMsgNo to look up and store
+--        13  head of the pending entry
+--        14  MessagePack list of the recipients that get no copy now, which may be empty; '' if
 --            this script completes the command
---        14  1 if the caller has found that the only recipient has no room, else 0
---        15  hash of the payload, see `store/payload-hash.ts`
---        16  1 if the clientMsgNo may belong to another message or command, else 0
---        17  key of the event `command.sent`, '' if none is written
---        18  end of the event's JSON object, which begins with the fields of the message id
---        19  1 if ARGV[18] contains the clientMsgNo, else 0
---        20  number of users that get a copy now, then uid and topic of each
+--        15  1 if the caller has found that the only recipient has no room, else 0
+--        16  hash of the payload, see `store/payload-hash.ts`
+--        17  1 if the clientMsgNo may belong to another message or command, else 0
+--        18  key of the event `command.sent`, '' if none is written
+--        19  end of the event's JSON object, which begins with the fields of the message id
+--        20  1 if ARGV[19] contains the clientMsgNo, else 0
+--        21  number of users that get a copy now, then uid and topic of each, and bucket, see
+--            `user_feed.lua`
 --        then uid and topic of each user that is notified without a copy
 -- Reply to a new command
 --   1  0
@@ -44,15 +45,15 @@ local function emit_command(id)
   if redis.call('HEXISTS', bucket .. 'feed', 'number') == 0 then return end
   local text = int(id)
   local fields = '{"message_id":' .. text .. ',"message_idstr":"' .. text .. '",'
-  if ARGV[19] == '0' then fields = fields .. '"client_msg_no":"server-' .. text .. '",' end
-  append_event(bucket .. 'feed', bucket .. 'onDemandEvents', KEYS[2], tonumber(ARGV[10]), ARGV[17], COMMAND_SENT, '0', fields .. ARGV[18])
+  if ARGV[20] == '0' then fields = fields .. '"client_msg_no":"server-' .. text .. '",' end
+  append_event(bucket .. 'feed', bucket .. 'onDemandEvents', KEYS[2], tonumber(ARGV[11]), ARGV[18], COMMAND_SENT, '0', fields .. ARGV[19])
 end
 
-local now, window, pending_uids = id_ms(tonumber(ARGV[10]), tonumber(ARGV[1])), tonumber(ARGV[11]), ARGV[13]
+local now, window, pending_uids = id_ms(tonumber(ARGV[11]), tonumber(ARGV[1])), tonumber(ARGV[12]), ARGV[14]
 if window > 0 then
   local id, seq, pub, first_hash = read_dedupe(KEYS[1], now, window)
-  local is_other = id and is_other_payload(first_hash, ARGV[15])
-  if is_other and ARGV[16] == '0' then return { 3 } end
+  local is_other = id and is_other_payload(first_hash, ARGV[16])
+  if is_other and ARGV[17] == '0' then return { 3 } end
   if id and not is_other then
     local pending_entry = pub == 0 and redis.call('XRANGE', KEYS[3], int(id), int(id))[1]
     return { 1, id, seq, pub, pending_entry and pending_entry[2] }
@@ -60,22 +61,22 @@ if window > 0 then
 end
 
 redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anything is written
-local users = { first = 21, last = 20 + 2 * tonumber(ARGV[20]) }
-local is_single = users.last == users.first + 1 and pending_uids == ''
-if is_single and ARGV[14] ~= '1' then
+local users = { first = 22, last = 21 + 3 * tonumber(ARGV[21]) }
+local is_single = users.last == users.first + 2 and pending_uids == ''
+if is_single and ARGV[15] ~= '1' then
   -- If the inbox cannot be read, `put_copy` reports the error.
-  local is_read, has = pcall(has_room, inbox_at(5), ARGV[21])
+  local is_read, has = pcall(has_room, inbox_at(5, ARGV[22], ARGV[24], ARGV[10]))
   if is_read and not has then return { 2 } end
 end
-if ARGV[14] == '1' then return { 2 } end
-local id = reserve_ids(KEYS[2], tonumber(ARGV[10]), now, 1)
+if ARGV[15] == '1' then return { 2 } end
+local id = reserve_ids(KEYS[2], tonumber(ARGV[11]), now, 1)
 local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 6)
 if #failed_uids > 0 then
   for _, uid in ipairs(pending_uids == '' and {} or cmsgpack.unpack(pending_uids)) do failed_uids[#failed_uids + 1] = uid end
   pending_uids = cmsgpack.pack(failed_uids)
 end
-if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[12], 'r', ARGV[6], 'u', pending_uids) end
-if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id), nil, ARGV[15]) end
-if ARGV[17] ~= '' then emit_command(id) end
+if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[13], 'r', ARGV[6], 'u', pending_uids) end
+if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id), nil, ARGV[16]) end
+if ARGV[18] ~= '' then emit_command(id) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
 return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

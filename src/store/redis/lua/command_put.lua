@@ -3,11 +3,13 @@
 --
 -- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxShares,
 --        inboxOrder, inboxIds
--- ARGV   1 to 9  see `inbox.lua`
---        10  messageId
---        then uid and topic of each user
+-- ARGV   1 to 10  see `inbox.lua`
+--        11  messageId
+--        then uid and topic of each user, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user who got no copy, or ''
+--        3  on a Redis Cluster, if the node must list the inbox in `inboxDue` of the bucket: the seq of
+--           the copy, 0 if an earlier call has put the copy; else -1
 
 -- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000
@@ -15,17 +17,30 @@ local REMEMBERED_MS = 3600000
 local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 
+local unlisted_seq = -1
+
+-- A sweep finds the copy if the inbox is listed with the time when the copy expires, or earlier.
+local function note_unlisted(inbox, seq)
+  if inbox.bucket ~= OUTBOX then return end
+  local listed = redis.call('GET', inbox.listed)
+  if not listed or tonumber(listed) > tonumber(ARGV[2]) then unlisted_seq = seq end
+end
+
 -- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
-local function put_once(id, keys, uid, topic)
+local function put_once(id, keys, inbox, topic)
   local ids, now = KEYS[keys + 6], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
   redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
-  if not is_new then return 0, 0 end
-  local is_put, seq, dropped = pcall(put_copy, id, keys, uid, topic)
+  if not is_new then
+    note_unlisted(inbox, 0)
+    return 0, 0
+  end
+  local is_put, seq, dropped = pcall(put_copy, id, keys, inbox, topic)
   if not is_put then
     redis.call('ZREM', ids, int(id))
     error(seq, 0)
   end
+  if seq > 0 then note_unlisted(inbox, seq) end
   if seq % TIDY_EVERY == 0 then
     redis.call('ZREMRANGEBYSCORE', ids, '-inf', int(now - REMEMBERED_MS))
     redis.call('ZREMRANGEBYRANK', ids, 0, -1 - math.max(tonumber(ARGV[4]), MIN_REMEMBERED))
@@ -33,5 +48,5 @@ local function put_once(id, keys, uid, topic)
   return seq, dropped
 end
 
-local dropped, _, failure = put_copies(put_once, tonumber(ARGV[10]), { first = 11, last = #ARGV }, 1, 7)
-return { dropped, failure }
+local dropped, _, failure = put_copies(put_once, tonumber(ARGV[11]), { first = 12, last = #ARGV }, 1, 7)
+return { dropped, failure, unlisted_seq }

@@ -1,11 +1,21 @@
--- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
+-- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them, after
+-- `user_feed.lua` and the constant KEPT_MS (`INBOX_KEPT_MS` in `steps/command-steps.ts`).
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
 local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
--- Returns the keys of an inbox, which begin at an index in KEYS.
-local function inbox_at(at)
-  return { copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4] }
+local MAX_EXPIRED = 100 -- maximum number of copies to remove before another one is put
+
+-- Returns the inbox of a user. Its keys begin at an index in KEYS.
+--   bucket   see `user_feed.lua`
+--   counter  counter of message ids
+local function inbox_at(at, uid, bucket, counter)
+  local base = string.sub(KEYS[at], 1, -1 - #'inbox')
+  return {
+    copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4],
+    listed = base .. 'inboxListed', uid = uid, bucket = bucket, outbox = base .. 'outbox', counter = counter,
+    kept_ms = bucket == '' and 0 or KEPT_MS,
+  }
 end
 
 -- Prefix of the members of `order` that are copies of the sender. They are sorted by seq. The
@@ -38,22 +48,57 @@ local function has_senders(inbox)
   return true
 end
 
--- Removes expired copies: at most `count` that are listed in `expiry`, and at most `count` from the
--- beginning of the inbox. `expiry` lists the copies that expire before older copies. The others
--- expire in the order in which they were added.
+-- Writes `command.expired` for these commands, if the feed is on.
+local function emit_expired(inbox, ids)
+  if #ids == 0 or not has_user_feed(inbox) then return end
+  for at = 1, #ids, MAX_EVENT_COMMANDS do
+    local page = table.concat(ids, ',', at, math.min(#ids, at + MAX_EVENT_COMMANDS - 1))
+    emit_user(inbox, inbox.counter, 'events', COMMAND_EXPIRED, '{"command_ids":[' .. page .. ']}')
+  end
+end
+
+-- Removes expired copies, and writes their events: at most `count` that are listed in `expiry`, and at
+-- most `count` from the beginning of the inbox. `expiry` lists the copies that expire before older
+-- copies. The others expire in the order in which they were added. Returns true if expired copies may
+-- remain. Removes nothing if the outbox of the user is full.
 local function expire_copies(inbox, now, count)
+  if is_outbox_full(inbox) then return false end
+  local ids = {}
   local expired_seqs = redis.call('ZRANGEBYSCORE', inbox.expiry, '-inf', int(now), 'LIMIT', 0, count)
   for _, seq in ipairs(expired_seqs) do
+    if inbox.bucket ~= '' then
+      local copy = redis.call('XRANGE', inbox.copies, seq .. '-0', seq .. '-0')[1]
+      if copy then ids[#ids + 1] = copy[2][4] end
+    end
     redis.call('XDEL', inbox.copies, seq .. '-0')
     redis.call('ZREM', inbox.expiry, seq)
     forget_sender(inbox, seq)
   end
-  for _ = 1, count do
+  local has_more = #expired_seqs == count
+  for n = 1, count do
     local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1]
-    if not oldest or tonumber(oldest[2][2]) > now then return end
+    if not oldest or tonumber(oldest[2][2]) > now then break end
     redis.call('XDEL', inbox.copies, oldest[1])
     forget_sender(inbox, string.match(oldest[1], '^%d+'))
+    ids[#ids + 1] = oldest[2][4]
+    has_more = has_more or n == count
   end
+  emit_expired(inbox, ids)
+  return has_more
+end
+
+-- Removes expired copies before a copy may be dropped. With the event feed, removes all of them,
+-- because a dropped copy has no event.
+local function expire_before_drop(inbox, now)
+  while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
+end
+
+-- Returns the time when the next copy expires, nil if there is no copy.
+local function next_expiry(inbox)
+  local listed = redis.call('ZRANGE', inbox.expiry, 0, 0, 'WITHSCORES')[2]
+  local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1]
+  if not oldest then return nil end
+  return math.min(tonumber(listed or oldest[2][2]), tonumber(oldest[2][2]))
 end
 
 local function extend_ttl(key, ms)
@@ -124,22 +169,23 @@ end
 --        7  origin, or ''
 --        8  user who sent the command, '' if it was a backend
 --        9  maximum number of copies of one user in another user's inbox
+--        10 counter of message ids, for events of the user
 
 -- Returns true if the sender has a full share of the inbox. Removes expired copies first.
-local function has_share(inbox, uid)
+local function has_share(inbox)
   local sender, share = ARGV[8], tonumber(ARGV[9])
-  if sender == '' or sender == uid or not has_senders(inbox) then return false end
+  if sender == '' or sender == inbox.uid or not has_senders(inbox) then return false end
   if tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) < share then return false end
-  expire_copies(inbox, tonumber(ARGV[1]), 100)
+  expire_before_drop(inbox, tonumber(ARGV[1]))
   return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
 -- Returns true if a copy can be put without dropping a copy of the sender or of a backend.
-local function has_room(inbox, uid)
+local function has_room(inbox)
   if ARGV[8] == '' then return true end
-  if has_share(inbox, uid) then return false end
+  if has_share(inbox) then return false end
   if redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) then return true end
-  expire_copies(inbox, tonumber(ARGV[1]), 100)
+  expire_before_drop(inbox, tonumber(ARGV[1]))
   return redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) or has_senders(inbox)
 end
 
@@ -148,18 +194,19 @@ end
 --   keys  index in KEYS of the user's inboxSeq, followed by the keys that `inbox_at` returns
 -- Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
 -- inboxSeq is 0 if the inbox is full of copies of backends and a user sent the copy.
-local function put_copy(id, keys, uid, topic)
-  local inbox, now, max_copies, sender, dropped = inbox_at(keys + 1), tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
-  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- at least 1, because the copy may have expired
-  if has_share(inbox, uid) then dropped = drop_oldest(inbox, sender) end
+local function put_copy(id, keys, inbox, topic)
+  local now, max_copies, sender, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
+  -- at least 1, because the copy may have expired
+  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now) + inbox.kept_ms)
+  if has_share(inbox) then dropped = drop_oldest(inbox, sender) end
   if redis.call('XLEN', inbox.copies) >= max_copies then
-    expire_copies(inbox, now, 100)
+    expire_before_drop(inbox, now)
     local dropped_now, has_made = make_room(inbox, max_copies, sender)
     dropped = dropped + dropped_now
     if not has_made then return 0, dropped end
   end
   local seq = redis.call('INCR', KEYS[keys])
-  if seq % TIDY_EVERY == 0 then expire_copies(inbox, now, 100) end
+  if seq % TIDY_EVERY == 0 then expire_copies(inbox, now, MAX_EXPIRED) end
   if ARGV[3] == '1' then
     redis.call('ZADD', inbox.expiry, ARGV[2], int(seq))
     extend_ttl(inbox.expiry, ttl_ms)
@@ -179,19 +226,21 @@ local function put_copy(id, keys, uid, topic)
     redis.call('ZADD', inbox.order, 0, order_member(sender, int(seq)))
     extend_ttl(inbox.order, ttl_ms)
   end
-  redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], uid, ARGV[7]))
+  if inbox.bucket ~= '' and inbox.bucket ~= OUTBOX then redis.call('ZADD', inbox.bucket .. 'inboxDue', 'LT', ARGV[2], inbox.uid) end
+  redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], inbox.uid, ARGV[7]))
   return seq, dropped
 end
 
 -- Calls `put` for several users. A failure for one user does not affect the others.
---   users  ARGV contains uid and topic of each user, from index `users.first` to `users.last`
+--   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to `users.last`
 --   keys   index in KEYS of the first user's keys; each further user's keys begin `step` later
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
 -- and the first error (or '').
 local function put_copies(put, id, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
-  for at = users.first, users.last, 2 do
-    local is_put, seq, dropped_now = pcall(put, id, keys, ARGV[at], ARGV[at + 1])
+  for at = users.first, users.last, 3 do
+    local inbox = inbox_at(keys + 1, ARGV[at], ARGV[at + 2], ARGV[10])
+    local is_put, seq, dropped_now = pcall(put, id, keys, inbox, ARGV[at + 1])
     if is_put then
       dropped = dropped + dropped_now
     else

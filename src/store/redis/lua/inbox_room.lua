@@ -5,7 +5,8 @@
 --        3  inboxSenders
 --        4  inboxShares
 --        5  inboxOrder
--- ARGV   1 to 9  see `inbox.lua`
---        10  uid
+-- ARGV   1 to 10  see `inbox.lua`
+--        11  uid
+--        12  bucket, see `user_feed.lua`
 -- Reply  1 or 0
-return has_room(inbox_at(1), ARGV[10]) and 1 or 0
+return has_room(inbox_at(1, ARGV[11], ARGV[12], ARGV[10])) and 1 or 0

@@ -14,14 +14,22 @@ import { commandFields } from "../../command-event.ts";
 import { payloadHash } from "../../payload-hash.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
-import { EVENT_CONSTANTS } from "./events.ts";
+import { bucketOfUser, USER_FEED } from "./user-events.ts";
 
-const ACCEPT = loadScript(
-  lua("command"),
-  ...[EVENT_CONSTANTS, lua("append_event"), lua("dedupe"), lua("inbox")],
-);
-const PUT = loadScript(lua("command_put"), lua("inbox"));
-const ROOM = loadScript(lua("inbox_room"), lua("inbox"));
+/**
+ * Time for which the keys of an inbox remain after its last copy has expired, while the event feed is
+ * on. A sweep then finds the copies and writes their events, even if no node was running for a while.
+ */
+export const INBOX_KEPT_MS = 30 * 86_400_000;
+/** Placed in front of scripts that write inboxes. */
+export const INBOX_LUA = [
+  ...[...USER_FEED, `local KEPT_MS = ${INBOX_KEPT_MS}`, lua("inbox")],
+] as const;
+const ACCEPT = loadScript(lua("command"), lua("dedupe"), ...INBOX_LUA);
+const PUT = loadScript(lua("command_put"), ...INBOX_LUA);
+const ROOM = loadScript(lua("inbox_room"), ...INBOX_LUA);
+const LIST = loadScript(lua("inbox_list"));
+const LISTED = loadScript(lua("inbox_listed"));
 const SWEEP = loadScript(lua("command_sweep"));
 
 export const PENDING_PAGE = 10;
@@ -130,7 +138,8 @@ export async function accept(
       ...[headOf(command), hasPending ? packr.pack(pending) : ""],
       ...[isRefused ? 1 : 0, payloadHash(draft.sentPayload ?? draft.payload)],
       ...[draft.allowsReuse ? 1 : 0, ...eventArgs(ports, draft), direct.length],
-      ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
+      ...recipientsOf(ports, direct),
+      ...(isCluster ? [] : pushOnlyRecipients.flatMap((uid) => [uid, keys.topic(userTopic(uid))])),
     ],
   );
   const result = reply as AcceptReply;
@@ -164,10 +173,14 @@ export async function hasRoom(ports: CommandPorts, command: Command): Promise<bo
   const { keys } = ports.link;
   const [uid = ""] = command.recipients;
   const names = INBOX_KEYS.map((name) => keys.user(name, uid));
-  return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid])) === 1;
+  const bucket = bucketOfUser(ports.link, ports.demand, uid);
+  return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid, bucket])) === 1;
 }
 
-/** Puts a copy into each inbox that lacks one. On a Cluster, `uids` must have one element. */
+/**
+ * Puts a copy into each inbox that lacks one. On a Cluster, `uids` must have one element, and the
+ * call must be repeated if it fails, even if the copy was put.
+ */
 export async function put(
   ports: CommandPorts,
   command: Command,
@@ -176,10 +189,31 @@ export async function put(
   const { keys } = ports.link;
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...PUT_KEYS, "inboxIds"]), [
     ...[...copyArgs(ports, command), command.messageId],
-    ...usersOf(keys, uids),
+    ...recipientsOf(ports, uids),
   ]);
-  const [dropped, cause] = reply as [number, Buffer];
+  const [dropped, cause, unlistedSeq] = reply as [number, Buffer, number];
+  if (unlistedSeq >= 0) await listInbox(ports, uids[0] ?? "", { ...command, seq: unlistedSeq });
   return { dropped, failure: failureOf(ports.link, PUT, cause) };
+}
+
+/**
+ * Lists an inbox on a Cluster in the bucket of the user's events, with the time when the copy
+ * expires. `seq` is 0 if the place of the copy is not known.
+ */
+export async function listInbox(
+  { link, clock }: Pick<CommandPorts, "link" | "clock">,
+  uid: string,
+  { endMs, seq }: { readonly endMs: number; readonly seq: number },
+): Promise<void> {
+  const { keys } = link;
+  await link.run(LIST, [inboxDueKey(keys, uid)], [uid, endMs]);
+  if (seq === 0) return;
+  const names = ["inbox", "inboxListed"].map((part) => keys.user(part, uid));
+  await link.run(LISTED, names, [seq, endMs, Math.max(1, endMs - clock())]);
+}
+
+export function inboxDueKey(keys: Keys, uid: string): string {
+  return keys.bucket("inboxDue", bucketOf(userTopic(uid)));
 }
 
 export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
@@ -247,12 +281,13 @@ function headOf(command: Command): Buffer {
 }
 
 function copyArgs(
-  { clock, limits }: CommandPorts,
+  { link, clock, limits }: CommandPorts,
   { endMs, endsEarly, payloadBytes, record, origin = "", sender }: Command,
 ): readonly Arg[] {
   const ends = [endMs, endsEarly ? 1 : 0];
   const { maxInbox } = limits;
-  return [clock(), ...ends, maxInbox, payloadBytes, record, origin, sender, shareOf(maxInbox)];
+  const copy = [payloadBytes, record, origin, sender];
+  return [clock(), ...ends, maxInbox, ...copy, shareOf(maxInbox), idCounterOf(link, 0).key];
 }
 
 function inboxKeys(
@@ -263,8 +298,11 @@ function inboxKeys(
   return uids.flatMap((uid) => names.map((name) => keys.user(name, uid)));
 }
 
-function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {
-  return uids.flatMap((uid) => [uid, keys.topic(userTopic(uid))]);
+/** Returns uid, topic and bucket of each user who gets a copy. */
+function recipientsOf({ link, demand }: CommandPorts, uids: readonly string[]): readonly string[] {
+  return uids.flatMap((uid) => [
+    ...[uid, link.keys.topic(userTopic(uid)), bucketOfUser(link, demand, uid)],
+  ]);
 }
 
 function failureOf(link: RedisLink, script: Script, cause: Buffer): BrokerError | undefined {

@@ -7,6 +7,7 @@ import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
 import type { AppendResult, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
 import { commandFrame } from "../../../redis/wire.ts";
@@ -19,6 +20,7 @@ import {
   decodePending,
   hasRoom,
   leaseOf,
+  listInbox,
   mayBeRefused,
   newCommand,
   PENDING_PAGE,
@@ -172,10 +174,21 @@ export class Commands {
   }
 
   async #complete(command: Command, silent: SilentServers): Promise<void> {
-    if (command.endMs <= this.#ports.clock()) return; // its copies have expired
+    if (command.endMs <= this.#ports.clock()) return this.#listExpired(command);
     const spread = () => this.#spread(command, silent);
     const { spreading } = await this.#channelQueues.run(command.key, spread);
     await spreading;
+  }
+
+  /**
+   * Lists the inboxes that may have a copy of an expired command, because the node that put the copy
+   * may have died before it did so.
+   */
+  async #listExpired({ recipients, endMs }: Command): Promise<void> {
+    const { link, demand } = this.#ports;
+    if (!link.isCluster || demand?.feed !== true) return;
+    for (const uids of piecesOf(recipients, this.#batchSize))
+      await Promise.all(uids.map((uid) => listInbox(this.#ports, uid, { endMs, seq: 0 })));
   }
 
   /** Removes a completed command's pending entry. If that fails, a sweep removes it later. */

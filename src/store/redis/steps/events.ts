@@ -11,6 +11,7 @@ import {
   type EventPosition,
   type EventRow,
   type EventStore,
+  MAX_EVENT_COMMANDS,
   MAX_EVENT_UIDS,
 } from "../../../broker/event-ports.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
@@ -38,6 +39,7 @@ const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 export const EVENT_CONSTANTS = [
   ...EVENT_TYPES.map((type, at) => `local ${type.replace(".", "_").toUpperCase()} = ${at}\n`),
   `local MAX_EVENT_UIDS = ${MAX_EVENT_UIDS}\n`,
+  `local MAX_EVENT_COMMANDS = ${MAX_EVENT_COMMANDS}\n`,
 ].join("");
 /** Placed in front of scripts that write events. */
 export const EVENT_LUA = [EVENT_CONSTANTS, lua("append_event"), lua("events")] as const;

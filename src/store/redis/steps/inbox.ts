@@ -7,11 +7,13 @@ import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { INBOX_KEYS } from "./command-steps.ts";
+import { INBOX_KEYS, INBOX_LUA } from "./command-steps.ts";
 import { Commands } from "./commands.ts";
+import { createInboxExpiry } from "./inbox-expiry.ts";
+import { createUserEvents } from "./user-events.ts";
 
 const READ = loadScript(lua("inbox_read"), lua("inbox_copies"));
-const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
+const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), ...INBOX_LUA);
 
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
 const REMOVED_PER_CALL = 1000;
@@ -20,6 +22,7 @@ export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
+  const { bucketOfUser, eventArgs } = createUserEvents(ports);
   const commands = new Commands(ports);
   const store: InboxStore = {
     async appendCommand(draft) {
@@ -51,17 +54,19 @@ export function createRedisInbox(ports: RedisStorePorts) {
         (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
       );
       const keys = INBOX_KEYS.map((part) => link.keys.user(part, uid));
+      const [counter] = eventArgs();
+      const events = [uid, bucketOfUser(uid), counter];
       const steps: Promise<unknown>[] = [];
       for (let at = 0; at < seqs.length; at += REMOVED_PER_CALL) {
         const batch = seqs.slice(at, at + REMOVED_PER_CALL);
-        steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...batch]));
+        steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...events, ...batch]));
       }
       const counts = await Promise.all(steps);
       await waitForReplicas(link.keys.user("inbox", uid));
       return counts.reduce<number>((sum, count) => sum + Number(count), 0);
     },
   };
-  return { ...store, commands };
+  return { ...store, commands, expireInboxes: createInboxExpiry(ports) };
 }
 
 interface InboxCopy {

@@ -1,0 +1,83 @@
+// Removes expired commands from inboxes and writes `command.expired`, while the event feed is on. Each
+// bucket lists the inboxes of the users whose events it has, with the time when the next copy expires
+// (`inboxDue`). Any node may sweep, and two nodes may do so at once. No state.
+
+import { Semaphore } from "../../../lib/semaphore.ts";
+import { loadScript } from "../../../redis/script.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
+import { INBOX_KEYS, INBOX_LUA, inboxDueKey } from "./command-steps.ts";
+import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+import { createUserEvents } from "./user-events.ts";
+
+const EXPIRE = loadScript(lua("inbox_expire"), ...INBOX_LUA);
+const SWEPT = loadScript(lua("inbox_swept"));
+
+const INBOXES_PER_PAGE = 100;
+const BUCKETS_AT_ONCE = 8;
+/** Maximum number of scripts for one inbox in a sweep. Each removes a few hundred copies. */
+const MAX_ROUNDS = 100;
+
+/** Creates a function that sweeps the inboxes with expired copies. It does nothing while the feed is off. */
+export function createInboxExpiry({
+  link,
+  clock,
+  demand,
+  waitForReplicas,
+}: Pick<RedisStorePorts, "link" | "clock" | "demand" | "waitForReplicas">): (
+  isStopped: () => boolean,
+) => Promise<void> {
+  const { keys, isCluster } = link;
+  const { bucketOfUser, eventArgs, moveOutbox } = createUserEvents({
+    ...{ link, demand, waitForReplicas },
+  });
+
+  /** Returns true unless expired copies remain. */
+  async function sweepInbox(uid: string, score: Buffer): Promise<boolean> {
+    const names = INBOX_KEYS.map((part) => keys.user(part, uid));
+    const [counter] = eventArgs();
+    let next = "";
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      const args = [clock(), uid, bucketOfUser(uid), counter];
+      next = String(await link.run(EXPIRE, names, args));
+      await moveOutbox(uid);
+      if (next === "" || Number(next) > clock()) break;
+    }
+    if (isCluster) await link.run(SWEPT, [inboxDueKey(keys, uid)], [uid, score, next]);
+    return next === "" || Number(next) > clock();
+  }
+
+  /** Sweeps a bucket. Throws the first error after all its inboxes. */
+  async function sweepBucket(bucket: number, isStopped: () => boolean): Promise<void> {
+    const errors: unknown[] = [];
+    const nowMs = clock();
+    let left = 0;
+    let pairs: readonly Buffer[];
+    do {
+      const range = ["-inf", nowMs, "WITHSCORES", "LIMIT", left, INBOXES_PER_PAGE];
+      const reply = await link.call("zrangebyscore", keys.bucket("inboxDue", bucket), ...range);
+      pairs = reply as readonly Buffer[];
+      for (let at = 0; at + 1 < pairs.length; at += 2) {
+        if (isStopped() || demand?.feed !== true) return;
+        const [uid, score] = pairs.slice(at, at + 2);
+        if (uid === undefined || score === undefined) break;
+        const isDone = await sweepInbox(String(uid), score).catch((error: unknown) => {
+          errors.push(error);
+          return false;
+        });
+        if (!isDone) left += 1;
+      }
+    } while (pairs.length === 2 * INBOXES_PER_PAGE);
+    if (errors.length > 0) throw errors[0];
+  }
+
+  return async (isStopped) => {
+    if (demand?.feed !== true) return;
+    const buckets = isCluster
+      ? ALL_BUCKETS
+      : await bucketsWithWork(link, "inboxDue", [["-inf", `${clock()}`]]);
+    const semaphore = new Semaphore(BUCKETS_AT_ONCE);
+    const sweeps = buckets.map((bucket) => semaphore.run(() => sweepBucket(bucket, isStopped)));
+    for (const result of await Promise.allSettled(sweeps))
+      if (result.status === "rejected") throw result.reason;
+  };
+}
