@@ -1,6 +1,8 @@
 // Tests of installations that share a Redis server in different databases, and of nodes whose
 // database cannot be selected.
 
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import type { Message } from "../../src/broker/model.ts";
 import { type Broker, type Settings, startBroker, textPayload } from "../support/broker.ts";
@@ -70,6 +72,72 @@ t.test("installations in two databases of one Redis receive nothing from each ot
     await Promise.all([bob.close(), ownBob.close()]);
   }
 });
+
+t.test(
+  "streams, the event feed and webhooks of two databases of one Redis are separate",
+  async (t) => {
+    const redis = await startRedis(t);
+    const first = await installation(t, redis.url);
+    const third = await installation(t, `${redis.url}/3`);
+    const received: string[] = [];
+    const receiver = createServer((request, response) => {
+      let body = "";
+      request.setEncoding("utf8").on("data", (chunk: string) => {
+        body += chunk;
+      });
+      request.on("end", () => {
+        received.push(body);
+        response.end();
+      });
+    });
+    await new Promise<void>((resolve) => receiver.listen(0, "127.0.0.1", resolve));
+    t.teardown(() => receiver.close());
+    const url = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
+    for (const broker of [first, third]) {
+      await callerOf(t, broker)("/events/feed", { feed: "on" });
+      t.equal((await stream(broker, "PUT", "[]")).status, 201);
+    }
+    const { status } = await third.call("/webhooks", { url, types: ["channel.created"] });
+    t.equal(status, 201);
+    const leaving = new AbortController();
+    t.teardown(() => leaving.abort());
+    const follower = await stream(third, "GET", undefined, leaving.signal);
+    const waiting = third.call("/events?after=now&wait=60&types=channel.created");
+    for (const [broker, name] of [
+      [first, "foreign"],
+      [third, "own"],
+    ] as const) {
+      t.equal((await stream(broker, "POST", JSON.stringify([name]))).status, 204);
+      await callerOf(t, broker)("/channel", { channel_id: name, channel_type: 2 });
+    }
+    let text = "";
+    for await (const chunk of follower.body ?? []) {
+      text += Buffer.from(chunk).toString();
+      if (text.includes("own")) break;
+    }
+    t.notMatch(text, "foreign", "the follower of a stream receives nothing of the other database");
+    const { events } = (await waiting).body;
+    t.match(JSON.stringify(events), "own");
+    t.notMatch(JSON.stringify(events), "foreign", "the feed has no event of the other database");
+    await until("the webhook receives its event", async () => received.length > 0);
+    t.notMatch(received.join(), "foreign", "the webhook receives no event of the other database");
+  },
+);
+
+/** Calls the stream `shared`. GET follows it. */
+function stream(
+  { apiPort }: Broker,
+  method: string,
+  body?: string,
+  signal?: AbortSignal,
+): Promise<Response> {
+  const query = method === "GET" ? "?offset=-1&live=sse" : "";
+  return fetch(`http://127.0.0.1:${apiPort}/v1/stream/shared${query}`, {
+    ...{ method, headers: { "content-type": "application/json" } },
+    ...(body !== undefined && { body }),
+    ...(signal !== undefined && { signal }),
+  });
+}
 
 function isLast({ fromUid }: Message): boolean {
   return fromUid === "____system";
