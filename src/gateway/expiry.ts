@@ -97,28 +97,40 @@ export class CredentialExpiry {
    * Replaces the token of a session and returns the seconds until the session expires, `undefined`
    * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
    * `rate_limited` after too many wrong tokens. A refused session keeps its token, and ends when
-   * that expires.
+   * that expires. Of concurrent refreshes that are accepted, the one that began last sets the terms.
    */
   async refresh(session: Session, token: string): Promise<number | undefined> {
     const { sessions, tokens, directory } = this.#ports;
     const record = directory.local(session.sessionId)?.session;
     if (record === undefined) throw new BrokerError("unavailable"); // the session has ended
     const { connection, uid } = session;
+    session.refreshes ??= { begun: 0, applied: 0 };
+    const { refreshes } = session;
+    refreshes.begun += 1;
+    const number = refreshes.begun;
     const refreshed = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
       sessions.refresh({ record, expiresAtMs: session.expiresAtMs }, token),
     );
     const { connectHook } = this.#ports;
-    if (connectHook !== undefined)
-      await this.#restrict(session, { record, token, refreshed }, connectHook);
-    else {
-      const { expiresAtMs = 0, rights } = refreshed;
-      // A concurrent refresh may have set a later time. The rights are those of its token.
-      if (expiresAtMs >= (session.expiresAtMs ?? 0)) {
-        this.start(session, expiresAtMs);
-        this.#setRights(session, rights);
-      }
+    const terms =
+      connectHook === undefined
+        ? refreshed
+        : await this.#restrict(session, { record, token, refreshed }, connectHook);
+    // A concurrent refresh without a hook may have set a later time.
+    const isEarlier =
+      connectHook === undefined && (terms.expiresAtMs ?? 0) < (session.expiresAtMs ?? 0);
+    if (number > refreshes.applied && !isEarlier) {
+      refreshes.applied = number;
+      this.#apply(session, terms);
     }
     return this.expiresInS(session);
+  }
+
+  #apply(session: Session, { expiresAtMs, rights }: RefreshedToken): void {
+    this.#setRights(session, rights);
+    if (expiresAtMs !== undefined) return this.start(session, expiresAtMs);
+    session.expiresAtMs = undefined;
+    this.stop(session);
   }
 
   #setRights(session: Session, rights: Rights | undefined): void {
@@ -128,6 +140,7 @@ export class CredentialExpiry {
     this.#ports.rightsChanged(session, former);
   }
 
+  /** Returns the terms of the new token as the hook restricts them. */
   async #restrict(
     session: Session,
     refresh: {
@@ -136,7 +149,7 @@ export class CredentialExpiry {
       readonly refreshed: RefreshedToken;
     },
     connectHook: ConnectHook,
-  ): Promise<void> {
+  ): Promise<RefreshedToken> {
     const { token, refreshed } = refresh;
     const { expiresAtMs = Number.POSITIVE_INFINITY, rights } = refreshed;
     const { uid, flag, deviceId, level } = refresh.record;
@@ -146,11 +159,11 @@ export class CredentialExpiry {
       throw new BrokerError("refused_by_hook", {
         message: "The backend no longer allows the session of a main device. Connect again",
       });
-    this.#setRights(session, bothRights(rights, restrictions.rights));
     const endsAtMs = Math.min(expiresAtMs, restrictions.expiresAtMs ?? Number.POSITIVE_INFINITY);
-    if (Number.isFinite(endsAtMs)) return this.start(session, endsAtMs);
-    session.expiresAtMs = undefined;
-    this.stop(session);
+    return {
+      expiresAtMs: Number.isFinite(endsAtMs) ? endsAtMs : undefined,
+      rights: bothRights(rights, restrictions.rights),
+    };
   }
 
   /** Returns the whole seconds until the token expires, `undefined` if it does not expire. */

@@ -119,6 +119,12 @@ const MAX_GROUPS_LEFT = 100;
 /** Part of the WebSocket handshake that a hook receives. */
 export type Handshake = Pick<Upgrade, "origin" | "headers">;
 
+/** Numbers of the last refresh that has begun, and of the newest one that has been applied. */
+interface RefreshCounts {
+  begun: number;
+  applied: number;
+}
+
 export class Session {
   readonly sessionId: string;
   readonly uid: string;
@@ -146,6 +152,8 @@ export class Session {
   rights: Rights | undefined;
   /** Rights before a refresh, until the session has joined the groups that they did not allow. */
   formerRights: Rights | undefined;
+  /** Refreshes of the token. `undefined` before the first one. Set by `CredentialExpiry`. */
+  refreshes: RefreshCounts | undefined;
   /** True after the client was notified that its token expires soon. Set by `CredentialExpiry`. */
   isExpiring = false;
   /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */

@@ -36,6 +36,9 @@ const nowS = () => Math.floor(Date.now() / 1000);
 const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =>
   mint(HMAC_KEY, { sub: uid, ...claims }, options);
 
+const isWithin = (actual: number | undefined, atMost: number) =>
+  actual !== undefined && actual <= atMost && actual > atMost - 30;
+
 /** Forgets earlier requests, and makes the hook allow everything. */
 function reset() {
   hook.decide = allow;
@@ -160,8 +163,6 @@ t.test(
     const uid = world.name("ann");
     const expiresAtS = nowS() + 60;
     hook.decide = () => ({ allow: true, expires_at: expiresAtS });
-    const isWithin = (actual: number | undefined, atMost: number) =>
-      actual !== undefined && actual <= atMost && actual > atMost - 30;
     const byJwt = await world.connect(t, uid, { token: await tokenOf(uid) });
     t.ok(isWithin(byJwt.connack.expiresInS, 60), "earlier than the JWT");
     const registered = await world.join(t, uid);
@@ -210,6 +211,31 @@ t.test(
     await byJwt.refresh(await tokenOf(ann, { jd }, { expiresInS: 1200 }));
     t.equal(await codeOf(byJwt.send(first, "hello")), "forbidden", "after a refresh");
     t.equal(await codeOf(registered.send(first, "hello")), "ok", "another session is not affected");
+  },
+);
+
+t.test(
+  "the newest of two concurrent refreshes sets the terms, even if the hook answers the other one later [issue: Hooks]",
+  async (t) => {
+    reset();
+    const ann = world.name("ann");
+    const group = await world.newGroup([ann]);
+    const client = await world.connect(t, ann, { token: await tokenOf(ann) });
+    let answerOlder = (_answer: object): void => {};
+    const answered = new Promise<object>((resolve) => {
+      answerOlder = resolve;
+    });
+    const [older, newer] = [
+      await tokenOf(ann, {}, { expiresInS: 1200 }),
+      await tokenOf(ann, {}, { expiresInS: 1800 }),
+    ];
+    hook.decide = ({ data }) =>
+      data.token === older ? answered : { allow: true, jd: { send: [] }, expires_at: nowS() + 700 };
+    const slow = client.refresh(older);
+    t.ok(isWithin((await client.refresh(newer)).expiresInS, 700));
+    answerOlder({ allow: true, jd: { send: ["*"] } });
+    t.ok(isWithin((await slow).expiresInS, 700), "the terms are those of the newer refresh");
+    t.equal(await codeOf(client.send(group, "hello")), "forbidden");
   },
 );
 
