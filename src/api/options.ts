@@ -142,7 +142,7 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Number of wrong client tokens from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets and at /stream, after which tokens from that network are checked one at a time, two per second. Wrong API tokens (`api.token`) are counted in the same way, but separately and by each node. Raise it if many clients with expired tokens share an address.",
+        "Number of wrong client tokens and wrong signatures of URLs from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets, at /stream and at /v1/stream, after which both are checked one at a time for that network, two per second. Wrong API tokens (`api.token`) are counted in the same way, but separately and by each node. Raise it if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,

@@ -5,6 +5,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
 import { BrokerError } from "./errors.ts";
 import type { Clock, SigningKey, SigningKeyStore } from "./ports.ts";
+import type { TokenGate } from "./token-gate.ts";
 import { hashesEqual } from "./tokens.ts";
 
 /** `write` includes `read`. */
@@ -21,8 +22,12 @@ interface SignedGrant {
 export interface SignedUrls {
   /** Returns the value of the parameter `sig` for this path, which must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
-  /** Throws `unauthorized` if the signature is for another path or has expired. */
-  verify(path: string, signature: string): Promise<SignedGrant>;
+  /**
+   * Throws `unauthorized` if the signature is for another path or has expired. A signature for
+   * another path counts as a wrong credential from `address`, and `rate_limited` is thrown after too
+   * many of them. Checks without an address are not counted.
+   */
+  verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
    * Creates a new key. URLs that were signed earlier stay valid for at most `OVERLAP_MS`. Throws
    * `rate_limited` after `MAX_KEYS` rotations within that time.
@@ -32,7 +37,8 @@ export interface SignedUrls {
 
 interface SignedUrlPorts {
   readonly store: SigningKeyStore;
-  /** Wall clock in Unix milliseconds. */
+  readonly tokens: Pick<TokenGate, "attempt">;
+  /** Clock of the store, which all nodes share. */
   readonly clock: Clock;
 }
 
@@ -43,9 +49,11 @@ const MAX_KEYS = 16;
 const SECRET_BYTES = 32;
 /** Age above which the copy of the keys is read again, because another node may have rotated them. */
 const MAX_AGE_MS = 60_000;
+/** First character of the name under which the gate knows a signature. No uid has it. */
+const SIGNATURE_MARK = "#";
 const SIGNATURE = /^(\d{1,12})\.(read|write)\.([\w-]{0,700})\.([\w-]{43})$/;
 
-export function createSignedUrls({ store, clock }: SignedUrlPorts): SignedUrls {
+export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): SignedUrls {
   let keys: readonly SigningKey[] = [];
   let readAtMs = -Infinity;
   const reading = new CoalescedTask(async () => {
@@ -79,6 +87,14 @@ export function createSignedUrls({ store, clock }: SignedUrlPorts): SignedUrls {
     return valid.some(({ secret }) => hashesEqual(macOf(secret, text), mac));
   }
 
+  async function requireSigned(text: string, mac: Uint8Array): Promise<void> {
+    const isFresh = performance.now() - readAtMs <= MAX_AGE_MS;
+    if (isFresh && isSignedBy(validKeys(), text, mac)) return;
+    await reading.run(); // another node may have created the key after the last read
+    if (!isSignedBy(validKeys(), text, mac))
+      throw refusal("The parameter sig does not belong to this path, or its key was replaced");
+  }
+
   return {
     async sign(path, grant) {
       const { secret } = await newestKey();
@@ -88,18 +104,19 @@ export function createSignedUrls({ store, clock }: SignedUrlPorts): SignedUrls {
       return `${expiresAtS}.${access}.${uid}.${mac}`;
     },
 
-    async verify(path, signature) {
+    async verify(path, signature, address) {
       const [grant, mac] = parse(signature) ?? [];
       if (grant === undefined || mac === undefined)
         throw refusal("The parameter sig is not a signature; request a new URL from POST /v1/sign");
       if (clock() >= grant.expiresAtS * 1000)
         throw refusal("The signed URL has expired; request a new one from POST /v1/sign");
       const text = signedText(path, grant);
-      const isFresh = performance.now() - readAtMs <= MAX_AGE_MS;
-      if (isFresh && isSignedBy(validKeys(), text, mac)) return grant;
-      await reading.run(); // another node may have created the key after the last read
-      if (isSignedBy(validKeys(), text, mac)) return grant;
-      throw refusal("The parameter sig does not belong to this path, or its key was replaced");
+      if (address === undefined) await requireSigned(text, mac);
+      else {
+        const uid = `${SIGNATURE_MARK}${Buffer.from(mac).toString("base64url")}`;
+        await tokens.attempt({ address, uid }, () => requireSigned(text, mac));
+      }
+      return grant;
     },
 
     async rotate() {

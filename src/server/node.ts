@@ -75,7 +75,7 @@ export interface Node extends ServerDeps {
   readonly credentials: Credentials;
   /** `undefined` if clients do not authenticate with JWTs. */
   readonly jwt: Jwt | undefined;
-  /** Limits attempts to guess the tokens of clients, on sockets and on `/stream`. */
+  /** Limits guesses of clients' tokens, on sockets and `/stream`, and of signatures of URLs. */
   readonly tokens: TokenGate;
   /** Work budgets of users, for their frames and their requests to `/stream`. */
   readonly rates: UserRates;
@@ -197,6 +197,11 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     ...{ store, logs, activity, backendMayImpersonate, isSystem },
     friendsOnly: config.messages.friendsOnly,
   });
+  const tokens = new TokenGate({
+    throttle,
+    clock: () => performance.now(),
+    limits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
+  });
   const jwt = await createNodeJwt(config, { logger, metrics, store });
   const node: Node = {
     ...deps,
@@ -230,17 +235,10 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     logCursors,
     logs,
     channelLogs,
-    signedUrls: createSignedUrls({ store, clock: Date.now }),
+    signedUrls: createSignedUrls({ store, tokens, clock: Date.now }),
     interest: interest.owner(),
     directory: new SessionDirectory({ store, cluster, onError }),
-    tokens: new TokenGate({
-      throttle,
-      clock: () => performance.now(),
-      limits: {
-        attempts: config.auth.tokenAttempts,
-        windowS: config.auth.tokenWindowS,
-      },
-    }),
+    tokens,
     rates: new UserRates(workLimits(config.client)),
     migration: await createMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),

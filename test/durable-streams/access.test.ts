@@ -8,6 +8,10 @@ import { type Call, callAt, type Reply } from "./http-client.ts";
 const JSON_TYPE = { "content-type": "application/json" };
 const TOKEN = { token: "0123456789abcdef" };
 const LISTED = "https://app.example";
+/** Number of wrong signatures after which a network is slowed down, by default. */
+const MAX_GUESSES = 20;
+/** Number of parallel guesses. It exceeds the number that may wait for a check. */
+const CROWD = 24;
 
 type Caller = (path: string, call?: Call) => Promise<Reply>;
 
@@ -295,3 +299,23 @@ t.test("the bearer of one signed URL cannot keep other readers out", async (t) =
   t.strictSame(statuses, [200, 200, 503], "a quarter of the readers of the node");
   t.equal(await follow(other), 200);
 });
+
+t.test(
+  "a network that guesses signatures is slowed down, while signatures that it has used before are served [decisions: Failed credentials]",
+  async (t) => {
+    const [guesser, other] = ["127.0.0.71", "127.0.0.72"];
+    const call = at(closed.clientPort);
+    const path = "/v1/stream/guessed";
+    t.equal((await call(path, put(TOKEN))).status, 201);
+    const used = await sign(closed, path, "read");
+    t.equal((await call(used, { from: guesser })).status, 200);
+    const wrong = () => call(`${used.slice(0, -43)}${"A".repeat(43)}`, { from: guesser });
+    for (let i = 0; i < MAX_GUESSES; i++) t.equal((await wrong()).status, 401);
+    const guesses = Array.from({ length: CROWD }, wrong);
+    t.equal((await call(used, { from: guesser })).status, 200);
+    t.equal((await call(used, { from: other })).status, 200);
+    const refused = (await Promise.all(guesses)).filter(({ status }) => status === 429);
+    t.ok(refused.length > 0, "guesses are refused without a check");
+    t.ok(Number(refused[0]?.headers["retry-after"]) > 0);
+  },
+);

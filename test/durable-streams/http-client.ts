@@ -6,6 +6,8 @@ export interface Call {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array;
+  /** Local address of the client. */
+  readonly from?: string;
 }
 
 export interface Reply {
@@ -20,10 +22,11 @@ export interface Reply {
 export function callAt(
   port: number,
   path: string,
-  { method = "GET", headers = {}, body }: Call = {},
+  { method = "GET", headers = {}, body, from }: Call = {},
 ): Promise<Reply> {
   return new Promise((resolve, reject) => {
-    const options = { host: "127.0.0.1", port, path, method, headers, agent: false };
+    const target = { host: "127.0.0.1", port, path, ...(from && { localAddress: from }) };
+    const options = { ...target, method, headers, agent: false };
     const outgoing = request(options, (incoming) => {
       let text = "";
       incoming.setEncoding("utf8").on("data", (chunk: string) => {

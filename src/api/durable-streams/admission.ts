@@ -63,7 +63,7 @@ interface AdmissionPorts {
   readonly signedUrls: Pick<SignedUrls, "verify">;
   /** Throws `rate_limited` if the bearer of a signed URL has used up the budget. */
   readonly requirePaid: (bearer: string) => void;
-  readonly viewers: Pick<Viewers, "allowsOrigin" | "admit">;
+  readonly viewers: Omit<Viewers, "beginRead">;
   readonly admitsPage: PageRule;
   /** False if the streams of channels can only be read. */
   readonly writesChannelLogs: boolean;
@@ -96,12 +96,13 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     return entry;
   }
 
+  /** Counts a wrong signature for the network of `address`, if one is given. */
   async function judgeSignature(
     signature: string,
     { path, kind }: StreamTarget,
-    use: StreamUse,
+    { use, address }: { readonly use: StreamUse; readonly address: string | undefined },
   ): Promise<Verdict> {
-    const { access, fromUid } = await signedUrls.verify(path, signature);
+    const { access, fromUid } = await signedUrls.verify(path, signature, address);
     const mayUse = use === "read" || (use === "write" && access === "write");
     if (!mayUse)
       return forbidden(
@@ -135,7 +136,10 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     isFirst: boolean,
   ): Promise<Verdict> {
     const signature = signatureOf(request);
-    if (signature !== undefined) return judgeSignature(signature, target, use);
+    if (signature !== undefined) {
+      const address = isFirst ? request.remoteAddress : undefined;
+      return judgeSignature(signature, target, { use, address });
+    }
     if (presentsToken(request)) return judgeViewer(request, target, { use, isFirst });
     const access = use === "read" ? "streams:read" : "streams:write";
     const refusal = await guard(request, [access], admitsPage);
@@ -171,7 +175,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const signature = request.headers["jindou-fork-sig"];
       try {
         const verdict = await (signature !== undefined
-          ? judgeSignature(signature, source, "read")
+          ? judgeSignature(signature, source, { use: "read", address: request.remoteAddress })
           : judgeSource(request, { source, caller: stream.caller, guard }));
         if (verdict === undefined || "refusal" in verdict) return undefined;
         const { caller } = verdict;
