@@ -18,6 +18,8 @@ export interface StallingProxy {
   readonly port: number;
   /** Holds back what clients send from now on. */
   stall(): void;
+  /** Holds back what a client sends from the first bytes on that contain `text`. */
+  stallAt(text: string): void;
   /** Delivers what was held back, in order. */
   resume(): void;
   /**
@@ -34,6 +36,7 @@ export async function startStallingProxy(
 ): Promise<StallingProxy> {
   const pairs = new Set<Pair>();
   let isStalled = false;
+  let stallText: string | undefined;
 
   const close = (pair: Pair): void => {
     pairs.delete(pair);
@@ -45,6 +48,7 @@ export async function startStallingProxy(
     const pair: Pair = { client, server, isHeld: isStalled, backlog: [], isClientGone: false };
     pairs.add(pair);
     client.on("data", (bytes) => {
+      if (stallText !== undefined && bytes.includes(stallText)) pair.isHeld = true;
       if (pair.isHeld) pair.backlog.push(bytes);
       else server.write(bytes);
     });
@@ -71,8 +75,12 @@ export async function startStallingProxy(
       isStalled = true;
       for (const pair of pairs) pair.isHeld = true;
     },
+    stallAt(text) {
+      stallText = text;
+    },
     resume() {
       isStalled = false;
+      stallText = undefined;
       for (const pair of pairs) {
         pair.isHeld = false;
         for (const bytes of pair.backlog) pair.server.write(bytes);
