@@ -1,6 +1,5 @@
 // Calls about the process itself: health, readiness, metrics and migration.
 
-import type { Clock } from "../broker/ports.ts";
 import type { LoggedError } from "../observe/newest-errors.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
@@ -28,7 +27,7 @@ interface MetricsPage {
 interface Vitals {
   readonly nodeId: string;
   readonly version: string;
-  readonly startedAtMs: number;
+  readonly uptimeMs: number;
   /** Address at which clients reach the node, empty if none is configured. */
   readonly clientAddress: string;
   /** Address for clients that connect over TCP without WebSocket, empty if none is configured. */
@@ -53,7 +52,6 @@ export interface SystemPorts {
   readonly newestErrors: () => readonly LoggedError[];
   readonly shownSettings: () => readonly ShownSetting[];
   readonly vitals: () => Vitals;
-  readonly clock: Clock;
   readonly migration: () => MigrationResult;
   /** Where clients connect, in words: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
@@ -95,12 +93,11 @@ export function createSystemCalls(ports: SystemPorts) {
 
     varz() {
       const vitals = ports.vitals();
-      const uptimeMs = ports.clock() - vitals.startedAtMs;
       const body = {
         server_id: vitals.nodeId,
         server_name: "Jindou",
         version: vitals.version,
-        uptime: Math.max(0, Math.floor(uptimeMs / 1000)),
+        uptime: Math.floor(vitals.uptimeMs / 1000),
         connections: vitals.connections,
         sessions: vitals.sessions,
         out_msgs: vitals.deliveries,

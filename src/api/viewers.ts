@@ -5,7 +5,7 @@ import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
-import type { ChannelStore, UserStore } from "../broker/ports.ts";
+import type { ChannelStore, Clock, UserStore } from "../broker/ports.ts";
 import { type Rights, requireRead, requireSend } from "../broker/rights.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { hashesEqual } from "../broker/tokens.ts";
@@ -28,6 +28,8 @@ export interface Viewers {
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
+  /** Clock of the store. Tokens and the feeds of viewers expire by it. */
+  readonly clock: Clock;
 }
 
 /** A channel, and whether a viewer reads it or sends to it. */
@@ -60,6 +62,7 @@ interface ViewerPorts {
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly budget: ReadBudget;
+  readonly clock: Clock;
   /** `undefined` if none is configured. */
   readonly connectHook?: ConnectHook | undefined;
 }
@@ -98,6 +101,7 @@ export function createViewers(ports: ViewerPorts): Viewers {
 
   return {
     allowsOrigin,
+    clock: ports.clock,
 
     async admit(viewer, channel, page) {
       const { uid } = viewer;
@@ -140,7 +144,7 @@ type ViewerCheck = (
   isFirst: boolean,
 ) => Promise<HttpReply | undefined>;
 
-export function createViewerCheck(viewers: Pick<Viewers, "allowsOrigin" | "admit">): ViewerCheck {
+export function createViewerCheck(viewers: Omit<Viewers, "beginRead">): ViewerCheck {
   /** Unix milliseconds at which the hook ends the feed of a request. */
   const ends = new WeakMap<HttpRequest, number>();
   return async (request, { viewer, channel }, isFirst) => {
@@ -153,7 +157,7 @@ export function createViewerCheck(viewers: Pick<Viewers, "allowsOrigin" | "admit
     const page = isFirst ? { origin, address: request.remoteAddress } : undefined;
     const endsAtMs = await viewers.admit(viewer, channel, page);
     if (endsAtMs !== undefined) ends.set(request, endsAtMs);
-    if ((ends.get(request) ?? Number.POSITIVE_INFINITY) <= Date.now())
+    if ((ends.get(request) ?? Number.POSITIVE_INFINITY) <= viewers.clock())
       return errorReply("token_expired");
     return undefined;
   };

@@ -109,7 +109,7 @@ function judgeTimes(payload: Payload, rules: ClaimRules, nowS: number): number {
   if (earliestS > nowS + clockToleranceS)
     throw new TokenRefusal(
       "not_yet_valid",
-      `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the clocks of this machine and of the issuer`,
+      `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the clock of the issuer with that of Redis, or of this machine if no Redis is used`,
     );
   if (endS + clockToleranceS <= nowS)
     throw new TokenRefusal("expired", `exp was ${Math.floor(nowS - endS)} seconds ago`);

@@ -107,7 +107,7 @@ export const jwtOptions = Type.Object(
       maximum: 60,
       unit: "seconds",
       description:
-        "Maximum difference between the clocks of the issuer and this node. Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. Sessions with the token are then closed.",
+        "Maximum difference between the clock of the issuer and the clock of the store (Redis, or this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. Sessions with the token are then closed.",
     }),
     maxAgeS: Type.Integer({
       default: 86_400,

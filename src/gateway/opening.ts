@@ -118,6 +118,7 @@ export function createSession(
     uid: connect.uid,
     maxHeldBytes: context.maxHeldBytes,
     resendAfterMs: context.resendAfterMs,
+    clock: context.clock,
   });
 }
 

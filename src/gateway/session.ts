@@ -13,6 +13,7 @@ import {
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
+import type { Clock } from "../broker/ports.ts";
 import { mayRead, type Rights } from "../broker/rights.ts";
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -180,6 +181,7 @@ export class Session {
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
   readonly #resendAfterMs: number;
+  readonly #clock: Clock;
   #unacknowledged: Unacknowledged | undefined;
   #groups: Map<string, FollowedGroup> | undefined;
   #heldBytes = 0;
@@ -199,6 +201,8 @@ export class Session {
     readonly connection: Connection;
     readonly maxHeldBytes: number;
     readonly resendAfterMs: number;
+    /** Clock of the store, by which messages expire. */
+    readonly clock: Clock;
   }) {
     this.sessionId = fields.sessionId;
     this.uid = fields.uid;
@@ -206,6 +210,7 @@ export class Session {
     this.connection = fields.connection;
     this.#maxHeldBytes = fields.maxHeldBytes;
     this.#resendAfterMs = fields.codec.acknowledges ? fields.resendAfterMs : 0;
+    this.#clock = fields.clock;
   }
 
   get ended(): CloseReason | undefined {
@@ -275,7 +280,7 @@ export class Session {
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
       if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
     if (!mayRead(this.rights, channel)) return void this.acknowledged(message.messageId);
-    if (expiresAtMs(message) <= Date.now()) return;
+    if (expiresAtMs(message) <= this.#clock()) return;
     this.pushFrames(this.codec.encodePush(push));
   }
 

@@ -84,12 +84,13 @@ export function createApi(
   const users = createUsers(ports);
   const messages = measuredMessages(node.messages, metrics.api);
   const { channels, conversations } = node;
+  const { clock } = node.drivers;
   const demo = demoSite(node.config, local.clientPort);
   const hasConsole = config.api.console === "on";
   const inboxes = createInboxes(store);
   const streams = measuredStreams(node.streams, metrics.api);
   const wukongim = createWukongimHttp(
-    { users, channels, messages, inboxes, conversations, streams, clock: Date.now },
+    { users, channels, messages, inboxes, conversations, streams, clock },
     config.api,
   );
   const endpoint = createHttpEndpoint({
@@ -106,7 +107,7 @@ export function createApi(
     managers: measuredManagers(managers, metrics.api),
     events: node.events,
     cluster,
-    clock: Date.now,
+    clock,
     nodeId: cluster.nodeId,
     activity: node.activity,
     newestErrors: node.newestErrors,
@@ -118,7 +119,7 @@ export function createApi(
       ...{ nodeId: cluster.nodeId, version: node.version },
       clientAddress: config.cluster.clientAddress,
       tcpAddress: config.cluster.wkprotoAddress,
-      startedAtMs: node.startedAtMs,
+      uptimeMs: performance.now() - node.steadyStartMs,
       sessions: directory.size,
     }),
     clientsConnectTo: clientsConnectTo(node.config),
@@ -238,7 +239,7 @@ function apiLog({ logger, drivers }: Node): ApiLog {
   };
 }
 
-function viewersOf({ store, config, credentials, tokens, rates, hooks }: Node): Viewers {
+function viewersOf({ store, config, credentials, tokens, rates, hooks, drivers }: Node): Viewers {
   const { allowedOrigins } = config.client;
   const { maxStreamBytes } = config.streams;
   return createViewers({
@@ -246,6 +247,7 @@ function viewersOf({ store, config, credentials, tokens, rates, hooks }: Node): 
     tokens,
     budget: createReadBudget(rates, maxStreamBytes, () => performance.now()),
     credentials,
+    clock: drivers.clock,
     connectHook: hooks?.connect,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });

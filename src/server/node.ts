@@ -63,7 +63,8 @@ export interface ServerDeps {
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
-  readonly startedAtMs: number;
+  /** Time of the monotonic clock at which the node was created. */
+  readonly steadyStartMs: number;
   readonly drivers: Pick<Drivers, "clock" | "reach" | "reason" | "isKnownOutage" | "close">;
   /** Migration to finish before the store is started, `undefined` with the embedded store. */
   readonly migration: Migration | undefined;
@@ -105,7 +106,7 @@ export interface Node extends ServerDeps {
 }
 
 export async function createNode(config: Config, deps: ServerDeps): Promise<Node> {
-  const startedAtMs = Date.now();
+  const steadyStartMs = performance.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics({ version: deps.version, nodeId });
   metrics.families.transport.of(deps.transport.name, deps.transport.library).set(1);
@@ -121,7 +122,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
       clientAddress: config.cluster.clientAddress,
       tcpAddress: config.cluster.wkprotoAddress,
       version: deps.version,
-      startedAtMs,
+      startedAtMs: Date.now(),
       isDraining: () => node.status === "draining",
       sessions: () => node.directory.size,
       importPhase: () => node.imports.adopted,
@@ -202,13 +203,13 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     clock: () => performance.now(),
     limits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
   });
-  const jwt = await createNodeJwt(config, { logger, metrics, store });
+  const jwt = await createNodeJwt(config, { logger, metrics, store, clock });
   const node: Node = {
     ...deps,
     logger,
     config,
     metrics,
-    startedAtMs,
+    steadyStartMs,
     drivers,
     cluster,
     store,
@@ -235,7 +236,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     logCursors,
     logs,
     channelLogs,
-    signedUrls: createSignedUrls({ store, tokens, clock: Date.now }),
+    signedUrls: createSignedUrls({ store, tokens, clock }),
     interest: interest.owner(),
     directory: new SessionDirectory({ store, cluster, onError }),
     tokens,
@@ -287,13 +288,14 @@ async function createDrivers(ports: DriverPorts): Promise<Drivers> {
 
 async function createNodeJwt(
   { auth }: Config,
-  { logger, metrics, store }: Pick<Node, "logger" | "metrics" | "store">,
+  ports: Pick<Node, "logger" | "metrics" | "store"> & Pick<Drivers, "clock">,
 ): Promise<Jwt | undefined> {
   if (!acceptsJwts(auth.clients)) return undefined;
+  const { logger, metrics, store, clock } = ports;
   const log = roomLogger(logger, "auth");
   const { createJwt } = await import("../auth/jwt.ts");
   const jwt = await createJwt(auth.jwt, {
-    clock: Date.now,
+    clock,
     store,
     onKeysChanged: () => log.info("The issuer of JWTs has changed its keys"),
     onKeyFailure(err) {

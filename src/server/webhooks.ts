@@ -15,13 +15,14 @@ import { StartError } from "./start-error.ts";
 export function createNodeWebhooks(node: Node): WebhookService {
   const { config, store, cluster, metrics, version } = node;
   const { families } = metrics;
+  const { clock } = node.drivers;
   const log = roomLogger(node.logger, "webhooks");
   const { max, timeoutMs, allowNetworks, endpoints } = config.webhooks;
   const wukongim = createWukongimFormat(config.webhooks.compressUidsAbove);
   const isOpen = !requiresCredential(config);
   return createWebhooks({
     feed: node.events,
-    ...{ store, max, timeoutMs, version },
+    ...{ store, clock, max, timeoutMs, version },
 
     nodeId: cluster.nodeId,
     fixed: endpoints.map((endpoint) => fixedEndpoint(endpoint, wukongim)),
@@ -35,8 +36,7 @@ export function createNodeWebhooks(node: Node): WebhookService {
         if (outcome === "2xx") families.webhookEvents.of(id).add(events);
       },
       watch(id, { oldestMs, lag, parked }) {
-        // The clock of the store, which sets the time of events, may be ahead.
-        const ageS = () => Math.max(0, Date.now() - (oldestMs() ?? Infinity)) / 1000;
+        const ageS = () => Math.max(0, clock() - (oldestMs() ?? Infinity)) / 1000;
         families.webhookOldest.of(id).from(ageS);
         families.webhookLag.of(id).from(lag);
         families.webhookParked.of(id).from(parked);

@@ -95,6 +95,11 @@ interface WebhooksPorts {
   readonly formats: Readonly<Partial<Record<WebhookFormat, Format>>>;
   readonly nodeId: string;
   readonly version: string;
+  /**
+   * Clock of the store. Another node may judge the times that this one stores, and the times of
+   * events are taken from it.
+   */
+  readonly clock: () => number;
   readonly metrics: WebhookMetrics;
   onError(error: unknown, message: string): void;
   onDisabled(id: string, reason: string): void;
@@ -207,7 +212,7 @@ class WebhookDispatch implements WebhookService {
     const settings = this.#settingsOf(changes);
     const refusal = await this.#urlRefusal(settings.url);
     if (refusal !== undefined) return refusal;
-    const nowMs = Date.now();
+    const nowMs = this.#ports.clock();
     const secret = createSecret();
     const endpoint: Endpoint = {
       ...{ id: `wh_${randomBytes(9).toString("base64url")}`, version: 0, isFixed: false, settings },
@@ -236,7 +241,11 @@ class WebhookDispatch implements WebhookService {
       const settings = this.#settingsOf(changes, endpoint.settings);
       const begins = enabled === true && !isActive(endpoint);
       if (enabled === undefined) return { ...endpoint, settings };
-      return { ...rest, settings, enabledAtMs: begins ? Date.now() : endpoint.enabledAtMs };
+      return {
+        ...rest,
+        settings,
+        enabledAtMs: begins ? this.#ports.clock() : endpoint.enabledAtMs,
+      };
     });
     return "refusal" in changed ? changed : viewOf(changed);
   }
@@ -283,7 +292,7 @@ class WebhookDispatch implements WebhookService {
 
   async addSecret(id: string, overlapS: number) {
     const secret = createSecret();
-    const nowMs = Date.now();
+    const nowMs = this.#ports.clock();
     const untilMs = nowMs + overlapS * 1000;
     const changed = await this.#change(id, (endpoint) => {
       if (endpoint.isFixed) return { refusal: "webhook_fixed" };
@@ -446,7 +455,7 @@ class WebhookDispatch implements WebhookService {
     const ids = new Set(endpoints.map(({ id }) => id));
     const added = fixed.filter(({ id }) => !ids.has(id));
     if (added.length === 0 || !(await feed.isOn())) return;
-    const nowMs = Date.now();
+    const nowMs = this.#ports.clock();
     const from = await store.newestEvents();
     for (const endpoint of added) {
       const times = { createdAtMs: nowMs, enabledAtMs: nowMs };
@@ -457,7 +466,7 @@ class WebhookDispatch implements WebhookService {
 
   /** Records regularly that the configuration has the fixed endpoints, for `#removeUnseen`. */
   async #noteFixed(endpoints: readonly Endpoint[]): Promise<void> {
-    const nowMs = Date.now();
+    const nowMs = this.#ports.clock();
     for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
       const { id, version, createdAtMs, seenAtMs = createdAtMs } = endpoint;
       if (Math.abs(nowMs - seenAtMs) < SEEN_INTERVAL_MS) continue;
@@ -474,7 +483,7 @@ class WebhookDispatch implements WebhookService {
     const { fixed, store } = this.#ports;
     const ids = new Set(fixed.map(({ id }) => id));
     for (const record of stored.filter(isFixedRecord)) {
-      if (ids.has(record.id) || Date.now() - seenAtMsOf(record) < UNSEEN_MS) continue;
+      if (ids.has(record.id) || this.#ports.clock() - seenAtMsOf(record) < UNSEEN_MS) continue;
       await store.removeWebhook(record.id);
     }
   }
@@ -521,7 +530,7 @@ class WebhookDispatch implements WebhookService {
       read: (partition, after, selection) => readFeed(feed, partition, after, selection),
       onEvents: (listener) => feed.onEvents(listener),
       onLost: (events) => onLost(id, events),
-      now: neverSetBack(Date.now),
+      now: neverSetBack(this.#ports.clock),
       formatOf: (name) => this.#formatOf(name),
       deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
       disable: async (reason) => {
@@ -571,7 +580,7 @@ class WebhookDispatch implements WebhookService {
     if (this.#sendingCalls >= MAX_SENDING_CALLS) return { refusal: "overloaded" };
     this.#sendingCalls += 1;
     try {
-      const timeMs = Date.now();
+      const timeMs = this.#ports.clock();
       const all: Delivery = { ...delivery, partition: 0, isReplay: false };
       const outcome = await this.#deliver(endpoint, all);
       return this.#attemptOf(all, outcome, timeMs);
@@ -585,7 +594,7 @@ class WebhookDispatch implements WebhookService {
     const url = new URL(endpoint.settings.url);
     for (const [name, value] of Object.entries(request.query ?? {}))
       url.searchParams.append(name, value);
-    const timeMs = Date.now();
+    const timeMs = this.#ports.clock();
     const { body } = request;
     const sender = endpoint.isFixed ? this.#senders.fixed : this.#senders.created;
     const outcome = await sender.send({

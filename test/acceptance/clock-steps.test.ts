@@ -4,6 +4,8 @@
 import t, { type Test } from "tap";
 import { WebSocket } from "ws";
 import { connect, type SocketConstructor } from "../../src/client/index.ts";
+import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
+import { connectNative } from "../support/native-client.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { type ShiftedBroker, spawnShifted } from "../support/shifted-clock.ts";
@@ -186,6 +188,36 @@ for (const { name, settings } of STORES)
       t.equal(await (await call("GET", {})).text(), "xxx", "nothing is lost");
     },
   );
+
+t.test("a node whose clock is wrong accepts the credentials that other nodes accept", async (t) => {
+  const secretFile = await keyFile(t, SECRET);
+  const settings = {
+    ...{ ...onRedis(), JINDOU_API_TOKEN: "0123456789abcdef" },
+    ...{ JINDOU_AUTH_CLIENTS: "jwt", JINDOU_AUTH_JWT_ALGORITHMS: "HS256" },
+    JINDOU_AUTH_JWT_SECRET_FILE: secretFile,
+  };
+  const headers = { token: settings.JINDOU_API_TOKEN, "content-type": "application/json" };
+  const right = await spawnShifted(t, settings);
+  const urlOn = ({ broker }: ShiftedBroker, path: string) =>
+    `http://127.0.0.1:${broker.apiPort}${path}`;
+  const path = "/v1/stream/shared";
+  await fetch(urlOn(right, path), { method: "PUT", headers, body: "[1]" });
+  const signOn = async (node: ShiftedBroker) => {
+    const body = JSON.stringify({ path, access: "read", expires_in: 600 });
+    const reply = await fetch(urlOn(node, "/v1/sign"), { method: "POST", headers, body });
+    const { url } = (await reply.json()) as { url: string };
+    const { pathname, search } = new URL(url);
+    return pathname + search;
+  };
+  for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
+    const wrong = await spawnShifted(t, settings, shiftMs);
+    t.equal((await fetch(urlOn(wrong, await signOn(right)))).status, 200, `at ${shiftMs} ms`);
+    t.equal((await fetch(urlOn(right, await signOn(wrong)))).status, 200, `at ${shiftMs} ms`);
+    const token = await mint(HMAC_KEY, { sub: "ann" });
+    const options = { port: wrong.broker.clientPort, uid: "ann", token };
+    await t.resolves(connectNative(t, options), `a JWT at ${shiftMs} ms`);
+  }
+});
 
 t.test(
   "messages are delivered live after the clock of a node was an hour ahead for one message",

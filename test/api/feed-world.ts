@@ -51,7 +51,7 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
       },
     },
     followers,
-    viewers: { allowsOrigin: () => true, admit, beginRead: () => () => {} },
+    viewers: { allowsOrigin: () => true, admit, beginRead: () => () => {}, clock: Date.now },
     keepAliveMs,
   };
   const api = await startApi(settings.api, {}, ports);

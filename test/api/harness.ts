@@ -331,6 +331,7 @@ function useCases(state: StubState): UseCases {
       allowsOrigin: () => true,
       admit: record("admit", nothing),
       beginRead: () => nothing,
+      clock: Date.now,
     },
     conversations: {
       read: record("readConversation", () => IDLE),
@@ -410,7 +411,7 @@ function useCases(state: StubState): UseCases {
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
       tcpAddress: "chat:5100",
       ...{ connections: 3, sessions: 2, deliveries: 7 },
-      startedAtMs: IDLE_NODE.startedAtMs,
+      uptimeMs: 61_000,
     }),
     cluster: { nodes: record("nodes", () => state.nodes) },
     clock: () => IDLE_NODE.startedAtMs + 61_000,

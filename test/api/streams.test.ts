@@ -136,6 +136,7 @@ const viewers = createViewers({
   allowsOrigin: (origin) => origin !== "https://evil.example",
   tokens: { attempt: (_bearer, check) => check() },
   budget: UNLIMITED,
+  clock: Date.now,
 });
 
 /** Starts a control plane that requires a credential, with a stream that has events. */
@@ -233,6 +234,7 @@ t.test(
       allowsOrigin: () => true,
       tokens: { attempt: (_bearer, check) => check() },
       budget: UNLIMITED,
+      clock: Date.now,
     });
     const api = await startApi({}, {}, { viewers: anyToken });
     const status = async (uid: string) => (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;

@@ -12,9 +12,10 @@ const MIB = 1_048_576;
 const MAX_UNREAD_BYTES = 65_536;
 
 /** Returns a session that has been pushed messages with payloads of these sizes. */
-function pushed(sizes: readonly number[]) {
+function pushed(sizes: readonly number[], clock = Date.now) {
   const world = new World(seeded(1));
-  const joiner = world.session({ uid: "alice", acknowledges: true, resendAfterMs: AFTER_MS });
+  const limits = { acknowledges: true, resendAfterMs: AFTER_MS };
+  const joiner = world.session({ uid: "alice", ...limits, clock });
   t.teardown(() => joiner.session.disconnected("goodbye"));
   push(joiner, sizes);
   return joiner;
@@ -95,4 +96,12 @@ t.test("a message that has expired is not sent again", async (t) => {
   push(alice, [10], { expireS: 60, timestampMs: Date.now() - 60_000 });
   push(alice, [10], { expireS: 60 });
   t.same(await sentAgain(alice), ["n1", "n3"]);
+});
+
+t.test("the clock of the store decides whether a message is sent again", async (t) => {
+  const storeMs = Date.now() - 3_600_000;
+  const alice = pushed([], () => storeMs);
+  push(alice, [10, 10], { expireS: 60, timestampMs: storeMs });
+  push(alice, [10], { expireS: 60, timestampMs: storeMs - 60_000 });
+  t.same(await sentAgain(alice), ["n1", "n2"], "the clock of the node is an hour ahead");
 });

@@ -51,6 +51,7 @@ export interface JoinerSpec {
   /** See `Codec.acknowledges`. */
   readonly acknowledges?: boolean;
   readonly resendAfterMs?: number;
+  readonly clock?: () => number;
 }
 
 const METRICS = {
@@ -122,7 +123,7 @@ export class World {
   /** Creates a session that has not entered the hub yet. */
   session(spec: JoinerSpec): Joiner {
     const { uid, points = [], format = "f", maxHeldBytes = 1_000_000 } = spec;
-    const { acknowledges = false, resendAfterMs = 0 } = spec;
+    const { acknowledges = false, resendAfterMs = 0, clock = Date.now } = spec;
     this.#sessions += 1;
     const connection = this.#wire.connect();
     const codec = new CountingCodec(format, acknowledges);
@@ -133,6 +134,7 @@ export class World {
       connection,
       maxHeldBytes,
       resendAfterMs,
+      clock,
     });
     return { session, connection, codec, points, results: [], isLive: false };
   }

@@ -25,6 +25,7 @@ async function startWebhooks(
   const lost: number[] = [];
   const start = () => {
     const webhooks = createWebhooks({
+      clock: Date.now,
       store: { ...store, ...over(store) },
       feed: new Events({ store, toJson: ({ messageSeq }) => ({ message_seq: messageSeq }) }),
       ...{ fixed, max: 1, timeoutMs: 5000, formats: {}, nodeId: "n1", version: "test" },
