@@ -1,7 +1,7 @@
 // The call that posts an event. It is a hot path: an AI backend makes one for each chunk of text.
 
 import { type Static, Type } from "typebox";
-import { PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";
+import { MAX_EXPIRE_S, PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";
 import type { EventInput, Streams } from "../broker/streams.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply, uidRequired } from "./errors.ts";
@@ -60,6 +60,14 @@ export const eventBody = Type.Object(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         description: "Sender. Empty or absent means the system",
+      }),
+    ),
+    expire: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: MAX_EXPIRE_S,
+        description:
+          "Seconds from the start of a stream until its message is removed from history. Ignored for other events than a start. 0 or absent means never",
       }),
     ),
     event,
@@ -172,6 +180,7 @@ function toInput(body: Body, force: boolean): EventInput {
     type: event.type,
     data: event.data ?? "",
     timestampMs: event.timestamp,
+    expireS: body.expire,
     force,
   };
 }

@@ -4,7 +4,7 @@
 import { type Static, type TSchema, Type } from "typebox";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";
 import { isSourceId } from "../broker/message-lookup.ts";
-import { channelKey, MAX_TOKEN_LENGTH, PERSON_CHANNEL } from "../broker/model.ts";
+import { channelKey, MAX_EXPIRE_S, MAX_TOKEN_LENGTH, PERSON_CHANNEL } from "../broker/model.ts";
 import { LINE_KINDS, type LineKind } from "../broker/ports.ts";
 import { parseWithLongIntegers } from "../lib/long-numbers.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
@@ -29,7 +29,6 @@ export const NDJSON = "application/x-ndjson";
 const MAX_LINES = 20_000;
 const MAX_SEQ = 2 ** 48 - 1;
 const MAX_TIME_S = 8_640_000_000_000;
-const MAX_EXPIRE_S = 0xffff_ffff;
 
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 const reset = Type.Optional(

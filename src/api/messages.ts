@@ -2,7 +2,13 @@
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
-import { channelSeenBy, historyRange, type Message, PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  channelSeenBy,
+  historyRange,
+  MAX_EXPIRE_S,
+  type Message,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply, uidRequired } from "./errors.ts";
 import {
@@ -21,7 +27,6 @@ import type { Outcome } from "./route.ts";
 import type { ExplainRefusal } from "./send-refusals.ts";
 import { streamJson } from "./streams.ts";
 
-const MAX_EXPIRE_S = 4_294_967_295;
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const MAX_HISTORY = 500;
 const HISTORY_LIMIT = 50;

@@ -452,6 +452,8 @@ export type EventRequest = {
   readonly channel_type: ChannelType;
   /** Sender. Empty or absent means the system */
   readonly from_uid?: string | undefined;
+  /** Seconds from the start of a stream until its message is removed from history. Ignored for other events than a start. 0 or absent means never */
+  readonly expire?: number | undefined;
   /** The event */
   readonly event: {
     /** ___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a custom type that does not begin with ___ */

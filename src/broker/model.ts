@@ -311,6 +311,9 @@ export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
 
+/** Maximum of `expireS`, which stores keep in 32 bits. */
+export const MAX_EXPIRE_S = 0xffff_ffff;
+
 export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
   return message.expireS === 0
     ? Number.POSITIVE_INFINITY

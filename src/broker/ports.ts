@@ -475,6 +475,11 @@ export interface StreamDraft {
    * `undefined`, the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
    */
   readonly payload?: Uint8Array | undefined;
+  /**
+   * Seconds until the stream's message expires, as in `MessageDraft`. Only for a start. Absent means
+   * never. A stream that is active then continues, and its message is removed after its end.
+   */
+  readonly expireS?: number | undefined;
   /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */
   readonly isCancel?: boolean | undefined;
   /** Same as in `MessageDraft`. `undefined` if the sender is not checked. */

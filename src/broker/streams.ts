@@ -220,6 +220,7 @@ function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
   const { force, isCancel } = input;
   const isOwnPayload = input.payload !== undefined && !isEmptyStreamPayload(input.payload);
   const payload = isOwnPayload ? input.payload : undefined;
+  const expireS = type === STREAM_START ? input.expireS : undefined;
   // The draft is written field by field: one is created for every chunk, and spreads would cost a
   // microsecond or two.
   return {
@@ -233,6 +234,7 @@ function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
     timestampMs,
     force,
     payload,
+    expireS,
     isCancel,
     permission: checkOf(fromUid, channel, terms, true),
   };

@@ -42,7 +42,12 @@ export async function setUp({ users, group, bot }: World): Promise<void> {
 export async function answer({ group, bot }: World): Promise<void> {
   const stream = { client_msg_no: randomLetters(24), channel_id: group, channel_type: GROUP };
   const event = (type: string, data = "") =>
-    post("/event", { ...stream, from_uid: bot, event: { type: `___TextMessage${type}`, data } });
+    post("/event", {
+      ...stream,
+      from_uid: bot,
+      expire: EXPIRE_S,
+      event: { type: `___TextMessage${type}`, data },
+    });
   await event("Start");
   for (const word of FAKE_ANSWER.split(/\s+/)) {
     await new Promise((resolve) => setTimeout(resolve, WORD_MS));

@@ -178,17 +178,18 @@ export function copyFacts(
 
 export function streamFacts(
   context: MoveContext,
-  { timestampMs: startedAtMs }: Message,
+  message: Message,
   stream: SourceStream,
 ): readonly Fact[] {
   const { link, beganAtMs, clock, dedupeWindowMs } = context;
+  const { timestampMs: startedAtMs } = message;
   const { snapshot, log, eventMarks } = stream;
   const { key, clientMsgNo: no } = snapshot;
   const { keys } = link;
   const isActive = snapshot.state === "active";
   const lastMs = isActive ? beganAtMs : startedAtMs;
   const facts = [
-    fact("HSET", keys.channel("logHead", key, no), headItems(stream, lastMs)),
+    fact("HSET", keys.channel("logHead", key, no), headItems(stream, lastMs, expiresAtMs(message))),
     fact("SET", keys.channel("logFrames", key, no), [log.frames]),
   ];
   // The event ids of an ended stream are kept for the dedupe window, like the dedupe records of
@@ -226,11 +227,16 @@ function endFacts(
   return users.map((uid) => fact("ZADD", keys.user("endedStreams", uid), [endedMs, member]));
 }
 
-function headItems({ snapshot, log }: SourceStream, lastMs: number): readonly Arg[] {
+function headItems(
+  { snapshot, log }: SourceStream,
+  lastMs: number,
+  expiryMs: number,
+): readonly Arg[] {
   const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(snapshot), lastMs };
   return [
     ...stateItems(log.state),
     ...["h", encodeStreamHead(snapshot), "m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
+    ...(Number.isFinite(expiryMs) ? ["e", `${expiryMs}`] : []),
   ];
 }
 

@@ -2,12 +2,12 @@
 // time to live must fit in a record. Also decides whose share of an inbox it uses. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
+import { MAX_EXPIRE_S } from "../broker/model.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 import { withoutStack } from "../lib/without-stack.ts";
 
 /** Maximum length of a uid, a channel id or another short text, in UTF-16 units. */
 const MAX_LABEL_UNITS = 256;
-const MAX_EXPIRE_S = 0xffff_ffff;
 
 export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;

@@ -35,6 +35,7 @@ t.test(
       type: "___TextMessageContent",
       data: "",
       timestampMs: undefined,
+      expireS: undefined,
       force: false,
     });
   },
@@ -48,7 +49,7 @@ t.test("POST /event passes every field on to the use case [spec: Event]", async 
     timestamp: 1_700_000_000_123,
     id: "e-1",
   };
-  const body = { ...EVENT, channel_type: 1, from_uid: "bot", event };
+  const body = { ...EVENT, channel_type: 1, from_uid: "bot", expire: 60, event };
   await inject(api, `${TARGET}?force=1`, { body });
   t.same(lastInput(api), {
     channel: { id: "g1", type: 1 },
@@ -58,6 +59,7 @@ t.test("POST /event passes every field on to the use case [spec: Event]", async 
     type: "weather",
     data: '{"t":21,"s":"☀️"}',
     timestampMs: 1_700_000_000_123,
+    expireS: 60,
     force: true,
   });
 });

@@ -396,7 +396,6 @@ t.test(
     for (const [fields, msg] of [
       [{ header: { no_persist: 1 } }, /header\.no_persist/],
       [{ header: { sync_once: 1 } }, /header\.sync_once/],
-      [{ expire: 60 }, /expire/],
       [{ subscribers: [stream.viewer] }, /subscribers/],
       [{ payload: base64({ type: 99, cmd: "x", param: {} }) }, /payload/],
       [{ payload: "!" }, /base64/],

@@ -249,6 +249,7 @@ export class RandomCalls {
         eventId: this.#oneIn(3) ? random.pick(EVENT_IDS) : undefined,
         timestampMs: this.#oneIn(4) ? random.below(9999) : undefined,
         force: this.#oneIn(4),
+        expireS: this.#oneIn(4) ? 1 + random.below(60) : undefined,
       }),
     );
     return stepOf(

@@ -14,7 +14,7 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { StreamDraft, StreamResult } from "../../src/broker/ports.ts";
-import { draftOf, type FixtureFactory, type StoreFixture } from "./store-fixture.ts";
+import { ALL, draftOf, type FixtureFactory, type StoreFixture } from "./store-fixture.ts";
 import {
   ACTIVE,
   channelEventsOf,
@@ -288,6 +288,7 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
   retained(t, createFixture);
+  expiring(t, createFixture);
   ownPayloads(t, createFixture);
   t.test(
     "an end that cancels a stream keeps its data and id, and later content is refused",
@@ -437,6 +438,52 @@ function retained(t: Test, createFixture: FixtureFactory): void {
       t.same(await stateAndOffset("2:h"), [undefined, undefined]);
     },
   );
+}
+
+function expiring(t: Test, createFixture: FixtureFactory): void {
+  t.test(
+    "the message of a stream expires, and a stream that is active then is removed after it ends",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      const long = { clientMsgNo: "long" };
+      await fixture.store.append(draftOf());
+      await start("", { expireS: 60 });
+      await content("text");
+      await end();
+      await start("", { ...long, expireS: 60 });
+      await content("text", long);
+      const { store } = fixture;
+      const page = await store.readMessages(KEY, ALL);
+      t.match(page.messages[1], { expireS: 60, stream: { text: "text" } });
+      const shown = async () => [
+        (await fixture.store.readMessages(KEY, ALL)).messages.length,
+        (await fixture.store.stream(KEY, "s"))?.state,
+        await fixture.store.streamTextOffset(KEY, "s", 0),
+        (await fixture.store.stream(KEY, "long"))?.state,
+      ];
+      fixture.nowMs += 59_999;
+      t.same(await shown(), [3, "closed", 0, "active"]);
+      fixture.nowMs += 1;
+      t.same(await shown(), [1, undefined, undefined, "active"]);
+      t.same(await content(" more", long), ACTIVE);
+      t.equal(await store.sweep(), 1, "the message of the active stream remains");
+      t.equal((await content("late")).verdict, "missing", "the ended stream was removed");
+      await fixture.reopen();
+      t.equal((await snapshotOf(fixture, "long")).text, "text more");
+      await end("", long);
+      t.same(await shown(), [1, undefined, undefined, undefined]);
+      fixture.nowMs += 60_001;
+      t.equal(await fixture.store.sweep(), 1);
+      t.equal((await content("late", long)).verdict, "missing");
+    },
+  );
+
+  t.test("a start with an `expire` out of range is rejected", async (t) => {
+    const fixture = await createFixture(t);
+    for (const expireS of [-1, 0.5, 2 ** 32])
+      await t.rejects(producer(fixture).start("", { expireS }), { code: "bad_request" });
+  });
 }
 
 export async function streamRetries(t: Test, createFixture: FixtureFactory): Promise<void> {

@@ -181,6 +181,9 @@ async function messages(store: Store, pass: (ms: number) => void): Promise<void>
   await store.append(numbered(ALICE, inGroup("large"), "l"));
 }
 
+/** Seconds after which the message of the stream `stopped` expires. It outlives the dedupe window. */
+export const EXPIRING_STREAM_S = 2 * 86_400;
+
 async function streams(store: Store): Promise<void> {
   const append = async (no: string, data: string, changes = {}) => {
     const event = { clientMsgNo: no, ...changes };
@@ -204,7 +207,7 @@ async function streams(store: Store): Promise<void> {
   await append("closed", "more 😀");
   await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: "état", data: "done" }));
   await store.streamEvent(streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }));
-  await start("stopped");
+  await start("stopped", { expireS: EXPIRING_STREAM_S });
   await append("stopped", "unwanted");
   await store.cancelStream("2:g", "stopped");
   await start("cancelled");

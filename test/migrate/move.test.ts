@@ -17,7 +17,7 @@ import * as log from "../contract/log-fixture.ts";
 import { ALL, codeOf, draftOf, group } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
-import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
+import { commandDraft, EXPIRING_STREAM_S, fill, numbered, picture, streamDraft } from "./data.ts";
 import { FOLDER, type MoverSettings, mover, redisStore } from "./mover.ts";
 
 const DAY_MS = 86_400_000;
@@ -122,7 +122,9 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
   });
   t.equal((await store.activeStreams(["2:g"]))[0], undefined);
 
-  time.nowMs += 2 * DAY_MS;
+  t.equal((await store.stream("2:g", "stopped"))?.state, "cancelled");
+  time.nowMs += EXPIRING_STREAM_S * 1000;
+  t.equal(await store.stream("2:g", "stopped"), undefined, "the message has expired");
   await store.sweep();
   const expired = await expiredCommandsOf(store, "eve");
   t.equal(expired.length, 1, "a command that expired during the migration has its event");

@@ -88,7 +88,7 @@ export function createMessageEventCalls({
     const clientMsgNo = message.client_msg_no || randomUUID();
     try {
       await streams.post({
-        ...{ channel, clientMsgNo, fromUid: sender, payload },
+        ...{ channel, clientMsgNo, fromUid: sender, payload, expireS: message.expire },
         ...{ type: STREAM_START, data: "", eventId: MESSAGE_START_ID },
         ...{ timestampMs: undefined, force: false },
       });
@@ -319,11 +319,10 @@ function seqOf({ state }: StreamSnapshot, { kind }: EventOfLane): number {
   return kind === TYPES.finish ? FINISH_SEQ : END_SEQ;
 }
 
-function assertMayStream({ header, expire = 0, subscribers = [] }: StreamMessage): void {
+function assertMayStream({ header, subscribers = [] }: StreamMessage): void {
   const problem = "cannot be combined with is_stream 1. Send a message without it.";
   if (header?.no_persist === 1) throw refused("header.no_persist", problem);
   if (header?.sync_once === 1) throw refused("header.sync_once", problem);
-  if (expire > 0) throw refused("expire", problem);
   if (subscribers.length > 0) throw refused("subscribers", problem);
 }
 

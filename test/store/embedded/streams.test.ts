@@ -14,6 +14,9 @@ import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { ALL, crashedCopy, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 
+/** Number of expired streams. It exceeds the number that one step of a sweep removes. */
+const EXPIRED = 250;
+
 /** Returns calls that post events to a store. */
 function producer(store: EmbeddedStore) {
   const post =
@@ -313,6 +316,35 @@ t.test(
     await env.close();
   },
 );
+
+t.test("an expired stream is removed with everything that is stored for it", async (t) => {
+  const path = testFolder(t);
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const store = await openStore(t, path, { clock: () => time.nowMs });
+  const names = Array.from({ length: EXPIRED }, (_, at) => ({ clientMsgNo: `s${at}` }));
+  const { start, content, end } = producer(store);
+  for (const name of names) {
+    await start("", { ...name, expireS: 60 });
+    await content("text", { ...name, eventId: "e" });
+    await end("", name);
+  }
+  const active = { clientMsgNo: "active" };
+  await start("", { ...active, expireS: 1 });
+  await store.checkpoint();
+  time.nowMs += 60_000;
+  t.equal(await store.sweep(), EXPIRED, "the active stream does not delay the others");
+  await end("", active);
+  await store.checkpoint();
+  t.equal(await store.sweep(), 1);
+  const copy = await crashedCopy(t, path);
+  const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
+  for (const name of [
+    ...["log", "expiry", "expiring", "streamsActive", "streamEnds"],
+    ...["logNames", "logHeads", "logFrames"],
+  ])
+    t.equal(env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}), 0, name);
+  await env.close();
+});
 
 t.test("the log of a stream returns equal bytes before and after a restart", async (t) => {
   const path = testFolder(t);

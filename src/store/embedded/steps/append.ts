@@ -3,7 +3,7 @@
 // durable. Hot path: no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { ChannelKey, Message } from "../../../broker/model.ts";
+import { type ChannelKey, MAX_EXPIRE_S, type Message } from "../../../broker/model.ts";
 import type {
   AppendResult,
   Clock,
@@ -27,7 +27,6 @@ import {
 import type { PermissionCheck } from "./permissions.ts";
 
 const QUEUED_BYTES = 256;
-const MAX_EXPIRE_S = 0xffff_ffff;
 
 /** A call of another kind, for example a stream event, that is queued among the messages. */
 export interface QueuedStep {

@@ -67,6 +67,11 @@ export interface AssignedStream {
   readonly record: MemtableRecord;
 }
 
+type StreamMessageDraft = Pick<
+  StreamDraft,
+  "key" | "channel" | "fromUid" | "clientMsgNo" | "payload" | "expireS"
+>;
+
 export class Assigner {
   readonly #ports: AssignerPorts;
   /** Newest message of the batch that has no record. A reservation must cover its id. */
@@ -165,13 +170,12 @@ export class Assigner {
   }
 
   /** Assigns the message of a stream. Its payload is empty: the events contain the text. */
-  assignStream(
-    draft: Pick<StreamDraft, "key" | "channel" | "fromUid" | "clientMsgNo" | "payload">,
-    nowMs: number,
-  ): AssignedStream {
+  assignStream(draft: StreamMessageDraft, nowMs: number): AssignedStream {
     const { memtable, ids } = this.#ports;
-    const { key, channel: ref, fromUid, clientMsgNo, payload = NO_PAYLOAD } = draft;
+    const { key, channel: ref, fromUid, clientMsgNo } = draft;
+    const { payload = NO_PAYLOAD, expireS = 0 } = draft;
     const channel = memtable.channel(key);
+    const counts = countsPermanently(STREAM_HEADER.redDot, { expireS });
     const message: Message = {
       messageId: ids.next(nowMs),
       messageSeq: channel.assigned + 1,
@@ -181,7 +185,7 @@ export class Assigner {
       clientMsgNo,
       timestampMs: nowMs,
       header: STREAM_HEADER,
-      expireS: 0,
+      expireS,
       streamNo: undefined,
       tagKey: undefined,
       payload,
@@ -191,7 +195,7 @@ export class Assigner {
       kind: MESSAGE_RECORD,
       message,
       dedupe: true,
-      counted: channel.counted + 1,
+      counted: channel.counted + (counts ? 1 : 0),
       isStream: true,
       hasEvent: this.#ports.events.isOn,
     });

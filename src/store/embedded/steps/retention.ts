@@ -24,7 +24,7 @@ import {
   rowOf,
 } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
-import { isStreamRecord, peekTimes } from "../engine/record.ts";
+import { decodeRecord, isStreamRecord, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import { removeLabels } from "./imports.ts";
 import type { Inbox } from "./inbox.ts";
@@ -54,6 +54,16 @@ interface SweepPorts {
   readonly retentionMs: number;
   readonly intervalMs: number;
   readonly onError: (error: Error, what: string) => void;
+}
+
+/** A message that has expired. */
+interface ExpiredEntry {
+  readonly key: Buffer;
+  /** `undefined` if the message was removed already. */
+  readonly row: LogRow | undefined;
+  readonly isStream: boolean;
+  /** True if the message belongs to a stream that is not completely in the database. */
+  readonly isInMemory: boolean;
 }
 
 export class Sweep {
@@ -101,12 +111,7 @@ export class Sweep {
 
   async #sweep(): Promise<number> {
     const nowMs = this.#ports.clock();
-    let removed = 0;
-    for (;;) {
-      const count = await this.#removeExpired(nowMs);
-      removed += count;
-      if (count < ENTRIES_PER_STEP || this.#isClosed) break;
-    }
+    let removed = await this.#removeExpired(nowMs);
     const isClosed = () => this.#isClosed;
     removed += await trimAll(this.#ports, nowMs, isClosed);
     await this.#ports.inbox.sweep(nowMs, isClosed);
@@ -120,24 +125,48 @@ export class Sweep {
   async #removeExpired(nowMs: number): Promise<number> {
     const { tables } = this.#ports;
     const end = expiryKey(nowMs + 1, Buffer.alloc(0));
-    const keys = [...tables.expiry.getKeys({ end, limit: ENTRIES_PER_STEP })];
-    if (keys.length > 0)
-      await commit(
-        tables,
-        () => {
-          for (const key of keys) {
-            const logged = logKeyIn(key);
-            const value = tables.log.get(logged);
-            if (value !== undefined)
-              removeLabels(tables, numberIn(logged), rowOf(seqIn(logged), value));
-            void tables.log.remove(logged);
-            void tables.expiring.remove(logged);
-            void tables.expiry.remove(key);
-          }
-        },
-        "reclaim",
-      );
-    return keys.length;
+    let removed = 0;
+    let after: Buffer | undefined;
+    let keys: readonly Buffer[];
+    do {
+      const start = after === undefined ? {} : { start: after, exclusiveStart: true };
+      keys = [...tables.expiry.getKeys({ ...start, end, limit: ENTRIES_PER_STEP })];
+      const entries = keys.map((key) => this.#expiredAt(key)).filter((entry) => !entry.isInMemory);
+      if (entries.length > 0)
+        await commit(
+          tables,
+          () => {
+            for (const entry of entries) this.#remove(entry);
+          },
+          "reclaim",
+        );
+      removed += entries.length;
+      after = keys.at(-1);
+    } while (keys.length === ENTRIES_PER_STEP && !this.#isClosed);
+    return removed;
+  }
+
+  #expiredAt(key: Buffer): ExpiredEntry {
+    const { tables, live } = this.#ports;
+    const logged = logKeyIn(key);
+    const value = tables.log.get(logged);
+    const row = value && rowOf(seqIn(logged), value);
+    if (row === undefined || !isStream(row))
+      return { key, row, isStream: false, isInMemory: false };
+    const { message } = decodeRecord(row.value);
+    // A later sweep removes the message, when the database has the end of the stream.
+    const isInMemory = live.atSeq(message.key, message.messageSeq) !== undefined;
+    return { key, row, isStream: true, isInMemory };
+  }
+
+  #remove({ key, row, isStream }: ExpiredEntry): void {
+    const { tables, streamRows } = this.#ports;
+    const logged = logKeyIn(key);
+    if (row !== undefined) removeLabels(tables, numberIn(logged), row);
+    void tables.log.remove(logged);
+    if (isStream && row !== undefined) streamRows.remove(numberIn(logged), row.value);
+    void tables.expiring.remove(logged);
+    void tables.expiry.remove(key);
   }
 
   async #removeTokens(nowMs: number): Promise<void> {

@@ -1,7 +1,8 @@
 // Reads streams: active and recently ended ones from memory, others from the database. Must never
-// return uncommitted events, or an ended stream whose message is older than the retention time.
+// return uncommitted events, or an ended stream whose message has expired or is older than the
+// retention time.
 
-import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
+import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
@@ -40,16 +41,17 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
     return record === undefined || !isShown(record) ? undefined : { ...ended, record };
   }
 
-  const isShown = (record: Buffer) => isKept(peekTimes(record).acceptedMs);
+  function isShown(record: Buffer): boolean {
+    const { clock, retentionMs } = ports;
+    const { acceptedMs, expiresAtMs } = peekTimes(record);
+    const nowMs = clock();
+    return nowMs < acceptedMs + retentionMs && nowMs < expiresAtMs;
+  }
 
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
-    return isKept(messageTimeMs(stream.head.messageId));
-  }
-
-  function isKept(acceptedMs: number): boolean {
-    const { clock, retentionMs } = ports;
-    return clock() < acceptedMs + retentionMs;
+    const record = rows.recordAt(stream.head);
+    return record !== undefined && isShown(record);
   }
 
   return {

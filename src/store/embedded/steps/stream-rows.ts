@@ -136,8 +136,11 @@ export class StreamRows {
   recordOf(log: OpenLog): Buffer | undefined {
     const { name } = log;
     if (name.kind === "free") return undefined;
-    const { key } = name;
-    const messageSeq = this.#seqOf(log);
+    return this.recordAt({ key: name.key, messageSeq: this.#seqOf(log) });
+  }
+
+  /** Returns the record of a message in a row of its own, `undefined` if it was removed. */
+  recordAt({ key, messageSeq }: Pick<StreamHead, "key" | "messageSeq">): Buffer | undefined {
     const { tables, rows, memtable } = this.#ports;
     const recent = memtable.peek(key)?.log.find((record) => record.messageSeq === messageSeq);
     if (recent !== undefined) return recent.bytes.subarray(recent.start, recent.end);

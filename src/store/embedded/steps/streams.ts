@@ -14,6 +14,7 @@ import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
   type ChannelKey,
   isNoteType,
+  MAX_EXPIRE_S,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -100,9 +101,13 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
 /** Returns the error of an invalid draft, which would make the other calls of its batch fail. */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
-  const { timestampMs } = draft;
+  const { timestampMs, expireS = 0 } = draft;
   if (timestampMs !== undefined && !Number.isFinite(timestampMs))
     return new BrokerError("bad_request");
+  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
+    return new BrokerError("bad_request", {
+      message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}.`,
+    });
   const fits =
     isStreamName(draft) &&
     draft.channel.id.length <= MAX_LABEL_UNITS &&

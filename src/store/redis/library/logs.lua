@@ -20,6 +20,7 @@
 --                         m  the stream's message: messageId, messageSeq (f64 each)
 --                         l  length of the text in UTF-16 code units (u32), bytes that count
 --                            against the limit of a stream (u32), Unix ms of the last event (f64)
+--                         e  Unix ms when the stream's message expires, absent if it does not
 --                         f  publication of the last event, only if its topics are in other slots
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
@@ -65,6 +66,7 @@ local last_log -- log that was opened last
 --   unwritten_at      offset of the first of them
 --   replies           indexes of the operations that changed the log
 --   is_new            true if the call has started the stream
+--   message_expiry    Unix ms when the message of a new stream expires, 0 if it does not
 --   is_apart          true if the topics of the stream's users are in other slots
 local function load_log(base, name)
   local head = base .. 'logHead:' .. name
@@ -76,7 +78,7 @@ local function load_log(base, name)
     order = fields[8], is_deleted = fields[9] == '1', start = 0, reference = fields[11],
     is_changed = false, is_closing = false, is_used = false, has_order = false,
     event_head = fields[12], message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
-    is_new = false, is_apart = false,
+    is_new = false, message_expiry = 0, is_apart = false,
   }
   if fields[3] then log.position, log.check, log.records = struct_unpack('>dI4I4', fields[3]) end
   if fields[10] then log.start = struct_unpack('>d', fields[10]) end
@@ -158,6 +160,7 @@ local function write_head(log)
   if log.event_head then fields[#fields + 1], fields[#fields + 2] = 'l', struct_pack('>I4I4d', log.units, log.bytes, log.last) end
   if log.is_new then
     for _, text in ipairs({ 'i', int(log.incarnation), 't', log.type, 'h', log.event_head, 'm', struct_pack('>dd', log.message_id, log.seq) }) do fields[#fields + 1] = text end
+    if log.message_expiry > 0 then fields[#fields + 1], fields[#fields + 2] = 'e', int(log.message_expiry) end
   end
   call('HSET', log.head, unpack(fields))
 end

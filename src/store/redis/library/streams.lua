@@ -305,13 +305,14 @@ local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the counter
 --          of message ids, -1 on a single server), bytes u32 (that count against the maximum), crc
---          u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame)
+--          u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame), expiry
+--          f64 (Unix ms, 0 if the message does not expire)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered), frame (as `stream_event`), field h of the log's head, record of the message,
 --          extra of the message's frame, counter of message ids, frame of the event that ends another
 --          stream ('' without `force`)
 local function stream_start()
-  local user_count, check, refusal, force, bucket, bytes, crc, incarnation, end_crc = take_numbers('>BBBBdI4I4I4I4')
+  local user_count, check, refusal, force, bucket, bytes, crc, incarnation, end_crc, expiry = take_numbers('>BBBBdI4I4I4I4d')
   local channel = take_channel(user_count)
   local client_msg_no, uid, id, mark, frame, event_head, record, extra, counter, end_frame = take_texts(10)
   refusal = refusal_of(channel, uid, check, refusal)
@@ -319,7 +320,7 @@ local function stream_start()
   local ms = id_ms(bucket, now)
   local base, key = channel.base, channel.key
   local dedupe, active_key = base .. 'dedupe:' .. key .. '\n' .. uid .. '\n' .. client_msg_no, base .. 'activeStream:' .. key
-  if is_cluster then call('EXISTS', channel.head, base .. 'log:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, active_key) end
+  if is_cluster then call('EXISTS', channel.head, base .. 'log:' .. key, base .. 'expiry:' .. key, base .. 'redDots:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, active_key) end
   local existing = open_stream(channel, client_msg_no)
   if existing and existing.ending == 0 then
     if channel.is_apart then
@@ -354,7 +355,7 @@ local function stream_start()
   local message_id = reserve_ids(counter, bucket, ms, 1)
   if peers then peers[1] = int(message_ms(message_id)) end
   local entry_id = int(opened[SEQ] + 1) .. '-' .. int(message_id)
-  place_message(opened, entry_id, record, uid, true, nil, client_msg_no)
+  place_message(opened, entry_id, record, uid, true, expiry > 0 and int(expiry), client_msg_no)
   if opened[NEWEST] then extra, opened[NEWEST] = extra_after(extra, opened[NEWEST]), message_id end
   close_channel(opened, ms, retention, max_messages)
   local seq, pub = opened[SEQ], opened[PUB]
@@ -365,7 +366,7 @@ local function stream_start()
   publish_frame(channel, message_frame(pub, message_id, seq, record, extra))
 
   local log = open_log(base, log_name(channel, client_msg_no))
-  log.incarnation, log.type, log.event_head, log.message_id, log.seq, log.is_new = incarnation, STREAM_TYPE, event_head, message_id, seq, true
+  log.incarnation, log.type, log.event_head, log.message_id, log.seq, log.is_new, log.message_expiry = incarnation, STREAM_TYPE, event_head, message_id, seq, true, expiry
   add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = 0, bytes = bytes, ending = 0 })
   channel.ended, channel.ended_seq = ended, ended_seq
   return stream_reply(channel, STREAM_DONE, log)

@@ -86,7 +86,9 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
     end
   end
   if red_dot and not expires then red = red + 1 end
-  if stream or expires then
+  if stream and expires then
+    redis.call('XADD', log, entry_id, 'c', int(red), 'r', record, 's', stream, 'x', expires)
+  elseif stream or expires then
     redis.call('XADD', log, entry_id, 'c', int(red), 'r', record, stream and 's' or 'x', stream or expires)
   elseif red == seq then
     redis.call('XADD', log, entry_id, 'r', record)

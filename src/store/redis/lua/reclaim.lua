@@ -34,7 +34,15 @@ local function remove(entry_id, expires)
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
-for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
+for at = 1, #expired, 2 do
+  local raw_entry = redis.call('XRANGE', KEYS[2], expired[at], expired[at])[1]
+  local entry = raw_entry and log_entry(raw_entry) or {}
+  if entry.stream and not forget_stream(KEYS[1], entry.stream) then
+    redis.call('ZADD', KEYS[3], int(now + STREAM_WAIT_MS), expired[at]) -- it is removed after its stream has ended
+  else
+    remove(expired[at], entry.expires or tonumber(expired[at + 1]))
+  end
+end
 
 local function is_removable(entry)
   return entry.seq <= trim_seq or retention > 0 and now >= entry_ms(entry) + retention

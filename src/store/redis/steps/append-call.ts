@@ -1,6 +1,7 @@
 // Encodes a message for `lua/append.lua` and decodes its result from the script's reply. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import { MAX_EXPIRE_S } from "../../../broker/model.ts";
 import type { AppendResult, MessageDraft } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import type { Keys } from "../../../redis/keys.ts";
@@ -18,7 +19,6 @@ const REUSED = 5;
 /** Bytes of one result in the reply. Ids of previous messages, if any, follow all results. */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
-const MAX_EXPIRE_S = 0xffff_ffff;
 const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
@@ -194,7 +194,8 @@ export function checkOf(
   }
 }
 
-function expiryOf({ expireS }: MessageDraft, atMs: number): number {
+/** Returns the Unix ms at which a message expires, 0 if it never does. Throws `bad_request`. */
+export function expiryOf({ expireS }: Pick<MessageDraft, "expireS">, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {
       message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}`,

@@ -52,7 +52,7 @@ export function createStreamReads({
       const reply = await link.run(
         READ,
         [keys.channel("head", key), keys.channel("activeStream", key)],
-        [clientMsgNo, pastMs(), ...(cached?.mark ?? NO_MARK)],
+        [clientMsgNo, pastMs(), ...(cached?.mark ?? NO_MARK), clock()],
       );
       if (reply === null) return undefined;
       const [read] = unreadable.decodeReadable([reply], (fields) => {

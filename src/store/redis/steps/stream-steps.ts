@@ -19,7 +19,7 @@ import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
-import { checkOf } from "./append-call.ts";
+import { checkOf, expiryOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { endingIndex, withoutTrailer } from "./log-head.ts";
 
@@ -34,7 +34,7 @@ const KINDS = new Map<string, number>([
   [STREAM_END, END],
 ]);
 const EVENT_BYTES = 18;
-const START_BYTES = 28;
+const START_BYTES = 36;
 const END_BYTES = 13;
 const VIEWER = -1;
 /** Maximum bytes of an event id or a type, because a frame has their length in two bytes. */
@@ -57,9 +57,10 @@ export function createStreamSteps(
   const names = new ChannelNamesOf(link);
 
   function start(draft: StreamDraft): Promise<OperationReply> {
-    const { key, clientMsgNo, fromUid, eventId = "" } = draft;
+    const { key, clientMsgNo, fromUid, eventId = "", expireS = 0 } = draft;
     const { bucket, head, ids, users, appendArgs } = names.get(key);
     const nowMs = clock();
+    const expiresMs = expiryOf({ expireS }, nowMs);
     const nobody = { origin: undefined, recipients: undefined };
     const frame = eventFrame({ ...draft, state: "active" }, nowMs);
     const otherEnd = draft.force ? endFrame(nowMs, "cancelled") : undefined;
@@ -71,7 +72,8 @@ export function createStreamSteps(
     at = numbers.writeUInt32BE(snapshotBytes(draft), at);
     at = numbers.writeUInt32BE(frame.crc, at);
     at += randomBytes(4).copy(numbers, at);
-    numbers.writeUInt32BE(otherEnd?.crc ?? 0, at);
+    at = numbers.writeUInt32BE(otherEnd?.crc ?? 0, at);
+    numbers.writeDoubleBE(expiresMs, at);
     return operations.run(
       { bucket, key: head },
       {
@@ -170,12 +172,12 @@ function kindOf(draft: StreamDraft, maxStreamBytes: number): number {
 }
 
 function recordOf(draft: StreamDraft, nowMs: number): Buffer {
-  const { channel, fromUid, clientMsgNo, payload = NO_TEXT } = draft;
+  const { channel, fromUid, clientMsgNo, payload = NO_TEXT, expireS = 0 } = draft;
   return encodeRecord(
     {
       ...{ channel, fromUid, clientMsgNo, payload },
       header: { noPersist: false, redDot: true },
-      ...{ expireS: 0, streamNo: undefined, tagKey: undefined },
+      ...{ expireS, streamNo: undefined, tagKey: undefined },
     },
     nowMs,
   );
