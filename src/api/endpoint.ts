@@ -158,9 +158,8 @@ const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
 ]);
 
 /**
- * Rejects a method, except a preflight request for a stream. Without a reply to a preflight
- * request, a browser sends neither the headers of a viewer nor those of the Durable Streams
- * protocol.
+ * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser sends
+ * neither the headers of viewers nor those of Durable Streams.
  */
 function refuseMethod({ method, path }: HttpRequest, allow: string): HttpReply {
   if (method === "OPTIONS" && path.startsWith("/stream/")) return VIEWER_PREFLIGHT;

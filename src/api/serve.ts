@@ -17,10 +17,7 @@ export interface ApiLog {
 }
 
 const OUTAGE_LOG_MS = 1000;
-/**
- * Maximum body size of a call without a credential. A login fits even if JSON escapes all its
- * characters.
- */
+/** Maximum body of a call without a credential. A login fits even if all characters are escaped. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 export function createServe({

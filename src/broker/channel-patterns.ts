@@ -3,10 +3,7 @@
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
-/**
- * Channels whose id is `id`, or begins with it if `isPrefix` is true. An absent type means all
- * types.
- */
+/** Channels whose id is `id`, or begins with it if `isPrefix` is true, of `type` or of any type. */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;

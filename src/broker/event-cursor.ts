@@ -1,5 +1,4 @@
-// Converts cursors of the event feed (positions in all partitions) to text and back. Keeps no
-// state.
+// Converts cursors of the event feed (a position in each partition) to text and back. No state.
 
 import { EVENT_PARTITIONS, EVENTS_START, type EventPosition } from "./event-ports.ts";
 

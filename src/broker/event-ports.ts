@@ -102,9 +102,8 @@ export interface EventStore {
   eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
   /**
    * Returns the events of the partition that follow the position, in order: at most `limit`, and at
-   * least one, if any follows. Only durable events are returned. If the store does not have the
-   * event at the position, the rows follow the last event that the reader and the store have in
-   * common.
+   * least one, if any follows. Only durable events are returned. If the store lacks the event at
+   * the position, they follow the last event that the reader and the store have in common.
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**

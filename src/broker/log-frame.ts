@@ -32,8 +32,7 @@ import { eventOfRecord } from "./stream-record.ts";
 
 /**
  * Number of buckets, to which channels and logs are assigned by a hash of their name. On Redis, all
- * keys of a bucket are in the same hash slot. Message ids on a Redis Cluster contain the bucket in
- * 6 bits.
+ * keys of a bucket are in one hash slot. Message ids on a Cluster have 6 bits for the bucket.
  */
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;

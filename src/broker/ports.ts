@@ -691,8 +691,7 @@ export type LoginResult =
         /**
          * A message id. Every message stored after the login has a higher id, even if the clock was
          * set back. If the store has one counter of message ids, no earlier message has a higher
-         * id. If it has several counters, messages of the last two seconds may also have a higher
-         * id.
+         * id. If it has several, messages of the last two seconds may also have a higher id.
          */
         readonly newestId: number;
       })

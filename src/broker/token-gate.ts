@@ -1,6 +1,5 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
-// are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails.
+// are checked slowly, one after the other. Only a failed attempt costs a round trip to the cluster.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";

@@ -28,8 +28,7 @@ export function createRegistry(
       type: kind,
       get: () => ({ name, help, type: kind, values: samplesOf(family) }),
     };
-    // The registry reads only name, help, type and get(), but its type requires prom-client's
-    // classes.
+    // The registry reads only name, help, type and get(), but its type demands prom-client classes.
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });

@@ -1,6 +1,5 @@
 // Finds the source lines of places in the bundled program, with the source map beside each bundled
-// file. State: the places that were looked up. The maps are not kept, because they need much
-// memory.
+// file. State: the places that were looked up. Maps are not kept, because they need much memory.
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -497,8 +497,7 @@ class WebhookDispatch implements WebhookService {
       if (runner !== undefined) this.#end(id, runner);
       return;
     }
-    // A runner also stops to disable its endpoint. If disabling it has failed, the endpoint is
-    // still active.
+    // A runner also stops to disable its endpoint, which is still active if the call failed.
     if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;

@@ -101,8 +101,7 @@ function createDataText(): DataText {
 
 /**
  * Returns an event `data`. Each line of the data is written after `data:`, because the data could
- * otherwise forge events. A space at the start of a line is written twice, because readers remove
- * one.
+ * otherwise forge events. A space at the start of a line is doubled, because readers remove one.
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
   const records = recordsInPieces(pieces, contentType);
