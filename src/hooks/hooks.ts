@@ -1,6 +1,7 @@
 // Creates the hooks that the settings name. The module is loaded only if a hook is configured.
 
 import type { ConnectHook, SendHook } from "../broker/hooks.ts";
+import { loadHttpClient } from "../outgoing/outgoing.ts";
 import { createConnectHook, MAX_CONNECT_ANSWER_BYTES } from "./connect-hook.ts";
 import { HookCaller, type HookOutcome, type HookPorts, type HookSettings } from "./hook-caller.ts";
 import { createSendHook, maxSendAnswerBytes } from "./send-hook.ts";
@@ -31,6 +32,7 @@ export interface Hooks {
 
 export function createHooks(settings: HooksSettings, ports: HooksPorts): Hooks {
   const callers = new Map<HookName, HookCaller>();
+  void loadHttpClient();
 
   function callerOf(name: HookName, maxReplyBytes: number): HookCaller | undefined {
     const { url } = settings[name];

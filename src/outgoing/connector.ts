@@ -2,7 +2,7 @@
 // checked when the host name is resolved, and again when the socket has connected. Keeps no state.
 
 import { isIPv6, type LookupFunction, type Socket } from "node:net";
-import { buildConnector } from "undici";
+import type { buildConnector } from "undici";
 import { hostOf, isAddress } from "../lib/address.ts";
 
 /** Resolves a host name to its addresses. Rejects if the name has no address. */
@@ -15,26 +15,31 @@ export class RefusedAddress extends Error {}
 
 const CONNECT_MS = 5000;
 
-export function createConnector(judge: Judge, resolve: Resolve): buildConnector.connector {
-  const options = { timeout: CONNECT_MS, maxCachedSessions: 0, allowH2: false };
-  // One connector for each scheme, because the rules for an address depend on the scheme.
-  const connectors = [true, false].map((isEncrypted) =>
-    buildConnector({ ...options, lookup: createLookup(judge, resolve, isEncrypted) }),
-  );
-  return (target, callback) => {
-    const isEncrypted = target.protocol === "https:";
-    const host = hostOf(target);
-    // Node.js does not call `lookup` for an IP address.
-    const refusal = isAddress(host) ? judge(host, isEncrypted) : undefined;
-    if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
-    connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
-      if (error !== null || socket === null)
-        return callback(error ?? new Error("There is no connection"), null);
-      const refused = connectedRefusal(judge, socket, isEncrypted);
-      if (refused === undefined) return callback(null, socket);
-      socket.destroy();
-      callback(new RefusedAddress(refused), null);
-    });
+/** Creates a function that opens connections with the connectors of the HTTP client. */
+export type CreateConnector = (build: typeof buildConnector) => buildConnector.connector;
+
+export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnector {
+  return (build) => {
+    const options = { timeout: CONNECT_MS, maxCachedSessions: 0, allowH2: false };
+    // One connector for each scheme, because the rules for an address depend on the scheme.
+    const connectors = [true, false].map((isEncrypted) =>
+      build({ ...options, lookup: createLookup(judge, resolve, isEncrypted) }),
+    );
+    return (target, callback) => {
+      const isEncrypted = target.protocol === "https:";
+      const host = hostOf(target);
+      // Node.js does not call `lookup` for an IP address.
+      const refusal = isAddress(host) ? judge(host, isEncrypted) : undefined;
+      if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
+      connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
+        if (error !== null || socket === null)
+          return callback(error ?? new Error("There is no connection"), null);
+        const refused = connectedRefusal(judge, socket, isEncrypted);
+        if (refused === undefined) return callback(null, socket);
+        socket.destroy();
+        callback(new RefusedAddress(refused), null);
+      });
+    };
   };
 }
 

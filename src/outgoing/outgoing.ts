@@ -1,8 +1,10 @@
 // Sends HTTP requests to services of the operator: hooks and webhooks. A service may respond slowly,
 // with too much data, with a redirect or not at all: every call ends in time and reads at most a
-// bounded body. Redirects are not followed. State: one pool of connections for each `Outgoing`.
+// bounded body. Redirects are not followed. State: one pool of connections for each `Outgoing`. The
+// HTTP client is loaded with the first request, because most nodes never send one.
 
-import { Agent, type buildConnector, request } from "undici";
+import type { Agent } from "undici";
+import type { CreateConnector } from "./connector.ts";
 
 interface OutgoingReply {
   readonly status: number;
@@ -18,8 +20,8 @@ interface OutgoingLimits {
   /** Time limit for one request, with its complete reply. */
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
-  /** Opens the connections. If it is absent, all addresses are allowed. */
-  readonly connect?: buildConnector.connector;
+  /** Creates the function that opens connections. If it is absent, all addresses are allowed. */
+  readonly connector?: CreateConnector;
 }
 
 /** The failure of a request that got no complete reply. */
@@ -33,15 +35,18 @@ export class OutgoingError extends Error {
   }
 }
 
+/** Loads the HTTP client, so that the first request does not wait for it. */
+export async function loadHttpClient(): Promise<void> {
+  await import("undici");
+}
+
 export class Outgoing {
   readonly #limits: OutgoingLimits;
-  readonly #agent: Agent;
+  #agent: Agent | undefined;
   #isClosed = false;
 
   constructor(limits: OutgoingLimits) {
-    const { connections, connect } = limits;
     this.#limits = limits;
-    this.#agent = new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
   }
 
   /** Sends a POST request and returns the reply, whatever its status. Throws `OutgoingError`. */
@@ -53,8 +58,9 @@ export class Outgoing {
     const { timeoutMs } = this.#limits;
     const signal = AbortSignal.timeout(timeoutMs); // also ends the body of the reply
     try {
+      const { request, dispatcher } = await this.#client();
       const reply = await request(url, {
-        ...{ method: "POST", headers, body, signal, dispatcher: this.#agent },
+        ...{ method: "POST", headers, body, signal, dispatcher },
       });
       return {
         status: reply.statusCode,
@@ -74,6 +80,15 @@ export class Outgoing {
     }
   }
 
+  async #client() {
+    const { Agent, buildConnector, request } = await import("undici");
+    if (this.#isClosed) throw new Error("the client is closed");
+    const { connections, connector } = this.#limits;
+    const connect = connector?.(buildConnector);
+    this.#agent ??= new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
+    return { request, dispatcher: this.#agent };
+  }
+
   async #read(body: AsyncIterable<Uint8Array>): Promise<Pick<OutgoingReply, "body" | "isCut">> {
     const { maxReplyBytes } = this.#limits;
     const pieces: Uint8Array[] = [];
@@ -90,6 +105,6 @@ export class Outgoing {
   /** Ends the requests in progress and closes the connections. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    await this.#agent.destroy();
+    await this.#agent?.destroy();
   }
 }

@@ -1,7 +1,7 @@
 // Sends requests to endpoints over HTTP, and describes their outcomes for the owners of the
 // endpoints. State: the connections of each sender.
 
-import { createConnector, RefusedAddress, type Resolve } from "../outgoing/connector.ts";
+import { connectorCreator, RefusedAddress, type Resolve } from "../outgoing/connector.ts";
 import { Outgoing, OutgoingError } from "../outgoing/outgoing.ts";
 import type { AddressRules } from "./addresses.ts";
 
@@ -48,7 +48,7 @@ export function createSender({
 }): Sender {
   const outgoing = new Outgoing({
     ...{ connections: maxConnections, timeoutMs, maxReplyBytes: MAX_REPLY_BYTES },
-    connect: createConnector(
+    connector: connectorCreator(
       (address, isEncrypted) => rules.refusal(address, isEncrypted),
       resolve,
     ),
