@@ -12,8 +12,10 @@ export type OpenApi = any;
 
 /** Documents of the dialects, by dialect. */
 const documents = new Map<string, Promise<OpenApi>>();
-/** Checks of compiled schemas, by the schema as JSON text. */
-const checks = new Map<string, (value: unknown) => boolean>();
+/** Checks of compiled schemas, by the schema in its document. */
+const checks = new Map<OpenApi, (value: unknown) => boolean>();
+/** Patterns and operations of the paths of a document. */
+const pathsOf = new Map<OpenApi, readonly (readonly [RegExp, OpenApi])[]>();
 
 /** Checks the status and the body of a reply. `read` reads the document at the first call. */
 export async function checkAgainstDocument(
@@ -39,10 +41,9 @@ export async function checkAgainstDocument(
     );
   if (json === undefined) return;
   const { schema } = documented.content["application/json"];
-  const resolved = dereferenced(schema, document);
-  const key = JSON.stringify(resolved);
-  const check = checks.get(key) ?? compile(resolved);
-  checks.set(key, check);
+  const named = document.components.schemas[nameOf(schema.$ref)] ?? schema;
+  const check = checks.get(named) ?? compile(dereferenced(named, document));
+  checks.set(named, check);
   assert.ok(check(json), `the body of ${call} matches its schema`);
 }
 
@@ -51,20 +52,24 @@ export function dereferenced(schema: OpenApi, document: OpenApi): OpenApi {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => dereferenced(item, document));
   const { $ref } = schema;
-  if (typeof $ref === "string") {
-    const name = $ref.replace("#/components/schemas/", "");
-    return dereferenced(document.components.schemas[name], document);
-  }
+  if (typeof $ref === "string")
+    return dereferenced(document.components.schemas[nameOf($ref)], document);
   return Object.fromEntries(
     Object.entries(schema).map(([key, value]) => [key, dereferenced(value, document)]),
   );
 }
 
-function operationOf({ paths }: OpenApi, path: string): OpenApi {
-  const template = Object.keys(paths).find((candidate) =>
-    new RegExp(`^${candidate.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(path),
-  );
-  return template === undefined ? undefined : paths[template];
+/** Returns the name of the schema to which a reference points. */
+const nameOf = (reference = ""): string => reference.replace("#/components/schemas/", "");
+
+function operationOf(document: OpenApi, path: string): OpenApi {
+  let paths = pathsOf.get(document);
+  paths ??= Object.entries(document.paths).map(([template, operations]) => [
+    new RegExp(`^${template.replaceAll(/\{\w+\}/g, "[^/]+")}$`),
+    operations,
+  ]);
+  pathsOf.set(document, paths);
+  return paths.find(([pattern]) => pattern.test(path))?.[1];
 }
 
 function compile(schema: TSchema): (value: unknown) => boolean {

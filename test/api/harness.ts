@@ -490,7 +490,6 @@ function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequ
   const [method = "", url = ""] = target.split(" ");
   const [path = "", query = ""] = url.split("?");
   const values: Call["headers"] = { host: "127.0.0.1:5001", ...call.headers };
-  const headers = [...endpoint.headers, ...endpoint.routes.flatMap((route) => route.headers ?? [])];
   return {
     method,
     path,
@@ -500,11 +499,23 @@ function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequ
     scheme: "http",
     onAborted: () => undefined,
     headers: Object.fromEntries(
-      headers.flatMap((name) => (values[name] ? [[name, values[name]]] : [])),
+      headersOf(endpoint).flatMap((name) => (values[name] ? [[name, values[name]]] : [])),
     ),
     params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),
   };
+}
+
+/** Headers that the routes of an endpoint read. */
+const headersOfEndpoints = new WeakMap<HttpEndpoint, readonly string[]>();
+
+function headersOf(endpoint: HttpEndpoint): readonly string[] {
+  const ofRoutes = () => endpoint.routes.flatMap((route) => route.headers ?? []);
+  const headers = headersOfEndpoints.get(endpoint) ?? [
+    ...new Set([...endpoint.headers, ...ofRoutes()]),
+  ];
+  headersOfEndpoints.set(endpoint, headers);
+  return headers;
 }
 
 /** Selects the route and returns its reply, like the transport. */
@@ -527,6 +538,7 @@ async function respond(endpoint: HttpEndpoint, request: HttpRequest): Promise<Ht
  * pattern.
  */
 function paramsIn(pattern: string, path: string): string[] | undefined {
+  if (!pattern.includes(":") && !pattern.endsWith("/*")) return pattern === path ? [] : undefined;
   const patternSegments = pattern.split("/");
   const segments = path.split("/");
   if (pattern.endsWith("/*")) return path.startsWith(pattern.slice(0, -1)) ? [] : undefined;

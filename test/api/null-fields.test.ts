@@ -62,16 +62,19 @@ for (const dialect of ["jindou", "wukongim"] as const)
       const document = (await inject(await startApi({ dialect }), "GET /openapi.json")).json;
       let fields = 0;
       const methods = new Set<string>();
-      for (const { target, schema, example } of requestsIn(document))
+      for (const { target, schema, example } of requestsIn(document)) {
+        methods.add(target.split(" ")[0] ?? "");
+        // Both get the same calls, so their states stay equal.
+        const [api, other] = [await startApi({ dialect }), await startApi({ dialect })];
         for (const path of optionalPaths(schema)) {
           fields += 1;
-          methods.add(target.split(" ")[0] ?? "");
-          const [api, other] = [await startApi({ dialect }), await startApi({ dialect })];
           const reply = await inject(api, target, { body: changed(example, path, true) });
           const expected = await inject(other, target, { body: changed(example, path, false) });
           t.equal(reply.status, expected.status, `${target} ${path.join(".")}`);
-          t.same(api.calls, other.calls, `${target} is called without ${path.join(".")}`);
+          const [calls, expectedCalls] = [api.calls.splice(0), other.calls.splice(0)];
+          t.same(calls, expectedCalls, `${target} is called without ${path.join(".")}`);
         }
+      }
       t.ok(fields > 30, `${fields} optional fields`);
       t.same([...methods].sort(), ["PATCH", "POST"], "the methods with a JSON body");
     },
@@ -79,12 +82,13 @@ for (const dialect of ["jindou", "wukongim"] as const)
 
 t.test("null in a required field is rejected, and the error names the field", async (t) => {
   const document = (await inject(await startApi(), "GET /openapi.json")).json;
-  for (const { target, schema, example } of requestsIn(document))
+  for (const { target, schema, example } of requestsIn(document)) {
+    const api = await startApi();
     for (const path of requiredPaths(schema)) {
-      const api = await startApi();
       const { json } = await inject(api, target, { body: changed(example, path, true) });
       t.equal(json.status, 400, `${target} ${path.join(".")}`);
       if (json.code !== "event_type_empty") t.equal(json.details[0]?.path, path.join("."));
       t.same(api.calls, []);
     }
+  }
 });
