@@ -9,6 +9,7 @@ import {
   type Settings,
   spawnBroker,
 } from "../support/broker.ts";
+import { callHttp, type HttpCall } from "../support/http.ts";
 import type { Random } from "../support/random.ts";
 import { freePort } from "../support/redis.ts";
 import { SHIFTED, ShiftedClock } from "../support/shifted-clock.ts";
@@ -178,28 +179,9 @@ export class ClusterNodes {
     return this.#request(this.anyNode(), { path, body, timeoutMs: RETRY_TIMEOUT_MS });
   }
 
-  async #request(
-    at: number,
-    {
-      path,
-      body,
-      timeoutMs,
-    }: {
-      readonly path: string;
-      readonly body: unknown;
-      readonly timeoutMs: number;
-    },
-  ): Promise<JsonAnswer> {
-    const { apiPort } = this.#slot(at);
-    const response = await fetch(`http://127.0.0.1:${apiPort}${path}`, {
-      method: body === undefined ? "GET" : "POST",
-      headers: { "content-type": "application/json", token: STATIC_TOKEN },
-      signal: AbortSignal.timeout(timeoutMs),
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-    const text = await response.text();
-    const isJson = response.headers.get("content-type")?.includes("json");
-    return { status: response.status, body: isJson ? JSON.parse(text) : text };
+  #request(at: number, call: Pick<HttpCall, "path" | "body" | "timeoutMs">): Promise<JsonAnswer> {
+    const { apiPort: port } = this.#slot(at);
+    return callHttp({ ...call, port, headers: { token: STATIC_TOKEN } });
   }
 
   /** Calls any node until a node responds with a status other than 503. */

@@ -9,6 +9,8 @@ import { type NativeClient, NativeClientError } from "../support/native-session.
 
 export const TOKEN = "the-token";
 const TIMEOUT_MS = 120_000;
+/** Longest pause between two checks of a condition. */
+const MAX_PAUSE_MS = 32;
 
 export type Device = Omit<NativeClientOptions, "port">;
 
@@ -166,15 +168,16 @@ async function readMetrics(broker: Broker): Promise<(name: string) => number> {
 
 /**
  * Resolves when `holds` returns true. Rejects after `TIMEOUT_MS` with an error that names
- * `condition`.
+ * `condition`. The pauses between the calls of `holds` double, because many conditions call a
+ * broker.
  */
 export async function eventually(
   condition: string,
   holds: () => boolean | Promise<boolean>,
 ): Promise<void> {
   const untilMs = Date.now() + TIMEOUT_MS;
-  while (!(await holds())) {
+  for (let pauseMs = 2; !(await holds()); pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
     if (Date.now() > untilMs) throw new Error(`timed out waiting for ${condition}`);
-    await pause(2);
+    await pause(pauseMs);
   }
 }

@@ -50,7 +50,7 @@ export class RawSocket {
     this.#socket.setNoDelay(true);
     this.#socket.on("connect", () => this.#setStatus("open"));
     this.#socket.on("data", (data) => {
-      this.#received = Buffer.concat([this.#received, data]);
+      this.#received = this.#received.length === 0 ? data : Buffer.concat([this.#received, data]);
       this.#waiters.check();
     });
     this.#socket.on("error", (error) => {

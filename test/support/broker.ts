@@ -16,6 +16,7 @@ import { chooseDriver } from "../../src/transport/drivers.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { combineNodes } from "./combine-nodes.ts";
 import { DRIVER, driverSettings, nodeCount, TEST_TRANSPORT } from "./driver.ts";
+import { callHttp, type HttpReply } from "./http.ts";
 
 /** Environment variables that configure a broker, or headers of a request. */
 export type Settings = Readonly<Record<string, string>>;
@@ -46,13 +47,7 @@ export interface Broker {
   close(): Promise<void>;
 }
 
-export interface ApiResponse {
-  readonly status: number;
-  readonly headers: Headers;
-  /** Parsed JSON, or the text of a body that is not JSON. */
-  // biome-ignore lint/suspicious/noExplicitAny: tests read any field of a body without a schema
-  readonly body: any;
-}
+export type ApiResponse = HttpReply;
 
 export async function tempFolder(t: Test): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), "jindou-test-"));
@@ -260,23 +255,7 @@ function readPorts(
 }
 
 function caller(port: number): Broker["call"] {
-  return async (path, body, headers = {}) => {
-    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
-      method: body === undefined ? "GET" : "POST",
-      headers: { "content-type": "application/json", ...headers },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-    const text = await response.text();
-    return {
-      status: response.status,
-      headers: response.headers,
-      body: isJson(response) ? JSON.parse(text) : text,
-    };
-  };
-}
-
-function isJson(response: Response): boolean {
-  return response.headers.get("content-type")?.includes("json") ?? false;
+  return (path, body, headers = {}) => callHttp({ port, path, body, headers });
 }
 
 /** Returns the Base64 payload of a text message [spec: type 1]. */

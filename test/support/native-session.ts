@@ -83,6 +83,7 @@ export class NativeClient {
   readonly streams: StreamViews;
   /** Resolves when the connection has ended, for any reason. */
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
+  readonly #messages: Message[] = [];
   readonly #socket: WebSocket;
   readonly #options: NativeSessionOptions;
   readonly #wire: Wire;
@@ -123,10 +124,7 @@ export class NativeClient {
 
   /** Messages of all live pushes and catch-up pushes so far, in order of arrival. */
   get messages(): readonly Message[] {
-    return this.pushes.flatMap((push) => {
-      if (push.kind === "message") return [push.message];
-      return push.kind === "messages" ? push.messages : [];
-    });
+    return [...this.#messages];
   }
 
   /** Events pushed so far, in order of arrival. */
@@ -374,6 +372,8 @@ export class NativeClient {
     this.streams.applyFrame(frame);
     if (!("ref" in frame)) {
       this.pushes.push(frame);
+      if (frame.kind === "message") this.#messages.push(frame.message);
+      if (frame.kind === "messages") this.#messages.push(...frame.messages);
       return;
     }
     if (frame.kind === "error") this.errors.push(frame);

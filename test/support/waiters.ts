@@ -18,9 +18,10 @@ export class Waiters {
    * Resolves when `condition` returns true, which may be at once. Rejects with the error that it
    * throws, or after the timeout with an error that contains the description.
    */
-  until(description: string, condition: () => boolean): Promise<void> {
+  async until(description: string, condition: () => boolean): Promise<void> {
+    if (condition()) return;
     const timeout = new Error(`timed out waiting for ${description}`); // created here so that its stack shows the caller
-    return new Promise((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => waiter.settle(timeout), this.#timeoutMs);
       const waiter: Waiter = {
         condition: condition,
@@ -32,7 +33,6 @@ export class Waiters {
         },
       };
       this.#waiters.add(waiter);
-      evaluate(waiter);
     });
   }
 
