@@ -41,6 +41,14 @@ const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
 
 const team = { channel_id: TEAM.id, channel_type: TEAM.type };
 
+/** Broker of the tests about calls during a login. Nobody is online after any of them. */
+const broker = await spawnBroker(t);
+/** The same for tests about a resume, with a filled team. */
+const slowBroker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
+await registerMain(slowBroker, "ann");
+await createTeam(slowBroker);
+await fillTeam(slowBroker, BACKLOG);
+
 async function createTeam(broker: Broker): Promise<void> {
   const body = { ...team, subscribers: ["ann", "bob"] };
   const { status } = await broker.call("/channel", body);
@@ -78,10 +86,7 @@ function resumedThrough(t: Test, client: NativeClient): number {
 t.test(
   "a device that is kicked while it resumes gets messages without a gap, and no frame after its disconnect frame",
   async (t) => {
-    const broker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
-    await registerMain(broker, "ann");
-    await createTeam(broker);
-    await fillTeam(broker, BACKLOG);
+    const broker = slowBroker;
     const resume = [{ channel: TEAM, lastSeq: 0 }];
     let interrupted = 0;
     for (let round = 0; round < MAX_RESUMES && interrupted < 3; round++) {
@@ -102,10 +107,7 @@ t.test(
 );
 
 t.test("a device that wins a login race while resuming gets every message", async (t) => {
-  const broker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
-  await registerMain(broker, "ann");
-  await createTeam(broker);
-  await fillTeam(broker, BACKLOG);
+  const broker = slowBroker;
   const device = { ...ANN, resume: [{ channel: TEAM, lastSeq: 0 }] };
   for (let round = 0; round < 5; round++) {
     const { survivors, ended } = await logInAtOnce(broker, [device, device]);
@@ -236,7 +238,6 @@ async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
 t.test(
   "a token change during concurrent logins ends every session of the old token, and the new token can log in",
   async (t) => {
-    const broker = await spawnBroker(t);
     const device = { device_flag: 0, device_level: 1 };
     await raceLogin(t, broker, {
       path: "/user/token",
@@ -252,7 +253,6 @@ t.test(
 t.test(
   "a logout of all devices during concurrent logins ends every session of the user and revokes the token",
   async (t) => {
-    const broker = await spawnBroker(t);
     await raceLogin(t, broker, {
       path: "/user/device_quit",
       body: { uid: "ann", device_flag: -1 },
@@ -262,7 +262,6 @@ t.test(
 );
 
 t.test("registering an unchanged token during a login ends no session", async (t) => {
-  const broker = await spawnBroker(t);
   await registerMain(broker, "ann");
   for (let round = 0; round < ROUNDS; round++) {
     const [client] = await Promise.all([logIn(broker, ANN), registerMain(broker, "ann")]);

@@ -84,28 +84,7 @@ interface StoreNode extends ChildBroker {
   readonly settings: Settings;
 }
 
-/** Runs the scenario on each store. On the embedded store, `nodes` has one node twice. */
-async function onEachStore(
-  t: Test,
-  settings: Settings,
-  scenario: (t: Test, nodes: readonly [StoreNode, StoreNode]) => Promise<void>,
-): Promise<void> {
-  for (const [name, url] of stores)
-    await t.test(name, async (t) => {
-      prefixes += 1;
-      const shared: Settings = {
-        JINDOU_REDIS_URL: url,
-        JINDOU_REDIS_PREFIX: `p${prefixes}`,
-        JINDOU_CLUSTER_DEAD_AFTER_MS: "1000",
-      };
-      const start = async () => ({
-        ...(await spawnBroker(t, { ...settings, ...shared })),
-        settings: shared,
-      });
-      const first = await start();
-      await scenario(t, [first, url === "" ? first : await start()]);
-    });
-}
+type NodePair = readonly [StoreNode, StoreNode];
 
 const [redis, cluster] = await Promise.all([startRedis(t), startRedisCluster(t)]);
 const stores = [
@@ -116,8 +95,36 @@ const stores = [
 let prefixes = 0;
 const longDelay = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(LONG_MS) };
 
+/** Starts two nodes on the store. On the embedded store, the pair has one node twice. */
+async function startPair(t: Test, url: string, settings: Settings): Promise<NodePair> {
+  prefixes += 1;
+  const shared: Settings = {
+    JINDOU_REDIS_URL: url,
+    JINDOU_REDIS_PREFIX: `p${prefixes}`,
+    JINDOU_CLUSTER_DEAD_AFTER_MS: "1000",
+  };
+  const start = async () => ({
+    ...(await spawnBroker(t, { ...settings, ...shared })),
+    settings: shared,
+  });
+  const first = await start();
+  return [first, url === "" ? first : await start()];
+}
+
+/** Nodes of each store with the long delay. The last test that uses them ends the second node. */
+const patientPairs = new Map<string, NodePair>();
+for (const [name, url] of stores) patientPairs.set(name, await startPair(t, url, longDelay));
+
+/** Runs the scenario on the nodes of each store with the long delay. */
+async function onPatientNodes(
+  t: Test,
+  scenario: (t: Test, nodes: NodePair) => Promise<void>,
+): Promise<void> {
+  for (const [name, nodes] of patientPairs) await t.test(name, (t) => scenario(t, nodes));
+}
+
 t.test("watchers see no change of a user who reconnects within the delay", async (t) => {
-  await onEachStore(t, longDelay, async (t, [here, there]) => {
+  await onPatientNodes(t, async (t, [here, there]) => {
     const user = await newUser(t, here, "lost");
     const client = await user.connect(there);
     const watcher = await watcherOf(t, here, [user]);
@@ -133,33 +140,10 @@ t.test("watchers see no change of a user who reconnects within the delay", async
   });
 });
 
-t.test("watchers see no change of users who move away from a node that ends", async (t) => {
-  await onEachStore(t, longDelay, async (t, [here, there]) => {
-    if (here === there) return; // a single node has no watchers after its end
-    const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];
-    const client = await drained.connect(there);
-    const watcher = await watcherOf(t, here, [drained]);
-    const exit = there.terminate();
-    t.equal((await client.closed).code, CLOSE_REASONS.draining.code);
-    await untilStatus(here, drained, 0);
-    await drained.connect(here);
-    t.equal(await exit, 0);
-    t.same(await watcher.pushedBeforeFence(), []);
-
-    const dying = await spawnBroker(t, { ...longDelay, ...here.settings });
-    await killed.connect(dying);
-    const watcherOfKilled = await watcherOf(t, here, [killed]);
-    await dying.kill();
-    await untilStatus(here, killed, 0);
-    await killed.connect(here);
-    t.same(await watcherOfKilled.pushedBeforeFence(), []);
-  });
-});
-
 t.test(
   "watchers are notified at once of a user who logs out or whose device is logged out",
   async (t) => {
-    await onEachStore(t, longDelay, async (t, [here, there]) => {
+    await onPatientNodes(t, async (t, [here, there]) => {
       const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
       const all = await Promise.all(names.map((name) => newUser(t, here, name)));
       const [native, jsonRpc, wkproto, quit, last, first] = all as [
@@ -210,33 +194,58 @@ t.test(
   },
 );
 
+t.test("watchers see no change of users who move away from a node that ends", async (t) => {
+  await onPatientNodes(t, async (t, [here, there]) => {
+    if (here === there) return; // a single node has no watchers after its end
+    const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];
+    const client = await drained.connect(there);
+    const watcher = await watcherOf(t, here, [drained]);
+    const exit = there.terminate();
+    t.equal((await client.closed).code, CLOSE_REASONS.draining.code);
+    await untilStatus(here, drained, 0);
+    await drained.connect(here);
+    t.equal(await exit, 0);
+    t.same(await watcher.pushedBeforeFence(), []);
+
+    const dying = await spawnBroker(t, { ...longDelay, ...here.settings });
+    await killed.connect(dying);
+    const watcherOfKilled = await watcherOf(t, here, [killed]);
+    await dying.kill();
+    await untilStatus(here, killed, 0);
+    await killed.connect(here);
+    t.same(await watcherOfKilled.pushedBeforeFence(), []);
+  });
+});
+
 t.test("watchers are notified after the delay of a user who stays away", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
-  await onEachStore(t, settings, async (t, [here, there]) => {
-    const user = await newUser(t, here, "away");
-    const client = await user.connect(there);
-    const watcher = await watcherOf(t, here, [user]);
-    const lostMs = performance.now();
-    client.kill();
-    await watcher.until(`${user.uid} off`);
-    t.ok(performance.now() - lostMs >= MIN_MS);
-    const again = await user.connect(there);
-    await watcher.until(`${user.uid} on`);
-    const lostAgainMs = performance.now();
-    again.kill();
-    await eventually("the second push", () => watcher.pushed().length === 3);
-    t.ok(performance.now() - lostAgainMs >= MIN_MS);
-    t.same(
-      watcher.pushed(),
-      ["off", "on", "off"].map((state) => `${user.uid} ${state}`),
-    );
-    if (here === there) return;
-    const dying = await newUser(t, here, "dying");
-    await dying.connect(there);
-    const watcherOfDying = await watcherOf(t, here, [dying]);
-    await there.kill();
-    await watcherOfDying.until(`${dying.uid} off`);
-  });
+  for (const [name, url] of stores)
+    await t.test(name, async (t) => {
+      const [here, there] = await startPair(t, url, settings);
+      const user = await newUser(t, here, "away");
+      const client = await user.connect(there);
+      const watcher = await watcherOf(t, here, [user]);
+      const lostMs = performance.now();
+      client.kill();
+      await watcher.until(`${user.uid} off`);
+      t.ok(performance.now() - lostMs >= MIN_MS);
+      const again = await user.connect(there);
+      await watcher.until(`${user.uid} on`);
+      const lostAgainMs = performance.now();
+      again.kill();
+      await eventually("the second push", () => watcher.pushed().length === 3);
+      t.ok(performance.now() - lostAgainMs >= MIN_MS);
+      t.same(
+        watcher.pushed(),
+        ["off", "on", "off"].map((state) => `${user.uid} ${state}`),
+      );
+      if (here === there) return;
+      const dying = await newUser(t, here, "dying");
+      await dying.connect(there);
+      const watcherOfDying = await watcherOf(t, here, [dying]);
+      await there.kill();
+      await watcherOfDying.until(`${dying.uid} off`);
+    });
 });
 
 t.test(
