@@ -81,7 +81,7 @@ export class EventDemandWatch {
       (kind) => nowMs - (this.#notedMs.get(kind) ?? -Infinity) >= NOTED_MS,
     );
     if (kinds.length === 0) return;
-    // Readers that come meanwhile do not write the same.
+    // Set before the write, so that requests during the write do not repeat it.
     for (const kind of kinds) this.#notedMs.set(kind, nowMs);
     try {
       await store.noteReader(kinds, clock() + READER_MS);

@@ -476,8 +476,9 @@ export interface StreamDraft {
    */
   readonly payload?: Uint8Array | undefined;
   /**
-   * Seconds until the stream's message expires, as in `MessageDraft`. Only for a start. Absent means
-   * never. A stream that is active then continues, and its message is removed after its end.
+   * Seconds until the stream's message expires, as in `MessageDraft`. Only for a start. Absent
+   * means never. A stream that is active at that time continues, and its message is removed after
+   * its end.
    */
   readonly expireS?: number | undefined;
   /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */

@@ -59,7 +59,7 @@ t.test("a gap at the end of the feed has the time of the newest event", async (t
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("a reader whose wish was not stored is stored at its next request", async (t) => {
+t.test("a request of a reader that could not be stored is stored with the next one", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let isFull = true;
@@ -80,7 +80,7 @@ t.test("a reader whose wish was not stored is stored at its next request", async
   t.ok((await store.readerDemand()).session > Date.now());
 });
 
-t.test("after the clock was set back, users are not looked at in each turn", async (t) => {
+t.test("after the clock was set back, users are not checked in each turn", async (t) => {
   const store = await openStore(t, testFolder(t));
   const time = { nowMs: Date.now() };
   const cutoffs: number[] = [];

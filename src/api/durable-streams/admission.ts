@@ -96,7 +96,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     return entry;
   }
 
-  /** Counts a wrong signature for the network of `address`, if one is given. */
+  /** Counts a wrong signature for the network of `address`, unless it is `undefined`. */
   async function judgeSignature(
     signature: string,
     { path, kind }: StreamTarget,
