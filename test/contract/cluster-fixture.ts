@@ -65,8 +65,8 @@ export async function sessionsOf(
 }
 
 /**
- * Runs `step` and returns the sessions of the user that the node was meanwhile requested to end,
- * each with its reason. The node stays subscribed to the user's topic.
+ * Runs `step` and returns the sessions of the user that the node was requested to end in the
+ * meantime, each with its reason. The node stays subscribed to the user's topic.
  */
 export async function sessionsEndedDuring(
   { cluster, events }: Pick<ContractNode, "cluster" | "events">,

@@ -4,7 +4,7 @@ import type { JoinRequest, JoinState, SessionStore } from "../../src/broker/port
 
 const PAGE = { limit: 100, maxBytes: 1_000_000 };
 
-/** Reads what a session of the user would join with. */
+/** Reads the state with which a session of the user would join. */
 export async function joinStateOf(
   store: Pick<SessionStore, "joinState">,
   uid: string,

@@ -1,4 +1,4 @@
-// Tables of the kick rule: which sessions a login ends, and which sessions may go on or be
+// Tables of the kick rule: which sessions a login ends, and which sessions may stay or be
 // continued [decisions: Kick rule; resume is no login]. The file has data only; `sessions-kicks.ts`
 // tests every driver with it.
 

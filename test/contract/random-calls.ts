@@ -63,7 +63,10 @@ export interface Step {
   readonly passMs: number;
   /** Channels in which the calls may publish, each with a user who may send there. */
   readonly channels: readonly Sender[];
-  /** True if the calls replace a list of members. The event about that may leave out the names. */
+  /**
+   * True if the calls replace a list of members. The event of the replacement may leave out the
+   * names.
+   */
   readonly isReset: boolean;
   readonly run: (context: CallContext) => Promise<unknown>;
 }

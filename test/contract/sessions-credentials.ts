@@ -194,11 +194,15 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       t.equal((await store.device(uid, 0))?.revokedS, undefined);
       await store.putDevice({ ...device(uid, ""), tokenHash: NO_TOKEN });
       const revokedS = (await second.store.device(uid, 0))?.revokedS ?? 0;
-      t.ok(revokedS > 0, "the store records the second of the logout");
+      t.ok(revokedS > 0, "the store records the time of the logout in seconds");
       for (const node of [first, second]) {
         t.equal(await enter(revokedS - 1, 0, node), "unauthorized");
         t.equal(await enter(0, 0, node), "unauthorized", "the time of issue is not known");
-        t.equal(await enter(revokedS, 0, node), "entered", "issued in the second of the logout");
+        t.equal(
+          await enter(revokedS, 0, node),
+          "entered",
+          "the token was issued in the same second as the logout",
+        );
         t.equal(await enter(revokedS - 1, 1, node), "entered", "another device flag");
       }
       await store.putDevice(device(uid, "b"));

@@ -75,7 +75,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     });
   });
 
-  t.test("events are written while the feed is on", async (t) => {
+  t.test("events are written only while the feed is on", async (t) => {
     const { store } = await createFixture(t);
     await store.append(draftOf());
     await store.switchFeed(true);
@@ -95,7 +95,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     );
   });
 
-  t.test("old events are removed, except those that are held", async (t) => {
+  t.test("old events are removed, except those that a reader still needs", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);
@@ -123,7 +123,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
   });
 
   t.test(
-    "a reader whose events the store has lost continues after the last common one",
+    "a reader whose events the store has lost continues after the last event that both have in common",
     async (t) => {
       const { store } = await createFixture(t);
       await store.switchFeed(true);
@@ -176,7 +176,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
   t.test("a listener is called after an event was written", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
-    const heard = new Promise<void>((resolve) => {
+    const called = new Promise<void>((resolve) => {
       const end = store.onEvents((partitions) => {
         if (!partitions.includes(PARTITION)) return;
         end();
@@ -184,7 +184,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       });
     });
     await store.append(draftOf());
-    await heard;
+    await called;
   });
 
   t.test(

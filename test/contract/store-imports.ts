@@ -127,7 +127,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("a time that goes back counts as the time of the message before it", async (t) => {
+  t.test("an imported message never has an earlier time than the one before it", async (t) => {
     const fixture = await createFixture(t);
     const sinceMs = fixture.nowMs - DAY_MS;
     const times = [50_000, 20_000, 60_000, 10_000].map((ms) => sinceMs + ms);
@@ -147,7 +147,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "imported messages count as read without a position, and a position has the same effect as on the source",
+    "imported messages count as read until the user's read position is imported",
     async (t) => {
       const { fixture } = await withImport(createFixture, t);
       const { store } = fixture;

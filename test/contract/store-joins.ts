@@ -13,7 +13,7 @@ const BOBS: SessionRecord = {
 };
 
 export async function joins(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a session is entered from its login until it is removed", async (t) => {
+  t.test("a session has an entry in the store from its login until its removal", async (t) => {
     const { store } = await createFixture(t);
     const isEntered = async () => (await joinStateOf(store, "bob", { sessionId: "s1" })).isEntered;
     t.equal(await isEntered(), false);

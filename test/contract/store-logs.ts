@@ -239,7 +239,7 @@ function appending(t: Test, driver: LogDriver): void {
 }
 
 function offsets(t: Test, driver: LogDriver): void {
-  t.test("a read from an offset at which no frame ends returns lost", async (t) => {
+  t.test("a read from an offset at which no frame ends has the verdict `lost`", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     // The record contains the check of a frame that could end inside of it.
@@ -269,7 +269,7 @@ function offsets(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a read from an offset of a deleted log returns lost in a log of the same name",
+    "after a log was deleted and created again, a read from an offset of the deleted log has the verdict `lost`",
     async (t) => {
       const { store } = await driver.open(t);
       const heads = [];

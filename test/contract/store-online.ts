@@ -35,7 +35,7 @@ const typesOf = async (store: Store) =>
   (await eventsOf(store, userTopic("ann"))).map(({ type }) => type);
 
 export async function online(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a user is online until the last session has left for long enough", async (t) => {
+  t.test("a user is online until the last session has been gone for long enough", async (t) => {
     const { store } = await createFixture(t);
     await store.login(sessionOf("s0"), NODE);
     await store.switchFeed(true);
@@ -44,7 +44,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online"], "one event for the first login");
     t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user has sessions");
     for (const id of ["s0", "s1", "s2"]) await store.removeSession(sessionOf(id));
-    t.equal(await store.endOnline("ann", [], 0), false, "the sessions have left too late");
+    t.equal(await store.endOnline("ann", [], 0), false, "the sessions have left too recently");
     t.equal(await store.endOnline("ann", [], EVERY_TIME), true);
     t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "a repeated call has no effect");
     const [, offline] = await eventsOf(store, userTopic("ann"));
@@ -53,7 +53,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online", "user.offline", "user.online"]);
   });
 
-  t.test("a changed token has an event, and so has a session that the server ends", async (t) => {
+  t.test("a changed token and a session that the server ends each have an event", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
@@ -82,11 +82,11 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
         .filter(({ type }) => !type.startsWith("user.o"))
         .map(({ type, fields }) => [type, fields]),
       [...[changed(1), changed(0), kicked("s1", "kicked"), kicked("s2", "logged_out")], changed(1)],
-      "a session that the same device replaces is not kicked, nor one whose client reads slowly",
+      "no `session.kicked` for a session that the same device replaces or whose client reads slowly",
     );
   });
 
-  t.test("users who have left are returned before users who were not looked at", async (t) => {
+  t.test("takeOnline returns users who have left even if no check is due", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);
@@ -111,7 +111,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await takeLeft(), [], "others are not delayed by the user");
   });
 
-  t.test("nothing is written while the feed is off", async (t) => {
+  t.test("no event of a user is written while the feed is off", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);
@@ -124,7 +124,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online", "user.offline"]);
   });
 
-  t.test("sessions and commands have events only while these are wanted", async (t) => {
+  t.test("events of sessions and commands are written only while readers want them", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);
@@ -287,7 +287,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await store.readerDemand(), { session: 3000, command: 4000 }, "at the same time");
   });
 
-  t.test("events on demand are removed first when they have more than a quarter", async (t) => {
+  t.test("events on demand are removed first if they exceed a quarter of the feed", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);

@@ -46,7 +46,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.strictSame(await fixture.store.readSeqs(KEY, []), [], "no users");
   });
 
-  t.test("acknowledgements are added for each message", async (t) => {
+  t.test("acknowledgements of a message are collected until their time to live ends", async (t) => {
     const { store } = await createFixture(t);
     await store.addAcknowledged(
       [
@@ -58,15 +58,19 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     await store.addAcknowledged([{ key: KEY, messageSeq: 1, uids: ["alice"] }], 60_000);
     const [first, second] = await store.acknowledgedBy(KEY, [1, 2]);
     t.strictSame([...(first ?? [])].sort(), ["alice", "bob", "carol"]);
-    t.strictSame([...(second ?? [])], [], "of another message");
+    t.strictSame(
+      [...(second ?? [])],
+      [],
+      "only a message of another channel with this number was acknowledged",
+    );
     await store.addAcknowledged([{ key: KEY, messageSeq: 3, uids: ["bob"] }], 1);
     await new Promise((resolve) => setTimeout(resolve, 20));
     await store.addAcknowledged([{ key: KEY, messageSeq: 4, uids: ["bob"] }], 60_000);
     const [old] = await store.acknowledgedBy(KEY, [3]);
-    t.strictSame([...(old ?? [])], [], "after their time");
+    t.strictSame([...(old ?? [])], [], "the time to live has ended");
   });
 
-  t.test("a lease that another one has replaced moves no cursor", async (t) => {
+  t.test("a replaced lease can neither move the cursor nor write events", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const from = (await store.claimPushCursor(PARTITION, LEASE)) ?? EVENTS_START;
@@ -78,12 +82,12 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.strictSame(
       (await store.readEvents(PARTITION, EVENTS_START, 9)).rows,
       [],
-      "nor writes events",
+      "the move has written no events",
     );
     t.ok(await store.movePushCursor(PARTITION, { ...move, lease: newer }));
   });
 
-  t.test("a cursor moves once from a position, with its events", async (t) => {
+  t.test("a cursor moves only once from a position and writes its events once", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);
@@ -117,6 +121,10 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     const last = { number: 4, id: rows[1]?.id ?? 0 };
     t.ok(await fixture.store.movePushCursor(PARTITION, { ...move, from: to, to: last }));
     await fixture.store.switchFeed(true);
-    t.strictSame((await fixture.store.readEvents(PARTITION, to, 10)).rows, rows, "none while off");
+    t.strictSame(
+      (await fixture.store.readEvents(PARTITION, to, 10)).rows,
+      rows,
+      "no events while the feed is off",
+    );
   });
 }

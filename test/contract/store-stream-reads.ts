@@ -293,7 +293,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     t.same(await names(0, 2), ["2:g7 3", "2:g7 2"], "later ends are found as well");
   });
 
-  t.test("streamEnds does not go back in time with the clock", async (t) => {
+  t.test("streamEnds finds a stream that ended after the clock was set back", async (t) => {
     const fixture = await createFixture(t);
     const { start, end } = producer(fixture);
     await start();

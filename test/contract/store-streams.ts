@@ -255,7 +255,7 @@ function describe(event: ChannelEvent | number): string {
   return `${clientMsgNo} ${stream?.index} ${kind} ${stream?.state}`;
 }
 
-/** Returns, for each event, the number of UTF-16 units of text before it. */
+/** Returns, for each event, the number of UTF-16 code units of text before it. */
 function offsetsOf(events: readonly ChannelEvent[]): readonly number[] {
   let units = 0;
   return events.map(({ type, data }) => {

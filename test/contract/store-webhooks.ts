@@ -7,7 +7,7 @@ import type { FixtureFactory } from "./store-fixture.ts";
 export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<void> {
   const fixture = await createFixture(t);
 
-  t.test("settings change only from the version that the caller has read", async (t) => {
+  t.test("a webhook's settings change only if the caller has their current version", async (t) => {
     const { store } = fixture;
     t.strictSame(await store.webhooks(), [], "a new store has no webhooks");
     t.equal(await store.putWebhook("b", "{}", 0, 2), "done");
@@ -25,7 +25,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await fixture.store.webhooks(), expected, "the same after a restart");
   });
 
-  t.test("texts are stored while the lease is held, and removed with the webhook", async (t) => {
+  t.test("texts are not stored with a lost lease, and are removed with the webhook", async (t) => {
     const { store } = fixture;
     const name = webhookLeaseName("a");
     const lease = await store.acquireLease(name, "me", 60_000);
@@ -62,7 +62,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await texts("state"), []);
   });
 
-  t.test("only the newest attempts are kept", async (t) => {
+  t.test("only the newest delivery attempts of a webhook are kept", async (t) => {
     const { store } = fixture;
     await store.addWebhookAttempts("b", ["1", "2"], 3);
     await store.addWebhookAttempts("b", ["3", "4"], 3);

@@ -57,7 +57,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: the event feed has an event for each change`, (t) =>
     events(t, createFixture),
   );
-  t.test(`${driver.name}: the event feed shows who is online`, (t) => online(t, createFixture));
+  t.test(`${driver.name}: the event feed reports when users go online and offline`, (t) =>
+    online(t, createFixture),
+  );
   t.test(`${driver.name}: a retried message is stored once`, (t) => retries(t, createFixture));
   t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
   t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
@@ -232,7 +234,7 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
     await store.putDevice(device);
     const { revokedS = 0, ...stored } = (await store.device("a", 2)) ?? {};
     t.same(stored, device);
-    t.ok(revokedS > 0, "with the second of the logout");
+    t.ok(revokedS > 0, "the time of the logout is stored in seconds");
   });
 
   t.test("the keys of an identity provider are stored until others replace them", async (t) => {

@@ -1,5 +1,5 @@
-// Tokens that packages of others have signed, presented to a running node: every algorithm with the
-// right and with wrong keys, tokens without a signature, odd kids, and times and claims at their
+// Tokens that third-party packages have signed, presented to a running node: every algorithm with
+// the right and with wrong keys, tokens without a signature, odd kids, and times and claims at their
 // limits.
 
 import { generateKeyPairSync, type KeyObject } from "node:crypto";

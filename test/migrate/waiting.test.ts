@@ -215,7 +215,7 @@ t.test(
     await client.set(key, `1\n${untilMs}\neve`);
     await until(client, async () => (await codeOf(ownerOf("known"))) === undefined);
     t.equal(await ownerOf("known"), "eve");
-    t.equal(await codeOf(ownerOf("none")), "unavailable"); // the token may not be copied yet
+    t.equal(await codeOf(ownerOf("none")), "unavailable"); // the token is perhaps not copied yet
     await client.hset(RECORD, { step: "channel" });
     await until(client, () => waiter.state.step === "channel");
     t.equal(await ownerOf("none"), undefined);

@@ -130,10 +130,10 @@ async function addUser(redis: RedisServer, rights = RIGHTS): Promise<void> {
 
 const asUser = (url: string) => url.replaceAll("redis://", `redis://${USER}:${PASSWORD}@`);
 
-/** Right that a node uses if it has it, and does not need. */
+/** A right that a node does not need, but uses if its ACL user has it. */
 const OPTIONAL_RIGHT = "function|list";
 
-/** Returns the ACL log of the servers: every command that they denied, but for the optional one. */
+/** Returns the ACL log of the servers: every command that they denied, except the optional one. */
 async function denied(servers: readonly RedisServer[]): Promise<unknown[]> {
   const logs = servers.map((server) => server.client().call("ACL", "LOG"));
   const entries = (await Promise.all(logs)).flat();

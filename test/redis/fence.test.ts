@@ -44,7 +44,7 @@ t.test(
       if (commands.length === 0) continue; // a part of other scripts
       const isWriting = commands.some((name) => name === undefined || !READ_COMMANDS.has(name));
       const script = loadScript(file);
-      // What nothing calls is left out, such as the functions of a file that others include.
+      // Functions that nothing calls are left out, such as those of a file that others include.
       if (script.source.includes("redis.call"))
         t.equal(script.source.startsWith("local server_now"), script.isWriting, script.name);
       if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);

@@ -278,7 +278,7 @@ export async function openWkprotoSocket(
 }
 
 /**
- * Opens a TCP connection and sends nothing on it but `before`. Later bytes are sent in pieces of
+ * Opens a TCP connection and sends only `before`. Later bytes are sent in pieces of
  * random sizes.
  */
 export async function openWkprotoTcp(

@@ -20,7 +20,7 @@ export interface PhoneSdk {
   readonly version: number;
   /** Maximum number of bytes that are passed on at once. */
   readonly pieceBytes: number;
-  /** Number of bytes that must be there before a packet other than PONG is looked at. */
+  /** Number of bytes that must have arrived before a packet other than PONG is parsed. */
   readonly minPacketBytes: number;
   /** Packet types that the SDK takes for an error of the stream, so that it reconnects. */
   isStreamError(type: number): boolean;

@@ -1,4 +1,4 @@
-// A database whose writes fail when a test wants it.
+// Database writes that fail when a test requests a failure.
 
 import { ABORT } from "lmdb";
 import type { DatabaseWrites } from "../../../src/store/embedded/engine/database.ts";

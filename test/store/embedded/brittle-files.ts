@@ -1,4 +1,4 @@
-// Files whose calls fail when a test wants it.
+// File calls that fail when a test requests a failure.
 
 import * as fs from "node:fs";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";

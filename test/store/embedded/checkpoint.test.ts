@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "an event of a channel is in the feed once, also after a crash at any of its steps",
+  "the event of a channel change is in the event feed exactly once, even if the store crashes while it writes the event",
   async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);

@@ -3,7 +3,7 @@
 //
 // Usage: child.ts <folder> <mode> [<argument>], where mode and argument are one of
 //   send <channels>, stream <progress>, log <progress>, command, send-some <count>, starved <count>,
-//   obey <durability>, die <commits>, hold
+//   full-database <count>, obey <durability>, die <commits>, hold
 
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";

@@ -121,7 +121,11 @@ t.test(
     const limit = ["prlimit", "--fsize=400000:unlimited"];
     const child = startChild(t, [path, "full-database", "20"], limit);
     const end = await child.line((l) => l.lost !== undefined);
-    t.match(end?.lost, /The database could not be written/, "the process ends with a sentence");
+    t.match(
+      end?.lost,
+      /The database could not be written/,
+      "the process ends with an error message",
+    );
     await child.line(() => false);
     t.notOk(
       child.lines.some((l) => l.created === true),

@@ -160,7 +160,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
           link.run = run;
           await store.addSubscribers(group("g"), ["a"], PERMANENT);
           await store.removeSubscribers(group("g"), ["a"], "permanent");
-          // An old time, as for a reader that was frozen in the meantime.
+          // An old time, as if the reader had been frozen in the meantime.
           await link.call("hset", index, "g", 2);
         }
         return run(script, keyNames, args);

@@ -29,7 +29,7 @@ t.test("an event that its node has not moved to the feed is moved later", async 
   await link.write("del", events);
   const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
   const users = await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime });
-  t.strictSame(users, ["ann"], "another node looks at the user");
+  t.strictSame(users, ["ann"], "another node checks the user");
   await store.endOnline("ann", [], 0);
   const { rows } = await store.readEvents(bucket, EVENTS_START, 9);
   t.match(rows, [{ type: "user.token_changed" }]);

@@ -1,6 +1,6 @@
 // The Redis driver for the suites of the Store contract, as a node uses it: with the cluster's
-// topics, which pass to the listener the publications on the topics that the suites check. Each
-// location has keys of its own on one server or Cluster.
+// topics. The listener receives the publications on the topics that the suites check. Each location
+// has keys of its own on one server or Cluster.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../src/broker/errors.ts";

@@ -31,7 +31,10 @@ t.test("conversations work on a single Redis server", async (t) => {
   const server = await startRedis(t);
   t.test("unread counts and the newest message are exact", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
-  t.test("the cost of a page hardly grows with the groups of a user", (t) => costs(t, server.url));
+  t.test(
+    "the cost of a page of conversations hardly grows with the number of the user's groups",
+    (t) => costs(t, server.url),
+  );
   t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
     peers(t, server.url),
   );

@@ -29,7 +29,7 @@ export interface InboxOptions {
   readonly observeReplicas?: RedisStorePorts["observeReplicas"];
 }
 
-/** Inboxes of one node, their listener, and what tests need of them. */
+/** Inboxes of one node, their listener, and the parts of them that tests use. */
 export interface InboxBench {
   readonly inbox: RedisInbox;
   readonly link: RedisLink;

@@ -72,7 +72,7 @@ t.test("nodes read equal bytes of a log that both write", async (t) => {
 });
 
 t.test(
-  "a read from the offset of a write that Redis lost returns lost, whatever is written later",
+  "a read from the offset of a write that Redis lost has the verdict `lost`, whatever is written later",
   async (t) => {
     const server = await startRedis(t, ["--appendonly", "no"]);
     const prefix = newPrefix();

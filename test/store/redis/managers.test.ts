@@ -53,7 +53,7 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
 });
 
 t.test(
-  "a lease ends only with its token, and its tokens grow after Redis was emptied",
+  "a lease can be released only with its token, and tokens keep growing after Redis was emptied",
   async (t) => {
     const server = await startRedis(t);
     const { store } = await openStore(t, server.url);
@@ -64,7 +64,7 @@ t.test(
     t.equal(
       await store.acquireLease("task", "two", 60_000),
       undefined,
-      "another token ends nothing",
+      "a release with another token has no effect",
     );
     await store.releaseLease(first, "one");
     const second = await store.acquireLease("task", "two", 60_000);

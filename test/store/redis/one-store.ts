@@ -10,7 +10,7 @@ import { createRedisStore, type RedisStore } from "../../../src/store/redis/stor
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
-/** An open store and what tests need of its node. */
+/** An open store and the parts of its node that tests use. */
 export interface StoreNode {
   readonly store: RedisStore;
   readonly link: RedisLink;

@@ -140,7 +140,7 @@ t.test("sessions that Redis lost are restored when they are confirmed", async (t
   t.same(
     entries,
     confirmed.map(({ session, order, since }) => [{ session, order, since, incarnation: "n1:2" }]),
-    "with the state of their clients",
+    "the sessions have the state of their clients",
   );
 });
 

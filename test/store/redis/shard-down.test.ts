@@ -274,7 +274,7 @@ t.test("a group index is repaired after its server has restarted", async (t) => 
   await store.createChannel(group("g"), [uid, "b"]);
   await link.call("del", indexOf(link)(uid));
   await first?.stop("SIGKILL");
-  time.nowMs += 600_000; // any time later
+  time.nowMs += 600_000; // some time later
   await codeOf(store.sweep());
   await first?.restart();
   await sweepUntilDone(store);

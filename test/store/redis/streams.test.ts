@@ -271,7 +271,7 @@ t.test("a node that has read events which Redis lost reads the stream again", as
   const saved = await redis.hgetallBuffer(head);
   await content("lost");
   t.match(await snapshotOf(fixture), { text: "kept lost", nextIndex: 3 });
-  await redis.hset(head, saved); // as a fail-over that loses the last event
+  await redis.hset(head, saved); // as after a fail-over that lost the last event
   t.match(await snapshotOf(fixture), { text: "kept ", nextIndex: 2 });
   await content("anew");
   t.match(await snapshotOf(fixture), { text: "kept anew", nextIndex: 3 });

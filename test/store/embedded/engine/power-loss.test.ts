@@ -87,7 +87,7 @@ t.test("an orderly shutdown deletes the WAL only after the disk has its messages
   fail.flush = true;
   await store.close();
   t.same(problems, ["The last checkpoint before the shutdown failed"]);
-  t.equal(walFiles(path).length, 1, "the segment is kept if the disk did not take the database");
+  t.equal(walFiles(path).length, 1, "the segment is kept if the database could not be flushed");
   const next = await openStore(t, path);
   t.same(await seqsIn(next), [1], "the next start has the message");
 });
