@@ -223,7 +223,10 @@ async function releaseFolder(
     try {
       return step();
     } catch (error) {
-      onError(error as Error, "The data folder could not be released");
+      onError(
+        error as Error,
+        "Could not release the data folder. The next start ignores its owner",
+      );
       return undefined;
     }
   };
@@ -414,7 +417,7 @@ async function openOwned(
   const filling = dedupe
     .fillFilters()
     .catch((error: Error) =>
-      onError(error, "The filters that recognise retries could not be filled"),
+      onError(error, "Could not fill the filters that recognise retries, so lookups are slower"),
     );
 
   return {
@@ -487,7 +490,7 @@ function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onEr
       try {
         publisher.publish(event);
       } catch (error) {
-        onError(error as Error, "A stored event could not be published"); // only a bug causes this
+        onError(error as Error, "Could not publish a stored event"); // only a bug causes this
       }
     },
   };

@@ -104,7 +104,7 @@ for (const durability of ["process", "disk"] as const)
         },
         onError(error, what) {
           problems.push(what);
-          if (what === "A stored event could not be published") throw error;
+          if (what === "Could not publish a stored event") throw error;
         },
       });
       const calls: Promise<string | undefined>[] = [];
@@ -114,10 +114,7 @@ for (const durability of ["process", "disk"] as const)
         await nextTurn();
       }
       t.same(await Promise.all(calls), [...[undefined, "internal", undefined, undefined]]);
-      t.same(problems, [
-        "A stored event could not be published",
-        "A committed call could not be answered",
-      ]);
+      t.same(problems, ["Could not publish a stored event", "Could not answer a committed call"]);
       t.equal(await store.headSeq("2:g"), 4);
       t.equal(await codeOf(store.append(draftOf())), undefined);
     },

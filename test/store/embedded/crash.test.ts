@@ -150,7 +150,7 @@ t.test(
     const codes = child.lines.flatMap((l) => l.code ?? []);
     t.same(codes, ["EMFILE"], "opening a segment failed with EMFILE, and no send failed");
     const problems = child.lines.flatMap((l) => l.problem ?? []);
-    t.ok(problems.includes("The next WAL segment could not be opened"));
+    t.ok(problems.includes("Could not open the next WAL segment"));
     t.match(walFiles(path).at(-1), /0000000[2-9].log$/, "the next segment was opened later");
     const store = await openStore(t, path);
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);

@@ -43,7 +43,7 @@ export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): Embe
     publisher: { publish() {} },
     clock: Date.now,
     onError(error, what) {
-      if (what !== "A stored event could not be published") throw error;
+      if (what !== "Could not publish a stored event") throw error;
     },
     onLost(error) {
       throw error;

@@ -324,9 +324,9 @@ t.test("a publisher that throws does not affect commands", async (t) => {
   await Promise.all([1, 2, 3].map(() => store.appendCommand(commandOf())));
   t.same(await seqsOf(store, "bob"), [1, 2, 3]);
   t.same(problems, [
-    "A stored event could not be published",
-    "A stored event could not be published",
-    "A stored event could not be published",
+    "Could not publish a stored event",
+    "Could not publish a stored event",
+    "Could not publish a stored event",
   ]);
 });
 

@@ -240,7 +240,7 @@ export class Checkpoint {
     const { tables, wal, onError } = this.#ports;
     this.#dropping = awaitFlush(tables)
       .then(() => wal.deleteBefore(position))
-      .catch((error: Error) => onError(error, "Old WAL segments could not be deleted"));
+      .catch((error: Error) => onError(error, "Could not delete old WAL segments"));
   }
 }
 

@@ -233,7 +233,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
     if (error instanceof BrokerError) throw error;
     // The check itself failed, for example because the process could not be started. The store is
     // opened nevertheless, because most databases are sound after an unclean stop.
-    onError(error as Error, "The database could not be checked after an unclean stop");
+    onError(error as Error, "Could not check the database after an unclean stop");
   } finally {
     for (const timer of timers) clearTimeout(timer);
   }

@@ -134,7 +134,7 @@ export class Turn<Call extends QueuedCall> {
       await this.#ports.wal.sync();
       this.#commit(batch);
     } catch (cause) {
-      this.#ports.onError(asError(cause), "The WAL could not be flushed to disk");
+      this.#ports.onError(asError(cause), "Could not flush the WAL to the disk");
       this.#fail(batch.calls, cause);
     } finally {
       this.#unsynced = undefined;
@@ -149,7 +149,7 @@ export class Turn<Call extends QueuedCall> {
         this.#steps.commit(call);
       } catch (cause) {
         // The remaining calls of the batch must still be answered.
-        this.#ports.onError(asError(cause), "A committed call could not be answered");
+        this.#ports.onError(asError(cause), "Could not answer a committed call");
         call.reject(new BrokerError("internal", { cause }));
       }
     }

@@ -181,7 +181,7 @@ export class Wal {
       if (previous.end >= MAX_SEGMENT_BYTES) throw error;
       this.#retryAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
       this.#rollAt = Math.max(this.#rollAt, this.#retryAt);
-      this.#onError(error as Error, "The next WAL segment could not be opened");
+      this.#onError(error as Error, "Could not open the next WAL segment");
       return;
     }
     this.#rollAt = this.#segmentBytes;

@@ -135,7 +135,7 @@ export class EventOutbox {
   #tryAgain(): void {
     this.#retry = undefined;
     this.#assignIds().catch((error: Error) =>
-      this.#ports.onError(error, "Events could not be written and will be tried again"),
+      this.#ports.onError(error, "Could not write events. They will be written later"),
     );
   }
 }

@@ -105,7 +105,7 @@ export class Sweep {
       await this.run();
     } catch (error) {
       // `commit` throws only BrokerError.
-      this.#ports.onError(error as Error, "Expired data could not be removed");
+      this.#ports.onError(error as Error, "Could not remove expired data");
     }
   }
 

@@ -154,7 +154,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
           emit(sessionEvent("session.closed", { session, flags, reason }));
       })
       .catch((error: Error) => {
-        if (!isTransient(error)) onError(error, "Events of a session could not be written");
+        if (!isTransient(error)) onError(error, "Could not write events of a session");
       });
   }
 

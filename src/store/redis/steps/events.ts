@@ -198,7 +198,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   function startPolling(previous: readonly number[] = []): void {
     polling = setTimeout(async () => {
       const numbers = await poll(previous).catch((error: unknown) => {
-        onError(error, "New events could not be looked up");
+        onError(error, "Could not look up new events");
         return previous;
       });
       polling = undefined;

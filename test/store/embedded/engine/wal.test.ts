@@ -219,7 +219,7 @@ t.test(
     t.equal(await codeOf(store.ping()), "unavailable");
     t.same(await seqsIn(store), [1]);
     t.equal(events.length, 1);
-    t.ok(problems.includes("The WAL could not be flushed to disk"));
+    t.ok(problems.includes("Could not flush the WAL to the disk"));
     await store.close();
   },
 );
