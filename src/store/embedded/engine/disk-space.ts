@@ -24,7 +24,7 @@ const GROWTH_BYTES = 4 * MIB;
 const MIN_ROOM_BYTES = 2 * MIB;
 const WAL_BYTES = 2 * MIB;
 /** Interval at which the disk is measured while there are writes or little space. */
-const LOOK_MS = 50;
+const MEASURE_MS = 50;
 const REST_MS = 500;
 const HANG_MS = 8000;
 const RETRY_AFTER_MS = 5000;
@@ -64,7 +64,7 @@ export class DiskSpace {
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  #looksWithoutProgress = 0;
+  #measurementsWithoutProgress = 0;
   #failure: BrokerError | undefined;
   #isResting = false;
 
@@ -98,19 +98,19 @@ export class DiskSpace {
   async start(users: DiskSpaceUsers): Promise<void> {
     this.#users = users;
     this.#fd = openSync(join(this.#ports.folder, DATA_FILE), "r+");
-    await this.look();
-    this.#lookAfter(LOOK_MS);
+    await this.measure();
+    this.#measureAfter(MEASURE_MS);
   }
 
-  #lookAfter(delayMs: number): void {
+  #measureAfter(delayMs: number): void {
     this.#timer = setTimeout(() => {
-      this.look().then(
+      this.measure().then(
         () => this.#measured(undefined),
         (error: Error) => this.#measured(error), // a file system error
       );
       const hasRecords = (this.#users?.memtable.records ?? 0) > 0;
       this.#isResting = !this.#isTight && !hasRecords && this.#openTransactions === 0;
-      this.#lookAfter(this.#isResting ? REST_MS : LOOK_MS);
+      this.#measureAfter(this.#isResting ? REST_MS : MEASURE_MS);
     }, delayMs).unref();
   }
 
@@ -121,7 +121,7 @@ export class DiskSpace {
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);
-    this.#lookAfter(0);
+    this.#measureAfter(0);
   }
 
   async close(): Promise<void> {
@@ -147,7 +147,7 @@ export class DiskSpace {
 
   settle(): void {
     this.#openTransactions--;
-    this.#looksWithoutProgress = 0;
+    this.#measurementsWithoutProgress = 0;
   }
 
   /** Records a failure and returns the first one, with which every later write is rejected. */
@@ -158,7 +158,7 @@ export class DiskSpace {
     return this.#failure;
   }
 
-  async look(): Promise<void> {
+  async measure(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
     const { bavail, blocks, bsize } = statfsSync(this.#ports.folder);
     this.#freeBytes = bavail * bsize;
@@ -166,7 +166,7 @@ export class DiskSpace {
     this.#isTight = this.#freeBytes < PLENTY_BYTES + 4 * this.#users.maxMemtableBytes;
     if (this.#isTight) {
       this.#checkProgress();
-      this.#measure(this.#fd);
+      this.#measureRoom(this.#fd);
       if (this.#roomBytes < this.#neededBytes() + GROWTH_BYTES) await this.#grow();
     }
     this.#report();
@@ -177,7 +177,7 @@ export class DiskSpace {
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
   }
 
-  #measure(fd: number): void {
+  #measureRoom(fd: number): void {
     this.#roomBytes = fstatSync(fd).size - this.#ports.usedBytes();
   }
 
@@ -201,14 +201,14 @@ export class DiskSpace {
     } catch {
       // The disk may be full. The measurement below shows by how much the file has grown.
     }
-    if (this.#fd !== undefined) this.#measure(this.#fd);
+    if (this.#fd !== undefined) this.#measureRoom(this.#fd);
   }
 
   /** Fails if a transaction makes no progress: lmdb may never settle one on a full disk. */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
-    this.#looksWithoutProgress++;
-    if (this.#looksWithoutProgress * LOOK_MS > HANG_MS)
+    this.#measurementsWithoutProgress++;
+    if (this.#measurementsWithoutProgress * MEASURE_MS > HANG_MS)
       this.fail(
         new BrokerError("unavailable", {
           message:

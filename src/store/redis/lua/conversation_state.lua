@@ -10,8 +10,8 @@ local HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY
 local inspected_entries = 0
 local RED_DOT = 2
 -- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
--- At most MAX_LOOKED_AT are inspected, PAGE at a time, because many may have expired already.
-local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
+-- At most MAX_EXAMINED are examined, PAGE at a time, because many may have expired already.
+local MAX_EXPIRING, MAX_EXAMINED, PAGE = 1000, 5000, 1000
 -- Number of skipped entries after which a call interrupts its search, because the log may contain
 -- many expired entries.
 local MAX_PASSED = 1000
@@ -81,7 +81,7 @@ end
 -- Returns the seqs of the unexpired red-dot messages with an expiry time, newest first.
 local function expiring(from)
   local unexpired, inspected = {}, 0
-  while inspected < MAX_LOOKED_AT do
+  while inspected < MAX_EXAMINED do
     local page = redis.call('ZREVRANGEBYSCORE', RED_DOTS, '+inf', from, 'LIMIT', inspected, PAGE)
     inspected_entries = inspected_entries + #page
     for _, member in ipairs(page) do
