@@ -53,7 +53,7 @@ const MAX_CHANGE = 0.05;
 interface Contender {
   readonly server: Server;
   readonly opening: Opening;
-  /** Opening of the publisher's socket. */
+  /** First bytes that the publisher's socket sends. */
   readonly publishOpening: Opening;
 }
 

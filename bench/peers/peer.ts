@@ -32,7 +32,7 @@ export interface Contender {
    * elsewhere is 0.
    */
   readonly servers: readonly Server[];
-  /** Opening of a client's connection. */
+  /** First bytes that a client's connection sends. */
   readonly opening: Opening;
   /**
    * Returns the HTTP request or frame of one message, with an id that no other run has, so that no
@@ -43,7 +43,7 @@ export interface Contender {
   readonly replyStart: Uint8Array;
   /** True if a frame may have several deliveries, each with the bytes of `replyStart`. */
   readonly isPacked?: boolean;
-  /** Opening of the client that publishes in a fan-out over a socket. */
+  /** First bytes from the client that publishes in a fan-out over a socket. */
   readonly publishOpening?: Opening;
 }
 

@@ -34,7 +34,9 @@ export type Group = (typeof GROUPS)[keyof typeof GROUPS];
 
 export interface Contender {
   readonly nodes: Nodes;
-  /** Opening of the members' connections, with a placeholder for the connection number. */
+  /**
+   * First bytes that each member's connection sends, with a placeholder for the connection number.
+   */
   readonly opening: Opening;
   /** First bytes of a group's message as its members receive it. */
   readonly replyStart: Uint8Array;

@@ -69,7 +69,7 @@ export interface FanoutRun extends LoadRun {
   /** True if a frame may have several replies, which are counted by the bytes of `replyStart`. */
   readonly isPacked?: boolean | undefined;
   readonly publishPort: number | readonly number[];
-  /** Opening of the publisher's socket, `undefined` to publish over HTTP. */
+  /** First bytes that the publisher's socket sends, `undefined` to publish over HTTP. */
   readonly publishOpening: Opening | undefined;
 }
 

@@ -33,8 +33,8 @@ const SERVERS = {
   },
 
   /**
-   * For every frame on a socket of `/publish` and every POST, publishes a fixed frame to all other
-   * sockets through a topic.
+   * Publishes a fixed frame to all other sockets through a topic, for each POST and for each frame
+   * that a socket of `/publish` sends.
    */
   fanout(app: TemplatedApp, answer: Uint8Array): void {
     app.ws<{ isPublisher: boolean }>("/*", {
@@ -62,7 +62,7 @@ const SERVERS = {
     });
   },
 
-  /** For every POST, sends a fixed frame to the one socket that the body names. */
+  /** Sends a fixed frame to the one socket that the body names, for each POST. */
   stream(app: TemplatedApp, answer: Uint8Array): void {
     const viewers = new Map<string, WebSocket<{ name: string }>>();
     app.ws<{ name: string }>("/*", {

@@ -23,7 +23,7 @@ const CHUNKED = "POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n";
 
 interface Row {
   readonly name: string;
-  /** Bytes that the client sends, in as many packets. */
+  /** Bytes that the client sends, one packet for each text. */
   readonly sent: readonly string[];
   /** Beginning of the status line, or `""` if the connection closes or hangs without a reply. */
   readonly uws: string;
