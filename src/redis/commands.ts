@@ -30,6 +30,7 @@ const SCRATCH_CALLS = [
   "HSETNX @ f v",
   "HVALS @",
   "INCR @",
+  "LLEN @",
   "LPUSH @ v",
   "LRANGE @ 0 0",
   "LTRIM @ 0 0",
