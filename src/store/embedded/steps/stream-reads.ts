@@ -79,7 +79,11 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       const stream = live.find(key, clientMsgNo);
       if (stream !== undefined) return isShownLive(stream) ? stream.textOffset(index) : undefined;
       const ended = findEnded(key, clientMsgNo);
-      return ended === undefined ? undefined : rows.textOffset(ended, index);
+      if (ended === undefined) return undefined;
+      const offset = rows.textOffset(ended, index);
+      const snapshot = rows.snapshot(decodeRecord(ended.record).message, ended);
+      const isAfterCut = index > (snapshot?.cut?.index ?? index);
+      return isAfterCut && offset !== undefined ? snapshot?.text.length : offset;
     },
   };
 }

@@ -192,13 +192,14 @@ export class StreamRows {
     return marks.length > 1 ? SHARED_ID : marks[0];
   }
 
+  /** Returns the units of all text before an event, even of text that viewers are not shown. */
   textOffset({ log }: EndedStream, index: number): number | undefined {
     if (index < 0 || index > (log.shown?.records ?? 0)) return undefined;
     let units = 0;
     this.#visit(log, ({ type, data }, at) => {
       if (type === STREAM_CONTENT && at < index) units += data.length;
     });
-    return units; // more than the text that viewers are shown if the stream is too long for them
+    return units;
   }
 
   /** Returns the snapshot of the stream of a message, `undefined` if its end is not committed. */
