@@ -57,8 +57,9 @@ export async function readMissedEnds(
 }
 
 /**
- * Returns the ends that the client may lack. Among the streams up to the client's position, only
- * the end of the newest one can be missing, because a channel has one active stream at a time.
+ * Returns the ends that the client may lack. Among the streams up to the client's position, the end
+ * of the newest one can be missing, and each end that is not earlier than its newest message, because
+ * several streams of a channel may be active at a time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],
@@ -66,17 +67,18 @@ export function lackedEnds(
   points: readonly ResumePoint[],
   sinceMs: number,
 ): readonly StreamEnd[] {
-  const lastSeqs = new Map<ChannelKey, number>();
-  for (const { channel, lastSeq } of points) lastSeqs.set(channelKey(channel, uid), lastSeq);
+  const byKey = new Map(points.map((point) => [channelKey(point.channel, uid), point]));
   const newestSeqs = new Map<ChannelKey, number>();
   for (const { key, messageSeq } of ends)
-    if (messageSeq <= (lastSeqs.get(key) ?? 0))
+    if (messageSeq <= (byKey.get(key)?.lastSeq ?? 0))
       newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
-  return ends.filter(({ key, messageSeq }) => {
-    const lastSeq = lastSeqs.get(key);
+  return ends.filter(({ key, messageSeq, endedMs }) => {
+    const point = byKey.get(key);
     // Without a position and a time, it is unknown whether the client ever had the stream.
-    if (lastSeq === undefined) return sinceMs > 0;
-    return messageSeq > lastSeq || messageSeq === newestSeqs.get(key);
+    if (point === undefined) return sinceMs > 0;
+    const { lastSeq, lastId = 0 } = point;
+    const isLater = lastId > 0 && endedMs >= messageTimeMs(lastId);
+    return messageSeq > lastSeq || messageSeq === newestSeqs.get(key) || isLater;
   });
 }
 
