@@ -8,6 +8,7 @@
 import { logUrlPath } from "./log-frame.ts";
 import type { LogEnding } from "./log-ports.ts";
 import {
+  type ChannelEvent,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -58,9 +59,15 @@ export class StreamView {
   #bytes = 0;
   #cutIndex: number | undefined;
 
-  constructor(head: Pick<StreamHead, "key" | "clientMsgNo">, limits: ViewLimits) {
+  /** `isLimited` is needed only if the first event of the stream is not added. */
+  constructor(
+    { key, clientMsgNo }: Pick<StreamHead, "key" | "clientMsgNo">,
+    limits: ViewLimits,
+    isLimited = false,
+  ) {
     this.#limits = limits;
-    this.logPath = logUrlPath({ kind: "channel", ...head });
+    this.#isLimited = isLimited;
+    this.logPath = logUrlPath({ kind: "channel", key, clientMsgNo });
   }
 
   get isLimited(): boolean {
@@ -72,19 +79,35 @@ export class StreamView {
     return this.#cutIndex;
   }
 
+  /** Sets the index of the first event that viewers are not shown, as the store has decided. */
+  cutFrom(index: number): void {
+    this.#cutIndex ??= index;
+  }
+
   add(event: ViewedEvent, index: number): void {
     if (index === 0) this.#isLimited = event.isHidden;
-    if (!this.#isLimited || !isViewed(event)) return;
-    const { type, data } = event;
-    this.#bytes += sizeOf(type, this.dataOf(event));
-    const isTooLarge = type === STREAM_CONTENT && this.#isTooLarge(data);
-    if (isTooLarge || this.#bytes > this.#limits.maxBytes) this.#cutIndex ??= index;
+    if (!this.#isLimited) return;
+    const size = this.sizeOf(event);
+    if (Number.isFinite(size)) this.#bytes += size;
+    if (this.#bytes > this.#limits.maxBytes || size === Infinity) this.#cutIndex ??= index;
   }
 
   /** Undoes `add` of the newest event. */
   remove(event: ViewedEvent, index: number): void {
     if (this.#cutIndex === index) this.#cutIndex = undefined;
-    if (this.#isLimited && isViewed(event)) this.#bytes -= sizeOf(event.type, this.dataOf(event));
+    if (!this.#isLimited) return;
+    const size = this.sizeOf(event);
+    if (Number.isFinite(size)) this.#bytes -= size;
+  }
+
+  /**
+   * Returns the size by which an event counts against `maxBytes`, `Infinity` if its text is too
+   * large to be shown.
+   */
+  sizeOf(event: ViewedEvent): number {
+    const { type, data } = event;
+    if (type === STREAM_CONTENT && this.#isTooLarge(data)) return Infinity;
+    return shownBytes(type, this.dataOf(event));
   }
 
   /** Returns the data that viewers are shown of an event before the cut. */
@@ -104,12 +127,49 @@ export class StreamView {
   }
 }
 
-function isViewed({ type }: ViewedEvent): boolean {
+/** Returns the size by which an event counts against `ViewLimits.maxBytes`. */
+export function shownBytes(type: string, data: string): number {
+  if (!isViewed({ type })) return 0;
+  return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
+}
+
+function isViewed({ type }: Pick<ViewedEvent, "type">): boolean {
   return type !== STREAM_START && type !== STREAM_END;
 }
 
-function sizeOf(type: string, data: string): number {
-  return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
+/**
+ * Returns what is published of an event, `undefined` if nothing is. `textOffset` is the number of
+ * UTF-16 units of the text that viewers are shown before it.
+ */
+export function publishedEvent(
+  head: Omit<StreamHead, "messageId">,
+  view: StreamView,
+  event: StreamEvent & { readonly index: number },
+  textOffset: number,
+): ChannelEvent | undefined {
+  const { key, channel, fromUid, clientMsgNo, messageSeq } = head;
+  const { index, eventId, type, timestampMs, state } = event;
+  const cutIndex = view.cutIndex ?? Infinity;
+  const isCut = index === cutIndex;
+  if (index > cutIndex && type !== STREAM_END) return undefined;
+  return {
+    key,
+    channel,
+    fromUid,
+    clientMsgNo,
+    type: isCut ? RECORD_TYPE : type,
+    data: isCut ? view.notice() : view.dataOf(event),
+    timestampMs,
+    eventId: isCut ? defaultEventId(index) : (eventId ?? defaultEventId(index)),
+    hasGivenId: eventId !== undefined && !isCut,
+    stream: {
+      messageSeq,
+      index: Math.min(index, cutIndex + 1),
+      nextIndex: index + 1,
+      textOffset,
+      state,
+    },
+  };
 }
 
 export class StreamFold {
@@ -139,7 +199,19 @@ export class StreamFold {
 
   /** True if viewers are shown nothing of later events, except the end. */
   get isCut(): boolean {
-    return this.#view.cutIndex !== undefined;
+    return this.#nextIndex > (this.#view.cutIndex ?? Infinity);
+  }
+
+  /** Sets the index of the first event that viewers are not shown, as the store has decided. */
+  cutFrom(index: number): void {
+    this.#view.cutFrom(index);
+  }
+
+  /** Leaves out the events below `nextIndex`, of which viewers are shown nothing. */
+  skipTo(nextIndex: number): void {
+    if (nextIndex <= this.#nextIndex) return;
+    this.#nextIndex = nextIndex;
+    this.#snapshot = undefined;
   }
 
   /**
@@ -156,7 +228,7 @@ export class StreamFold {
     if (type === STREAM_START) this.#start = event;
     else if (type === STREAM_END) this.#end = event;
     else if (this.#view.cutIndex === index) this.#cut(type === STREAM_CONTENT ? data : "", event);
-    else if (this.#view.cutIndex !== undefined) return;
+    else if (index > (this.#view.cutIndex ?? Infinity)) return;
     else if (type === STREAM_CONTENT) this.#text += data;
     else {
       const id = eventId ?? defaultEventId(index);
@@ -182,7 +254,7 @@ export class StreamFold {
 
   #createSnapshot(): StreamSnapshot {
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = this.#head;
-    const { cutIndex } = this.#view;
+    const cutIndex = this.isCut ? this.#view.cutIndex : undefined;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
       state: this.#state,

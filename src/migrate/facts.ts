@@ -82,7 +82,7 @@ const COUNTED_KINDS = {
   labels: ["zcard", "labels of imported messages"],
   own: ["hlen", "senders' newest seqs"],
   stream: ["exists", "streams"],
-  activeStream: ["exists", "active streams"],
+  openStreams: ["zcard", "active streams"],
   positions: ["hlen", "read positions"],
   logs: ["exists", "logs"],
   logProducers: ["hlen", "producers of logs"],

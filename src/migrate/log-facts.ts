@@ -48,8 +48,7 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
   const due = isDeleted ? undefined : dueMs(state);
   if (due !== undefined) facts.push(fact("ZADD", `${base}logExpiry`, [due, text]));
   const kept = isDeleted ? [] : [...producers];
-  const items = kept.flatMap(([id, producer]) => [id, encodeProducer(producer)]);
-  if (items.length > 0) facts.push(fact("HSET", `${base}logProducers:${text}`, items));
+  facts.push(...producerFacts(`${base}logProducers:${text}`, kept));
   return {
     ...{ facts, sizes },
     counts: [
@@ -60,23 +59,34 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
   };
 }
 
+/** Returns the facts of a log's producers. */
+export function producerFacts(
+  key: string,
+  producers: Iterable<readonly [string, SourceProducer]>,
+): Fact[] {
+  const items = [...producers].flatMap(([id, producer]) => [id, encodeProducer(producer)]);
+  return items.length > 0 ? [fact("HSET", key, items)] : [];
+}
+
+type SourceProducer = Parameters<typeof encodeProducer>[0];
+
 /** Returns the fields of a head that every log has. */
 export function stateItems(state: LogState): Arg[] {
-  const { records, closed, terms } = state;
+  const { records, closed, terms, order } = state;
   const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];
   items.push("n", encodeTail(tailOf(state), records));
   if (closed !== undefined) items.push("c", `${endingIndex(closed)}`);
+  if (order !== undefined) items.push("s", order);
   return items;
 }
 
 function headItems(log: SourceLog): readonly Arg[] {
   const { state } = log;
-  const { usedMs, order } = state;
+  const { usedMs } = state;
   const { ttlS, expiresAtMs, origin } = state.terms;
   const items = stateItems(state);
   if (ttlS !== undefined) items.push("w", `${ttlS}`, "u", `${usedMs}`);
   if (expiresAtMs !== undefined) items.push("x", `${expiresAtMs}`);
-  if (order !== undefined) items.push("s", order);
   if (state.status === "deleted") items.push("g", "1");
   if (origin !== undefined) items.push("o", requestOf(log, origin));
   const source = readOrigin(log);

@@ -2,7 +2,7 @@
 // the keys is in `store/redis/ports.ts`, the layout of the log of a stream is in
 // `store/redis/library/logs.lua`. Pure functions.
 
-import { bucketOf } from "../broker/log-frame.ts";
+import { bucketOf, framesIn, recordCount } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   clientMsgNoOf,
@@ -15,6 +15,7 @@ import {
   STREAM_START,
   streamPayload,
 } from "../broker/model.ts";
+import { shownBytes } from "../broker/stream-fold.ts";
 import { usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
 import { encodeRecord, encodeStreamHead } from "../redis/wire.ts";
@@ -22,9 +23,9 @@ import type { FirstRow, SourceMessage, SourceStream } from "../store/embedded/ex
 import { snapshotBytes } from "../store/held-bytes.ts";
 import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
 import { INBOX_KEPT_MS, inboxDueKey } from "../store/redis/steps/command-steps.ts";
-import { encodeLengths, encodeMessage } from "../store/redis/steps/stream-record.ts";
+import { encodeLengths, encodeMessage, encodeView } from "../store/redis/steps/stream-record.ts";
 import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
-import { stateItems } from "./log-facts.ts";
+import { producerFacts, stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
@@ -183,14 +184,15 @@ export function streamFacts(
 ): readonly Fact[] {
   const { link, beganAtMs, clock, dedupeWindowMs } = context;
   const { timestampMs: startedAtMs } = message;
-  const { snapshot, log, eventMarks } = stream;
-  const { key, clientMsgNo: no } = snapshot;
+  const { snapshot, log, eventMarks, viewLimits } = stream;
+  const { key, clientMsgNo: no, messageSeq } = snapshot;
   const { keys } = link;
   const isActive = snapshot.state === "active";
   const lastMs = isActive ? beganAtMs : startedAtMs;
   const facts = [
     fact("HSET", keys.channel("logHead", key, no), headItems(stream, lastMs, expiresAtMs(message))),
     fact("SET", keys.channel("logFrames", key, no), [log.frames]),
+    ...producerFacts(keys.channel("logProducers", key, no), log.producers),
   ];
   // The event ids of an ended stream are kept for the dedupe window, like the dedupe records of
   // messages.
@@ -202,7 +204,7 @@ export function streamFacts(
   const streams = keys.bucket("activeStreams", bucketOf(key));
   return [
     ...facts,
-    fact("SET", keys.channel("activeStream", key), [no]),
+    fact("ZADD", keys.channel("openStreams", key), [viewLimits ? messageSeq : 0, no]),
     fact("ZADD", streams, [beganAtMs, `${key}\n${no}`]),
     ...usersOf(key).map((uid) => fact("SADD", keys.user("streams", uid), [key])),
   ];
@@ -227,21 +229,41 @@ function endFacts(
   return users.map((uid) => fact("ZADD", keys.user("endedStreams", uid), [endedMs, member]));
 }
 
-function headItems(
-  { snapshot, log }: SourceStream,
-  lastMs: number,
-  expiryMs: number,
-): readonly Arg[] {
-  const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(snapshot), lastMs };
+function headItems(stream: SourceStream, lastMs: number, expiryMs: number): readonly Arg[] {
+  const { snapshot, log } = stream;
+  const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(stream), lastMs };
   return [
     ...stateItems(log.state),
     ...["h", encodeStreamHead(snapshot), "m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
+    ...viewItems(stream),
     ...(Number.isFinite(expiryMs) ? ["e", `${expiryMs}`] : []),
   ];
 }
 
-function countedBytes(snapshot: SourceStream["snapshot"]): number {
+/** Returns the field v, see `library/logs.lua`. */
+function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
+  if (viewLimits === undefined) return [];
+  const cutIndex = snapshot.cut?.index;
+  let position = 0;
+  let cutAt = 0;
+  let endAt = 0;
+  for (const frame of framesIn(log.frames)) {
+    endAt = position;
+    position += frame.bytes.length;
+    const next = frame.first + recordCount(frame);
+    if (cutIndex !== undefined && frame.first <= cutIndex && cutIndex < next) cutAt = position;
+  }
+  if (snapshot.state === "active") endAt = 0;
+  return ["v", encodeView({ cutIndex, cutAt, endAt, maxDataBytes: viewLimits.maxDataBytes })];
+}
+
+function countedBytes({ snapshot, viewLimits }: SourceStream): number {
   const { text, startData, endData, notes } = snapshot;
+  if (viewLimits !== undefined)
+    return notes.reduce(
+      (sum, { type, data }) => sum + shownBytes(type, data),
+      shownBytes(STREAM_CONTENT, text),
+    );
   const plain = (type: string, data: string) => snapshotBytes({ type, data });
   let bytes = plain(STREAM_START, startData) + plain(STREAM_CONTENT, text);
   for (const note of notes) bytes += snapshotBytes(note);

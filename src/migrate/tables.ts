@@ -443,12 +443,16 @@ function messageRowFacts(
   const labels: readonly CountedKind[] = sourceId === undefined ? [] : ["labels"];
   if (stream === undefined) return { facts, counts: ["log", ...labels] };
   const { state, key: channel, clientMsgNo } = stream.snapshot;
-  const active: readonly CountedKind[] = state === "active" ? ["activeStream"] : [];
-  const name = context.link.keys.channel("logHead", channel, clientMsgNo);
+  const active: readonly CountedKind[] = state === "active" ? ["openStreams"] : [];
+  const { keys } = context.link;
+  const producers = [...stream.log.producers].map(() => "logProducers" as const);
   return {
     facts: [...streamFacts(context, row.message, stream), ...facts],
-    counts: ["log", "stream", ...active, ...labels],
-    sizes: [["stream", name]],
+    counts: ["log", "stream", ...active, ...labels, ...producers],
+    sizes: [
+      ["stream", keys.channel("logHead", channel, clientMsgNo)],
+      ["logProducers", keys.channel("logProducers", channel, clientMsgNo)],
+    ],
   };
 }
 
@@ -480,7 +484,7 @@ function* headRows(
       }
     doneAt = headAt;
     const edges = folder.edgesOf(tables, row.number);
-    const kinds = ["log", "labels", "positions", "activeStream"] as const;
+    const kinds = ["log", "labels", "positions", "openStreams"] as const;
     yield {
       facts: [
         ...headFacts(context, { ...row, key, edges }),

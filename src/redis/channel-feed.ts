@@ -19,7 +19,7 @@ export interface ChannelPosition {
    * them. Higher marks are not in it either. `Infinity` if no mark is missing.
    */
   readonly lostFromId: number;
-  /** The channel's active stream, and the streams of `ReaderState.streams` that exist. */
+  /** The channel's active streams, and the streams of `ReaderState.streams` that exist. */
   readonly streams: readonly StreamSnapshot[];
 }
 

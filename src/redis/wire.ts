@@ -46,6 +46,17 @@
 //              name            bytes       see `logNameText`
 //              logFrame        bytes       empty if the event has none; extends to the end of the
 //                                          frame
+//   RECORDS    publicationSeq  f64
+//              messageSeq      f64         seq of the stream's message
+//              textOffset      f64         UTF-16 units of the text that viewers are shown before the
+//                                          first event
+//              cutIndex        f64         index of the first event that viewers are not shown, -1 if
+//                                          they are shown all
+//              maxDataBytes    u32         see `ViewLimits`, 0 if no limit applies to the stream
+//              headLength      u16
+//              head            bytes       see `encodeStreamHead`
+//              logFrame        bytes       a frame of the log, whose records are events of the stream;
+//                                          extends to the end of the frame
 //
 // The extra is a MessagePack list:
 //
@@ -62,7 +73,7 @@
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
-import { eventIn, logNameOf } from "../broker/log-frame.ts";
+import { eventIn, logNameOf, visitEvents, wholeFrames } from "../broker/log-frame.ts";
 import type { LogEnding, LogEvent } from "../broker/log-ports.ts";
 import {
   type ChannelEvent,
@@ -76,14 +87,23 @@ import {
   type MessageHeader,
   type Passthrough,
   PERSON_CHANNEL,
+  STREAM_CONTENT,
   type StreamSnapshot,
   type StreamState,
   streamPayload,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 import { defaultEventId, type StreamEvent } from "../broker/stream-event.ts";
+import { publishedEvent, StreamView } from "../broker/stream-fold.ts";
 
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
+
+/** Events of a stream that are one publication. There may be none that viewers are shown. */
+export interface EventList {
+  readonly kind: "events";
+  readonly source: EventSource;
+  readonly events: readonly ChannelEvent[];
+}
 
 /** Newest format of frames, records and keys that this build writes and reads. */
 export const WIRE_VERSION = 2;
@@ -96,6 +116,7 @@ const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
 const BATCH_FRAME = 8;
 const LOG_FRAME = 9;
+const RECORDS_FRAME = 10;
 
 /** States of a stream by their number in records and keys. The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
@@ -123,6 +144,7 @@ const COMMAND_BODY_AT = 22;
 const BATCH_FRAMES_AT = 2;
 const BATCH_LENGTH_BYTES = 4;
 const LOG_BODY_AT = 34;
+const RECORDS_HEAD_AT = 40;
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
 // Bytes that begin the MessagePack types that Lua in Redis writes.
@@ -242,6 +264,20 @@ function copied(bytes: Uint8Array): Uint8Array {
 /** Fields that all events of a stream share. */
 type EventSource = Pick<ChannelEvent, "key" | "channel" | "fromUid" | "clientMsgNo">;
 
+/** Returns the channel and the sender of a message or of events. */
+export function sourceOf(
+  event: Exclude<OrderedEvent, { kind: "removal" }> | EventList,
+): EventSource {
+  switch (event.kind) {
+    case "message":
+      return event.message;
+    case "event":
+      return event.event;
+    case "events":
+      return event.source;
+  }
+}
+
 /** Encodes the fields that all events of a stream share. They are also stored with the stream. */
 export function encodeStreamHead(source: Omit<EventSource, "key">): Buffer {
   const { channel, fromUid, clientMsgNo } = source;
@@ -275,7 +311,7 @@ export type Publication =
   | {
       readonly kind: "ordered";
       readonly publicationSeq: number;
-      readonly event: OrderedEvent;
+      readonly event: OrderedEvent | EventList;
     }
   | {
       readonly kind: "unordered";
@@ -418,6 +454,8 @@ export function decodeFrame(frame: Buffer): Publication {
       return decodeCommandFrame(frame);
     case LOG_FRAME:
       return { kind: "log", event: decodeLogFrame(frame) };
+    case RECORDS_FRAME:
+      return decodeRecordsFrame(frame);
     default:
       throw unreadable(`the frame kind ${frame[1]} is unknown`);
   }
@@ -580,6 +618,44 @@ function storedEvent(logFrame: Buffer): StreamEvent {
   } catch (cause) {
     throw unreadable("the frame of an event is invalid", cause);
   }
+}
+
+function decodeRecordsFrame(frame: Buffer): Publication {
+  const maxDataBytes = frame.readUInt32BE(34);
+  const cutIndex = frame.readDoubleBE(26);
+  const logFrameAt = RECORDS_HEAD_AT + frame.readUInt16BE(RECORDS_HEAD_AT - 2);
+  const source = decodeStreamHead(frame.subarray(RECORDS_HEAD_AT, logFrameAt));
+  const head = { ...source, messageSeq: uint(frame.readDoubleBE(10)) };
+  const view = new StreamView(head, { maxBytes: Infinity, maxDataBytes }, maxDataBytes > 0);
+  if (cutIndex >= 0) view.cutFrom(uint(cutIndex));
+  let textOffset = uint(frame.readDoubleBE(18));
+  const events: ChannelEvent[] = [];
+  for (const { event, index } of storedEvents(frame.subarray(logFrameAt))) {
+    // A viewer who joins after the cut has less text than was published. 0 is never too high.
+    const offset = index > (view.cutIndex ?? Infinity) ? 0 : textOffset;
+    const published = publishedEvent(head, view, { ...event, index }, offset);
+    if (published === undefined) continue;
+    events.push(published);
+    if (published.type === STREAM_CONTENT) textOffset += published.data.length;
+  }
+  return {
+    kind: "ordered",
+    publicationSeq: positive(frame.readDoubleBE(2)),
+    event: { kind: "events", source, events },
+  };
+}
+
+function storedEvents(logFrame: Buffer) {
+  const events: { readonly event: StreamEvent; readonly index: number }[] = [];
+  try {
+    if (wholeFrames(logFrame) === logFrame.length)
+      visitEvents(logFrame, (event, index) => events.push({ event, index }));
+  } catch (cause) {
+    throw unreadable("the frame of records is invalid", cause);
+  }
+  if (events.length === 0) throw unreadable("a publication has no whole frame of records");
+  for (const { event } of events) uint(event.timestampMs);
+  return events;
 }
 
 function decodeRemovalFrame(frame: Buffer): Publication {

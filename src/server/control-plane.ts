@@ -207,7 +207,6 @@ function durableStreamPorts(node: Node): Omit<DurableStreamPorts, "viewers"> {
   return {
     bearerBudget: createReadBudget(rates, REPLY_BYTES, () => performance.now()),
     ...{ logs, channelLogs, logCursors, signedUrls, longPollMs: config.streams.longPollMs },
-    writesChannelLogs: config.redis.url === "",
     admitsPage: (origin) => allowedOrigins.length > 0 && isOriginAllowed(origin, allowedOrigins),
   };
 }

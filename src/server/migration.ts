@@ -16,6 +16,7 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
     store: {
       ...store,
       maxStreamBytes: maxStreamBytes(config),
+      maxStreamDataBytes: streams.maxDataBytes,
       maxActiveStreamBytes: streams.maxActiveBytes,
       maxInbox: config.commands.maxInbox,
       inboxTtlS: config.commands.expireS,

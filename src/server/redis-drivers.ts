@@ -89,6 +89,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
       maxChannelMessages,
       sweepIntervalMs: config.store.sweepIntervalMs,
       maxStreamBytes: maxStreamBytes(config),
+      maxStreamDataBytes: config.streams.maxDataBytes,
       maxInbox: config.commands.maxInbox,
       inboxTtlS: config.commands.expireS,
       logs: config.logs,

@@ -20,6 +20,8 @@ const CONTENT = "___TextMessageContent";
 const END = "___TextMessageEnd";
 const GROUP: ChannelRef = { id: "team", type: 2 };
 const QUIET: ChannelRef = { id: "quiet", type: 2 };
+/** Streams of the protocol Durable Streams, which are active at the same time. */
+const AGENTS = ["first", "second"];
 const WIRES = { native: nativeWire, "JSON-RPC": jsonRpcWire } as const;
 const OPEN: Settings = {
   JINDOU_AUTH_CLIENTS: "none",
@@ -99,13 +101,15 @@ for (const [store, { formats, start }] of Object.entries(STORES)) {
           await world.begin("seen", GROUP);
           await world.end("seen", GROUP);
           for (const channel of [GROUP, world.personal]) await world.begin("half", channel);
+          for (const name of AGENTS) await world.write(name, "PUT");
           await client.waitFor(
-            () => client.events.filter(({ type }) => type === CONTENT).length >= 3,
+            () => client.events.filter(({ type }) => type === CONTENT).length >= 3 + AGENTS.length,
             "the content",
           );
           const away = world.pointsOf(client);
           client.kill();
           for (const channel of [GROUP, world.personal]) await world.end("half", channel);
+          for (const name of AGENTS) await world.write(name, "POST");
           await world.begin("whole", QUIET);
           await world.end("whole", QUIET);
           if (returns === "after a kill") await nodes.restart();
@@ -115,15 +119,17 @@ for (const [store, { formats, start }] of Object.entries(STORES)) {
             port: (returns === "to another node" ? nodes.other() : nodes.node()).clientPort,
           });
           await back.waitFor(
-            () => endsOf(back).length >= 4 || textOf(back, "next") !== undefined,
+            () => endsOf(back).length >= 6 || textOf(back, "next") !== undefined,
             "the ends",
           );
           await back.waitFor(() => textOf(back, "next") !== undefined, "the active stream");
           const ends = endsOf(back).filter((end) => !end.startsWith("seen"));
-          const expected = ["half team closed", `half bot closed`, "whole quiet closed"];
+          const agents = AGENTS.map((name) => `${name} team closed`);
+          const expected = ["half team closed", `half bot closed`, "whole quiet closed", ...agents];
           await eventually(() => endsOf(back).length >= expected.length);
           t.same([...ends].sort(), [...expected].sort(), place);
           t.same([textOf(back, "half"), textOf(back, "whole")], ["half text", "whole text"], place);
+          for (const name of AGENTS) t.equal(textOf(back, name), `${name}${name}`, place);
           const kinds = back.pushes.flatMap((push) =>
             push.kind === "stream" && push.channel.id === GROUP.id ? push.snapshot.clientMsgNo : [],
           );
@@ -250,6 +256,15 @@ function worldOf(nodes: Nodes, uid: string) {
         event: { type, data },
       });
       if (status !== 200) throw new Error(`${type} of ${no}: ${JSON.stringify(body)}`);
+    },
+    /** Begins (PUT) or ends (POST) a stream of the group by the protocol Durable Streams. */
+    async write(name: string, method: "PUT" | "POST") {
+      const origin = `http://127.0.0.1:${nodes.node().apiPort}`;
+      const path = `/v1/stream/channel/2/${GROUP.id}/${world.nameOf(name)}`;
+      const closing = method === "POST" ? { "stream-closed": "true" } : undefined;
+      const headers = { "content-type": "text/plain", "jindou-from": "bot", ...closing };
+      const { status } = await fetch(origin + path, { method, headers, body: name });
+      if (status !== 201 && status !== 204) throw new Error(`${method} ${name}: ${status}`);
     },
     nameOf: (name: string) => `${name}-${uid}-${world.round}`,
     async begin(name: string, channel: ChannelRef) {

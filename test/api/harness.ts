@@ -314,7 +314,6 @@ function useCases(state: StubState): UseCases {
         ...{ verdict: "appended", ...EMPTY_LOG, producer: undefined },
       })),
     },
-    writesChannelLogs: true,
     logCursors: { open: unused },
     bearerBudget: { requirePaid: () => undefined, begin: () => () => undefined },
     signedUrls: {

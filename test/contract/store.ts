@@ -3,6 +3,7 @@
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";
+import { channelLogs, channelLogTimes } from "./store-channel-logs.ts";
 import { channels, facts } from "./store-channels.ts";
 import { conversations } from "./store-conversations.ts";
 import { events } from "./store-events.ts";
@@ -77,6 +78,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: a retried stream event has no effect`, (t) =>
     streamRetries(t, createFixture),
   );
+  t.test(`${driver.name}: streams are written by the protocol Durable Streams`, (t) =>
+    channelLogs(t, createFixture),
+  );
   if (driver.supportsClock)
     t.test(
       `${driver.name}: silent streams are interrupted, and active streams survive a restart`,
@@ -114,6 +118,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   );
   t.test(`${driver.name}: streams are removed with the messages of their channel`, (t) =>
     limitsOfStreams(t, createFixture),
+  );
+  t.test(`${driver.name}: streams of the protocol Durable Streams end and are removed`, (t) =>
+    channelLogTimes(t, createFixture),
   );
   t.test(`${driver.name}: commands expire in the inbox`, (t) => inboxTime(t, createFixture));
 }

@@ -3,12 +3,19 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import t from "tap";
-import { type ChildBroker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
+import t, { type Test } from "tap";
+import {
+  type ChildBroker,
+  type Settings,
+  spawnBroker,
+  startBroker,
+  tempFolder,
+} from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 import { Random } from "../support/random.ts";
-import { freePort } from "../support/redis.ts";
+import { freePort, startRedis } from "../support/redis.ts";
 import { importPackage, writeModule } from "./packages.ts";
+import { startRoundRobin } from "./round-robin.ts";
 
 const WORKER_KILLS = Number(process.env.JINDOU_TEST_WORKER_KILLS ?? 3);
 const MAX_LIFE_MS = 300;
@@ -43,62 +50,80 @@ for (;;) {
 }
 `;
 
+/** A node that can be killed and started again on its port. */
+async function restartableNode(t: Test, settings: Settings) {
+  const folder = await tempFolder(t);
+  const port = await freePort();
+  const all = { ...settings, JINDOU_API_LISTEN: `127.0.0.1:${port}` };
+  let node: ChildBroker = await spawnBroker(t, all, folder);
+  return {
+    port,
+    async killAndRestart(): Promise<void> {
+      await node.kill();
+      node = await spawnBroker(t, all, folder);
+    },
+  };
+}
+
+/** Kills workers and nodes, and checks the records that the workers have appended. */
+async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<void> {
+  t.comment(`seed ${SEED}`);
+  const random = new Random(SEED);
+  const nodes = await Promise.all(settings.map((one) => restartableNode(t, one)));
+  const ports = nodes.map(({ port }) => port);
+  const origin = `${await startRoundRobin(t, ports)}/v1/stream`;
+  // The workers write to one of the two in turn.
+  const urls = [`${origin}/work`, `${origin}/channel/2/lab/work`];
+  const worker = await writeModule("worker.mjs", WORKER);
+  const headers = { "content-type": "application/json" };
+  for (const url of urls) t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
+  for (let killed = 0; killed < 2 * WORKER_KILLS; killed++) {
+    const url = urls[killed % urls.length] ?? "";
+    const child = spawn(...tieToParent(process.execPath, [worker, url]), { stdio: "pipe" });
+    let errors = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      errors += text;
+    });
+    await Promise.race([once(child.stdout, "data"), once(child, "close")]);
+    t.equal(child.exitCode, null, `the worker appends ${errors}`);
+    await new Promise((resolve) => setTimeout(resolve, random.below(MAX_LIFE_MS)));
+    if (killed % Math.ceil((2 * WORKER_KILLS) / 3) === 0)
+      await nodes[killed % nodes.length]?.killAndRestart();
+    child.kill("SIGKILL");
+    if (child.exitCode === null && child.signalCode === null) await once(child, "close");
+  }
+  for (const url of urls) {
+    const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
+    const numbers = records.flatMap(({ n }) => n ?? []);
+    t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
+    t.same(
+      numbers,
+      numbers.map((_, at) => at),
+    );
+    const stale = { "producer-id": "worker", "producer-epoch": "0", "producer-seq": "1" };
+    const late = { method: "POST", headers: { ...headers, ...stale }, body: "[{}]" };
+    t.equal((await fetch(url, late)).status, 403, "a worker of an earlier epoch is refused");
+  }
+}
+
 t.test(
   `a stream has the records of ${WORKER_KILLS} workers once and in order, although each worker is killed`,
-  async (t) => {
-    t.comment(`seed ${SEED}`);
-    const random = new Random(SEED);
-    const folder = await tempFolder(t);
-    const port = await freePort();
-    const settings = { JINDOU_API_LISTEN: `127.0.0.1:${port}` };
-    const origin = `http://127.0.0.1:${port}/v1/stream`;
-    // The workers write to one of the two in turn.
-    const urls = [`${origin}/work`, `${origin}/channel/2/lab/work`];
-    const worker = await writeModule("worker.mjs", WORKER);
-    let node: ChildBroker = await spawnBroker(t, settings, folder);
-    const headers = { "content-type": "application/json" };
-    for (const url of urls) t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
-    for (let killed = 0; killed < 2 * WORKER_KILLS; killed++) {
-      const url = urls[killed % urls.length] ?? "";
-      const child = spawn(...tieToParent(process.execPath, [worker, url]), { stdio: "pipe" });
-      let errors = "";
-      child.stderr.setEncoding("utf8").on("data", (text: string) => {
-        errors += text;
-      });
-      await Promise.race([once(child.stdout, "data"), once(child, "close")]);
-      t.equal(child.exitCode, null, `the worker appends ${errors}`);
-      await new Promise((resolve) => setTimeout(resolve, random.below(MAX_LIFE_MS)));
-      if (killed % Math.ceil((2 * WORKER_KILLS) / 3) === 0) {
-        await node.kill();
-        node = await spawnBroker(t, settings, folder);
-      }
-      child.kill("SIGKILL");
-      if (child.exitCode === null && child.signalCode === null) await once(child, "close");
-    }
-    for (const url of urls) {
-      const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
-      const numbers = records.flatMap(({ n }) => n ?? []);
-      t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
-      t.same(
-        numbers,
-        numbers.map((_, at) => at),
-      );
-      const stale = { "producer-id": "worker", "producer-epoch": "0", "producer-seq": "1" };
-      const late = { method: "POST", headers: { ...headers, ...stale }, body: "[{}]" };
-      t.equal((await fetch(url, late)).status, 403, "a worker of an earlier epoch is refused");
-    }
-  },
+  async (t) => keepsRecords(t, [{}]),
 );
+
+t.test("two nodes on one Redis keep the records of killed workers once and in order", async (t) => {
+  const { url } = await startRedis(t);
+  const settings = { JINDOU_REDIS_URL: url };
+  await keepsRecords(t, [settings, settings]);
+});
 
 t.test("the transport of AI SDK streams an answer through a signed URL", async (t) => {
   const { call, apiPort } = await startBroker(t);
   const { toDurableStreamResponse, createDurableChatTransport } = await importPackage(
     "@durable-streams/aisdk-transport/dist/index.js",
   );
-  const path = "/v1/stream/answers/1";
-  const sign = async (access: string) =>
-    (await call("/v1/sign", { path, access, expires_in: 60 })).body.url;
-  const [writeUrl, readUrl] = [await sign("write"), await sign("read")];
+  const members = { channel_id: "lab", channel_type: 2, subscribers: ["bot"] };
+  await call("/channel", members);
   const chunks = [
     { type: "start" },
     { type: "text-start", id: "t" },
@@ -110,17 +135,24 @@ t.test("the transport of AI SDK streams an answer through a signed URL", async (
   async function* source() {
     yield* chunks;
   }
-  const fetchClient = async () =>
-    toDurableStreamResponse({ source: source(), stream: { writeUrl, readUrl }, mode: "await" });
-  const transport = createDurableChatTransport({ api: "http://app.example/chat", fetchClient });
-  const answer = await transport.sendMessages({
-    ...{ chatId: "c", trigger: "submit-message", messageId: undefined },
-    ...{ messages: [], abortSignal: undefined },
-  });
-  const received: unknown[] = [];
-  for await (const chunk of answer) received.push(chunk);
-  t.same(received, chunks);
-  t.match(readUrl, `http://127.0.0.1:${apiPort}${path}?sig=`);
+  for (const path of ["/v1/stream/answers/1", "/v1/stream/channel/2/lab/answer"]) {
+    const sign = async (access: string) =>
+      (await call("/v1/sign", { path, access, expires_in: 60, from_uid: "bot" })).body.url;
+    const [writeUrl, readUrl] = [await sign("write"), await sign("read")];
+    const fetchClient = async () =>
+      toDurableStreamResponse({ source: source(), stream: { writeUrl, readUrl }, mode: "await" });
+    const transport = createDurableChatTransport({ api: "http://app.example/chat", fetchClient });
+    const answer = await transport.sendMessages({
+      ...{ chatId: "c", trigger: "submit-message", messageId: undefined },
+      ...{ messages: [], abortSignal: undefined },
+    });
+    const received: unknown[] = [];
+    for await (const chunk of answer) received.push(chunk);
+    t.same(received.slice(0, chunks.length), chunks, path);
+    t.match(readUrl, `http://127.0.0.1:${apiPort}${path}?sig=`);
+  }
+  const { body } = await call("/stream/2/lab/answer");
+  t.match(body, { state: "closed", text: "Hello" });
 });
 
 t.test("the transport of TanStack AI reads the session of a chat", async (t) => {

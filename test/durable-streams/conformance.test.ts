@@ -75,8 +75,32 @@ async function readsChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
   const text = await (await live).text();
   t.match(text, /"type":"___TextMessageContent","id":"1","index":1,.*"data":"Hello"/);
   t.match(text, /\{"type":"end","state":"closed"\}\]\n\nevent: control\n.*"streamClosed":true/);
-  const refusal = await fetch(path, { method: "PUT" });
-  t.match(await refusal.json(), { status: 404, error: /^On Redis/ });
+}
+
+/** Checks that an answer whose requests are spread over the nodes is one message and one log. */
+async function writesChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
+  let calls = 0;
+  const path = "/v1/stream/channel/2/lab/spread";
+  const call = (method: string, body?: string, headers: Record<string, string> = {}) => {
+    const node = nodes[calls++ % nodes.length];
+    return fetch(`http://127.0.0.1:${node?.apiPort}${path}`, {
+      ...{ method, headers: { "content-type": "application/json", ...headers } },
+      ...(body !== undefined && { body }),
+    });
+  };
+  const statuses: number[] = [];
+  const note = async (reply: Promise<Response>) => statuses.push((await reply).status);
+  const producer = (epoch: number, seq: number) => ({
+    ...{ "producer-id": "p", "producer-epoch": `${epoch}`, "producer-seq": `${seq}` },
+  });
+  for (const _ of nodes) await note(call("PUT"));
+  for (const _ of nodes)
+    for (const seq of [0, 1]) await note(call("POST", `[${seq}]`, producer(1, seq)));
+  await note(call("POST", "[9]", producer(0, 0)));
+  for (const _ of nodes) await note(call("POST", undefined, { "stream-closed": "true" }));
+  t.same(statuses, [201, 200, 200, 200, 204, 204, 403, 204, 204]);
+  for (const _ of nodes)
+    t.equal(await (await call("GET")).text(), '[0,1,{"type":"end","state":"closed"}]');
 }
 
 t.before(() => writeModule("conformance.test.mjs", SUITE));
@@ -101,6 +125,7 @@ t.test(
       [1, 2].map(() => spawnBroker(t, { ...SETTINGS, JINDOU_REDIS_URL: url })),
     );
     await readsChannels(t, nodes);
+    await writesChannels(t, nodes);
     await conforms(
       t,
       await startRoundRobin(

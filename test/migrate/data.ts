@@ -15,6 +15,8 @@ import {
   type CommandDraft,
   MAX_STREAM_ENDS,
   type Store,
+  type StreamAppendDraft,
+  type StreamCreationDraft,
   type StreamDraft,
 } from "../../src/broker/ports.ts";
 import * as log from "../contract/log-fixture.ts";
@@ -221,6 +223,46 @@ async function streams(store: Store): Promise<void> {
   await append("open", "?", { eventId: "shared" });
   await store.streamEvent(streamDraft({ type: "___ToolCallArgs", data: "{}" }));
   await start("private", { channel: to(BOB), key: channelKey(to(BOB), ALICE) });
+  await store.createStream(agentCreation("agent", ['{"type":"text-delta","delta":"é"}']));
+  await store.appendToStream(agentAppend("agent", ["1", "[]"], { number: 0, order: "5" }));
+  await store.createStream(agentCreation("long", [`"${"x".repeat(70_000)}"`, "2"]));
+  const tooLong = { type: STREAM_CONTENT, data: "y".repeat(70_000) };
+  await store.appendToStream(agentAppend("long", [JSON.stringify(tooLong), "3"], { number: 0 }));
+  await store.appendToStream(agentAppend("long", ["4"], { number: 1, close: "closed" }));
+}
+
+/** Sender of the streams that the protocol Durable Streams writes. */
+const agent = (clientMsgNo: string) =>
+  ({
+    ...{ key: "2:quiet", channel: inGroup("quiet"), fromUid: BOB, clientMsgNo },
+    permission: "granted",
+  }) as const;
+
+const agentCreation = (no: string, records: readonly string[]): StreamCreationDraft => ({
+  ...agent(no),
+  ...{ contentType: "application/json", records: records.map(log.bytesOf), isClosed: false },
+});
+
+const agentAppend = (
+  no: string,
+  records: readonly string[],
+  { number, ...changes }: Partial<StreamAppendDraft> & { readonly number: number },
+): StreamAppendDraft => ({
+  ...agent(no),
+  ...{ contentType: "application/json", records: records.map(log.bytesOf) },
+  ...{ producer: { ...LOG_PRODUCER, number }, order: undefined, close: undefined, ...changes },
+});
+
+/** Returns the log of a stream of an agent, and the results of calls that change nothing. */
+async function agentLog(store: Store, clientMsgNo: string) {
+  const name = { kind: "channel", key: "2:quiet", clientMsgNo } as const;
+  return {
+    appends: await log.appendsOf(store, name),
+    same: await store.createStream(agentCreation(clientMsgNo, [])),
+    retry: await store.appendToStream(agentAppend(clientMsgNo, ["again"], { number: 0 })),
+    gap: await store.appendToStream(agentAppend(clientMsgNo, ["late"], { number: 7 })),
+    old: await store.appendToStream(agentAppend(clientMsgNo, ["old"], { number: 1, order: "4" })),
+  };
 }
 
 async function commands(store: Store): Promise<void> {
@@ -308,6 +350,7 @@ export async function picture(store: Store): Promise<unknown> {
     ),
     logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
     storedLogs: await Promise.all(LOGS.map((path) => storedLog(store, path))),
+    agentLogs: await Promise.all(["agent", "long"].map((no) => agentLog(store, no))),
     admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
     systemUids: [...(await store.systemUids())].sort(),
     signingKeys: await store.signingKeys(),

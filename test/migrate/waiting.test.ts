@@ -155,19 +155,19 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
   await first.once();
   t.match(counts, {
     ...{ devices: 13, "managers' passwords": 1, channels: 7 },
-    ...{ streams: 6, "active streams": 2, "command inboxes": 4 },
-    ...{ messages: 146, "read positions": 4, subscribers: 15 },
+    ...{ streams: 8, "active streams": 3, "command inboxes": 4 },
+    ...{ messages: 148, "read positions": 4, subscribers: 15 },
   });
   await client.hdel(RECORD, "done");
   await client.hset("jd:{all}:managers", "eve", "1\nhash");
   const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
-  await client.set(bucket.replace(":head:", ":activeStream:"), "stray");
+  await client.zadd(bucket.replace(":head:", ":openStreams:"), 0, "stray");
   for (let seq = 90; seq < 99; seq++) await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
   const second = mover(settings);
   t.equal(await codeOf(second.once()), "internal");
   t.match(
     second.state.lastErr,
-    /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3; commands in inboxes: /,
+    /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4; commands in inboxes: /,
   );
 
   const failures: (number | undefined)[] = [];
@@ -180,7 +180,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
   const done = run(t, node);
   await until(client, () => failures.length > 1);
   t.same(failures, [1000, undefined], "after the second attempt there is no retry");
-  const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 2, Redis 3$/;
+  const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4$/;
   t.match(node.state, { status: "failed", lastErr: differing });
   await client.hset(RECORD, "err", ""); // another process started an attempt and was killed
   await until(client, () => reports.length > 0);

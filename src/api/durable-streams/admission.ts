@@ -65,8 +65,6 @@ interface AdmissionPorts {
   readonly requirePaid: (bearer: string) => void;
   readonly viewers: Omit<Viewers, "beginRead">;
   readonly admitsPage: PageRule;
-  /** False if the streams of channels can only be read. */
-  readonly writesChannelLogs: boolean;
 }
 
 interface Admitted {
@@ -82,10 +80,9 @@ const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
 const WRITERS_NEED_UID =
   "The URL was signed without from_uid, the user in whose name its bearer writes to the channel";
-const ONLY_READ = "On Redis, streams of channels can only be written with POST /event";
 
 export function createAdmission(ports: AdmissionPorts): Admission {
-  const { signedUrls, requirePaid, viewers, admitsPage, writesChannelLogs } = ports;
+  const { signedUrls, requirePaid, viewers, admitsPage } = ports;
   const admitted = new WeakMap<HttpRequest, Admitted>();
   const readViewer = createViewerReader();
   const checkViewer = createViewerCheck(viewers);
@@ -154,8 +151,6 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const { target } = parsed;
       // The address can only be read before the first await, and `sourceOf` may need it.
       if ("stream-forked-from" in request.headers) void request.remoteAddress;
-      if (target.kind === "channel" && use === "write" && !writesChannelLogs)
-        return edgeReply("not_found", {}, ONLY_READ);
       const bearer = bearerOf(request);
       if (bearer !== undefined) requirePaid(bearer);
       const verdict = await judge(request, { target, use, guard }, true);

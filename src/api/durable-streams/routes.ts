@@ -24,8 +24,6 @@ import { createWriteCalls } from "./write.ts";
 export interface DurableStreamPorts {
   readonly logs: Logs;
   readonly channelLogs: ChannelLogs;
-  /** False if the streams of channels can only be read. */
-  readonly writesChannelLogs: boolean;
   readonly viewers: Viewers;
   readonly logCursors: Pick<LogCursors, "open">;
   readonly signedUrls: SignedUrls;

@@ -58,6 +58,10 @@ local function event_frame(pub, seq, index, offset, state, head, log_frame)
   return struct.pack('>BBddddBI2', 2, 2, pub, seq, index, offset, state, #head) .. head .. log_frame
 end
 
+local function records_frame(pub, seq, offset, cut_index, max_data, head, log_frame)
+  return struct.pack('>BBddddI4I2', 2, 10, pub, seq, offset, cut_index, max_data, #head) .. head .. log_frame
+end
+
 -- Encodes one user's copy of a command. `origin` is the session that gets no push, or ''.
 local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin

@@ -8,6 +8,7 @@ import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { LogName } from "../../broker/log-frame.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
+import type { ViewLimits } from "../../broker/stream-fold.ts";
 import { logKey, numberIn, numberKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
@@ -44,7 +45,9 @@ export interface MoveSource {
 
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
-  readonly log: Pick<SourceLog, "state" | "frames">;
+  readonly log: Pick<SourceLog, "state" | "frames" | "producers">;
+  /** Limits of what viewers are shown. `undefined` if `POST /event` has started the stream. */
+  readonly viewLimits: ViewLimits | undefined;
   /** Unix milliseconds of the end. `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
   readonly eventMarks: ReadonlyMap<string, string>;
@@ -89,9 +92,11 @@ export async function openMoveSource(
         const log = rows.logOf(stream.number);
         if (log?.shown === undefined) throw new Error("The log of a stream is missing");
         const endedMs = stream.ending === undefined ? undefined : stream.endedMs;
+        const producers = new Map(new StoredLogs(tables).producers(stream.number));
         return {
           ...{ snapshot: stream.snapshot(), eventMarks: stream.marks(), endedMs },
-          log: { state: log.shown, frames: rows.framesOf(log) },
+          log: { state: log.shown, frames: rows.framesOf(log), producers },
+          viewLimits: stream.isTextSession ? undefined : limits,
         };
       },
       close,
@@ -122,7 +127,7 @@ export interface SourceLog {
 }
 
 /**
- * Reads the log of a row of the table `logHeads`. Returns `undefined` for the log of a text stream,
+ * Reads the log of a row of the table `logHeads`. Returns `undefined` for the log of a channel's stream,
  * which is migrated with its message.
  */
 export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {

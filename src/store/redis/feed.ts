@@ -19,7 +19,7 @@ export function createChannelFeed(
   return {
     async position(key, { streams, marks }) {
       const keys = [
-        ...["head", "log", "activeStream"].map((part) => link.keys.channel(part, key)),
+        ...["head", "log", "openStreams"].map((part) => link.keys.channel(part, key)),
         idCounterOf(link, bucketOf(key)).key,
       ];
       const markArgs = marks.toReversed().flatMap(argsOf);
@@ -41,11 +41,10 @@ export function createChannelFeed(
       const heads = channels.map((key) => link.keys.channel("head", key));
       const reply = await link.run(POSITIONS, [counter, ...heads], []);
       // See the header of `channel_positions.lua`.
-      const [lastId, ...starts] = reply as [number, ...[number, number, number, unknown][]];
+      const [lastId, ...starts] = reply as [number, ...[number, number, number, unknown[]][]];
       const lostFromId = Number.POSITIVE_INFINITY;
       const positions = new Map<ChannelKey, ChannelPosition>();
-      for (const [at, [publicationSeq, headSeq, newestId, active]] of starts.entries()) {
-        const snapshots = active === null ? [] : [active];
+      for (const [at, [publicationSeq, headSeq, newestId, snapshots]] of starts.entries()) {
         const streams = unreadable.decodeReadable(snapshots, decodeSnapshot);
         const position = { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
         positions.set(channels[at] ?? "", position);

@@ -16,6 +16,7 @@ const OPERATIONS = [
   ...(["log_create", "log_append", "log_delete", "log_use", "log_expire"] as const),
   ...(["log_reference", "log_confirm", "log_release", "log_released"] as const),
   ...(["stream_event", "stream_start", "stream_end"] as const),
+  ...(["stream_create", "stream_append"] as const),
 ] as const;
 const CODES = new Map(OPERATIONS.map((name, at) => [name, at + 1] as const));
 
@@ -24,7 +25,9 @@ const library = (name: string) => new URL(`./library/${name}.lua`, import.meta.u
 /** Functions that other files of the library call. */
 const PERMISSION = ["group_refusal", "person_refusal"];
 const LOGS = [
-  ...["open_log", "change_log", "seal_frame", "move_tail"],
+  ...["open_log", "change_log", "seal_frame", "move_tail", "tail_of", "absence_of"],
+  ...["append_refusal", "note_append", "appended_reply", "is_repeated", "full_verdict"],
+  ...["publish", "publish_append"],
   ...["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")],
 ];
 const STREAMS = ["begin_streams", "write_pubs", "end_streams", ...namesOf("stream_")];

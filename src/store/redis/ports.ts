@@ -51,7 +51,9 @@
 //                            head then> <time of the change>`      conversation
 //   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
 //                            the message                           decided
-//   activeStream    STRING   clientMsgNo of the active stream      if a stream is active
+//   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
+//                            scored 0 if POST /event started it,
+//                            else by the seq of its message
 //   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the      if streams have ended, groups
 //                            time of the end; the newest 200        only
 //   logHead, logFrames, logEventIds  the log of each stream, see `library/logs.lua`
@@ -192,6 +194,11 @@ export interface RedisStoreLimits {
   readonly maxChannelMessages: number;
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
+  /**
+   * Maximum bytes of an event that viewers are shown of a stream that the protocol Durable Streams
+   * created. Default: that of `streams.maxDataBytes`.
+   */
+  readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
   readonly logs: Omit<LogLimits, "maxOpen">;

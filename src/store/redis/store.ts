@@ -1,10 +1,9 @@
 // The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
 // Redis make the decisions.
 
-import { BrokerError } from "../../broker/errors.ts";
 import { NO_DEMAND } from "../../broker/event-demand-ports.ts";
 import type { LogStore } from "../../broker/log-ports.ts";
-import type { ChannelLogStore, Store } from "../../broker/ports.ts";
+import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { ReplicationBarrier } from "../../redis/replication.ts";
 import { createLifecycle } from "../lifecycle.ts";
@@ -53,18 +52,6 @@ interface RedisStoreStats {
 export interface RedisStore extends Store, LogStore, ChannelFeed {
   stats(): RedisStoreStats;
   sweep(): Promise<number>;
-}
-
-/** On Redis, clients of the protocol Durable Streams cannot write streams of channels. */
-const NO_CHANNEL_LOGS: ChannelLogStore = {
-  createStream: refuseChannelLog,
-  appendToStream: refuseChannelLog,
-};
-
-async function refuseChannelLog(): Promise<never> {
-  throw new BrokerError("bad_request", {
-    message: "On Redis, streams of channels can only be written with POST /event",
-  });
 }
 
 /** Creates the store, which sends nothing to Redis before `start`. */
@@ -128,7 +115,6 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisWebhooks(ports),
       ...messages,
       ...createRedisStreams({ ...ports, personFacts: channels.personFacts }, operations),
-      ...NO_CHANNEL_LOGS,
       ...logs,
       ...inbox,
       ...createRedisConversations(ports, groupIndex),

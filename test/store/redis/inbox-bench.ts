@@ -14,7 +14,7 @@ import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
-import { decodePublished } from "./published.ts";
+import { decodePublished, eventsIn } from "./published.ts";
 
 export const HOUR_S = 3600;
 
@@ -122,7 +122,7 @@ async function listen(
   const subscriber = await connectSubscriber(t, link.settings.url, (topic, frame) => {
     for (const publication of decodePublished(frame))
       if (publication.kind === "mark") marks.get(`${publication.mark} ${topic}`)?.();
-      else onEvent(publication.event);
+      else for (const event of eventsIn(publication)) onEvent(event);
   });
   for (const topic of topics) await subscriber.ssubscribe(topic);
   const mark = async (topic: string, name: string): Promise<void> => {

@@ -15,7 +15,7 @@ import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { openStore } from "./one-store.ts";
-import { decodePublished } from "./published.ts";
+import { decodePublished, eventsIn } from "./published.ts";
 
 const SLOTS_PER_PRIMARY = Math.ceil(16_384 / 3);
 const PAGE = { limit: 10, maxBytes: 1_000_000 };
@@ -49,7 +49,7 @@ async function receiveFor(
   const subscriber = await connectSubscriber(t, link.settings.url, (_topic, frame) => {
     for (const publication of decodePublished(frame))
       if (publication.kind === "mark") onMark();
-      else events.push(publication.event);
+      else events.push(...eventsIn(publication));
   });
   for (const topic of topics) await subscriber.ssubscribe(topic);
   return async () => {

@@ -7,13 +7,13 @@ import type { Test } from "tap";
 import type { ChannelKey, Topic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import { markFrame, type Publication } from "../../../src/redis/wire.ts";
+import { markFrame, type Publication, sourceOf } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
-import { decodePublished } from "./published.ts";
+import { decodePublished, eventsIn } from "./published.ts";
 
 type Ordered = Extract<Publication, { kind: "ordered" }>;
 
@@ -47,7 +47,7 @@ export class TopicListener {
     if (publication.kind !== "ordered") return;
     const { event } = publication;
     if (event.kind === "removal") return;
-    const { key } = event.kind === "message" ? event.message : event.event;
+    const { key } = sourceOf(event);
     const buffer = this.#bufferOf(key);
     if (publication.publicationSeq > buffer.publicationSeq)
       buffer.early.set(publication.publicationSeq, publication);
@@ -82,7 +82,7 @@ export class TopicListener {
       if (next === undefined) break;
       buffer.early.delete(next.publicationSeq);
       buffer.publicationSeq = next.publicationSeq;
-      this.#notify(next.event);
+      for (const event of eventsIn(next)) this.#notify(event);
     }
   }
 

@@ -359,6 +359,78 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
   t.match(await snapshotOf(fixture), { text: "x", nextIndex: 2 });
 });
 
+t.test("an event that cannot be written is not published", async (t) => {
+  const location = { url, prefix: freshPrefix(), topics: TOPICS };
+  const listener = await listenTo(t, location);
+  const store = createNode(location, listener, { clock: Date.now });
+  await store.start();
+  t.teardown(() => store.close());
+  const { start, content } = producer({ store } as unknown as StoreFixture);
+  await start();
+  await content("1");
+  const [frames = ""] = await redis.keys(`${location.prefix}:*:logFrames:*`);
+  await redis.rename(frames, "kept");
+  await redis.sadd(frames, "x");
+  t.equal(await codeOf(content("lost")), "internal");
+  await redis.rename("kept", frames);
+  await content("2");
+  const published = listener.frames.flatMap((frame) =>
+    frame.kind === "ordered" && frame.event.kind === "event" ? [frame.event.event.data] : [],
+  );
+  t.same(published, ["", "1", "2"]);
+});
+
+t.test("nothing is left of a stream of the protocol when its message is removed", async (t) => {
+  const { fixture, prefix } = await startNode(t, { limits: { retentionS: 60 } });
+  const { store } = fixture;
+  const { channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
+  const sender = { key: KEY, channel, fromUid, clientMsgNo, permission: "granted" } as const;
+  const keys = () => redis.keys(`${prefix}:*`);
+  const before = async () => (await keys()).filter((key) => /log[A-Z]|[sS]treams/.test(key));
+  const draft = { contentType: "application/json", records: [Buffer.from("1")] };
+  await store.createStream({ ...sender, ...draft, isClosed: false });
+  const producing = { producer: { id: "p", epoch: 0, number: 0 }, order: "a" };
+  await store.appendToStream({ ...sender, ...draft, ...producing, close: undefined });
+  t.match((await before()).length, 5, "head, frames, producers and two lists of active streams");
+  const end = { contentType: undefined, records: [], producer: undefined, order: undefined };
+  await store.appendToStream({ ...sender, ...end, close: "closed" });
+  fixture.nowMs += 61_000;
+  await store.sweep();
+  t.same(await before(), []);
+});
+
+t.test("a stream of the protocol continues after Redis was restarted", async (t) => {
+  const server = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
+  const { store } = await openStore(t, server.url);
+  const { channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
+  const sender = {
+    ...{ key: KEY, channel, fromUid, clientMsgNo },
+    permission: "granted",
+    contentType: "text/plain",
+  } as const;
+  const append = (number: number) =>
+    store.appendToStream({
+      ...{ ...sender, records: [Buffer.from(`${number}`)], order: undefined, close: undefined },
+      producer: { id: "p", epoch: 0, number },
+    });
+  const range = { from: LOG_START, maxBytes: 10_000 };
+  const read = async () => {
+    const log = await store.readLog({ kind: "channel", key: KEY, clientMsgNo: "s" }, range);
+    return log.verdict === "read" ? Buffer.concat(log.pieces).toString("hex") : log.verdict;
+  };
+  await store.createStream({ ...sender, records: [], isClosed: false });
+  t.match(await append(0), { verdict: "appended" });
+  const before = await read();
+  await server.restart();
+  while ((await codeOf(append(0))) === "unavailable")
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  t.match(await append(0), { verdict: "repeated" });
+  t.equal(await read(), before);
+  t.match(await append(1), { verdict: "appended" });
+  t.equal((await read()).slice(0, before.length), before);
+  t.match(await store.stream(KEY, "s"), { state: "active", text: "01" });
+});
+
 t.test("an event that cannot be written fails without affecting others of its call", async (t) => {
   const { store, link } = await openStore(t, url);
   const post = (id: string, type: string, data = "") =>

@@ -7,12 +7,12 @@ import type { Clock } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { usersOf } from "../../../redis/keys.ts";
-import type { OrderedEvent } from "../../../redis/wire.ts";
+import { type EventList, type OrderedEvent, sourceOf } from "../../../redis/wire.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
 import { Sequencer, type SequencerPorts } from "./sequencer.ts";
 import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 
-type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
+type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }> | EventList;
 
 interface ChannelsPorts {
   readonly sequencers: SequencerPorts;
@@ -84,7 +84,7 @@ export class Channels {
   }
 
   accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
-    const key = event.kind === "message" ? event.message.key : event.event.key;
+    const { key } = sourceOf(event);
     const existing = this.#find(key);
     if (existing !== undefined) return existing.accept(frame, event);
     const sequencer = this.#create(key);

@@ -13,7 +13,7 @@ import {
 } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { topicsOf } from "../../../redis/keys.ts";
-import type { OrderedEvent } from "../../../redis/wire.ts";
+import { type EventList, type OrderedEvent, sourceOf } from "../../../redis/wire.ts";
 
 type Check = (value: unknown) => boolean;
 
@@ -128,9 +128,9 @@ export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
   return topicsOf(event).includes(topic);
 }
 
-export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
+export function isOrderedUnder(event: OrderedEvent | EventList, topic: Topic): boolean {
   if (event.kind === "removal") return topicsOf(event).includes(topic);
-  const { channel, fromUid } = event.kind === "message" ? event.message : event.event;
+  const { channel, fromUid } = sourceOf(event);
   const id = topic.slice(2);
   if (channel.type === GROUP_CHANNEL) return channel.id === id && topic.startsWith("g:");
   return topic.startsWith("u:") && (channel.id === id || fromUid === id);

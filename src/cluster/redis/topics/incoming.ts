@@ -109,12 +109,13 @@ export class Incoming {
     if (topic.sequencer === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#dropMisplaced();
-    const { event } = publication;
     if (publication.kind === "log") {
+      const { event } = publication;
       // Readers compare the offsets, so an event may arrive while the topic is being restored.
       return isUnordered(event, topic.topic) ? this.#ports.deliver(event) : this.#dropMisplaced();
     }
     if (publication.kind === "unordered") {
+      const { event } = publication;
       if (!isUnordered(event, topic.topic)) return this.#dropMisplaced();
       if (isHeld(topic) && VISIBLE_KINDS.has(event.kind)) return this.#holdBack(topic, event);
       if (this.#recentIds.add(publication.id)) this.#ports.deliver(event);

@@ -125,7 +125,8 @@ export class DeliveredPosition {
     if (place === undefined) return true;
     const { clientMsgNo } = event;
     const cursor = this.#streams?.get(clientMsgNo);
-    if (cursor !== undefined && place.index < cursor.index) return false;
+    // The end of a stream that is too long for viewers has the index after the events they are shown.
+    if (cursor !== undefined && place.nextIndex <= cursor.index) return false;
     if (place.state === "active") this.#setCursor(clientMsgNo, cursorAfter(event, place));
     else this.#streams?.delete(clientMsgNo);
     return true;

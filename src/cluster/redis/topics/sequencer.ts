@@ -6,6 +6,7 @@ import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.
 import { messageTimeMs } from "../../../broker/model.ts";
 import {
   decodeFrame,
+  type EventList,
   idBeforeOf,
   kindOf,
   MESSAGE_FRAME,
@@ -123,7 +124,7 @@ export class Sequencer {
     return this.isLive || this.isClosed;
   }
 
-  accept(frame: Buffer, event?: OrderedEvent): void {
+  accept(frame: Buffer, event?: OrderedEvent | EventList): void {
     const publicationSeq = publicationSeqOf(frame);
     if (this.#isHeld) return this.#keep(publicationSeq, frame);
     if (publicationSeq === this.#publicationSeq + 1 && !this.#isImplausible(frame)) {
@@ -297,7 +298,11 @@ export class Sequencer {
     if (buffer?.consumeLost() || isDoubtful) this.#ports.onGap(this);
   }
 
-  #advance(publicationSeq: number, frame: Buffer, event: OrderedEvent | undefined): void {
+  #advance(
+    publicationSeq: number,
+    frame: Buffer,
+    event: OrderedEvent | EventList | undefined,
+  ): void {
     this.#publicationSeq = publicationSeq;
     this.#movedAtMs = this.#ports.time.now();
     if (event === undefined) this.#deliverFrame(frame);
@@ -315,14 +320,16 @@ export class Sequencer {
     if (event !== undefined) this.#deliver(event);
   }
 
-  #deliver(event: OrderedEvent): void {
-    if (event.kind === "removal" && event.uids === undefined)
+  #deliver(event: OrderedEvent | EventList): void {
+    if (event.kind === "events")
+      for (const published of event.events) this.#deliver({ kind: "event", event: published });
+    else if (event.kind === "removal" && event.uids === undefined)
       // Any member may have been removed. Memberships are checked before the next event.
       this.#ports.onGap(this);
     else if (this.delivered.markDelivered(event)) this.#ports.deliver(event);
   }
 
-  #decode(frame: Buffer): OrderedEvent | undefined {
+  #decode(frame: Buffer): OrderedEvent | EventList | undefined {
     try {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;

@@ -12,14 +12,14 @@ import {
   type StreamSnapshot,
   streamPayload,
 } from "../../../broker/model.ts";
-import { defaultEventId, type StreamEvent } from "../../../broker/stream-event.ts";
+import type { StreamEvent } from "../../../broker/stream-event.ts";
 import {
+  publishedEvent,
   StreamFold,
   type StreamHead,
   StreamView,
   type ViewLimits,
 } from "../../../broker/stream-fold.ts";
-import { RECORD_TYPE } from "../../../broker/stream-record.ts";
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
@@ -231,29 +231,10 @@ export class LiveStream {
 
   /** Returns the publication of an event that has become visible, `undefined` if there is none. */
   toPublished(event: PlacedEvent): ChannelEvent | undefined {
-    const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
-    const { index, eventId, type, timestampMs, state } = event;
-    const cutIndex = this.#view.cutIndex ?? Infinity;
-    const isCut = index === cutIndex;
-    if (index > cutIndex && type !== STREAM_END) return undefined;
-    return {
-      key,
-      channel,
-      fromUid,
-      clientMsgNo,
-      type: isCut ? RECORD_TYPE : type,
-      data: isCut ? this.#view.notice() : this.#view.dataOf(event),
-      timestampMs,
-      eventId: isCut ? defaultEventId(index) : (eventId ?? defaultEventId(index)),
-      hasGivenId: eventId !== undefined && !isCut,
-      stream: {
-        messageSeq,
-        index: Math.min(index, cutIndex + 1),
-        nextIndex: index + 1,
-        textOffset: index < cutIndex ? (this.#offsets[index] ?? 0) : this.#fold.textUnits,
-        state,
-      },
-    };
+    const { index } = event;
+    const isBeforeCut = index < (this.#view.cutIndex ?? Infinity);
+    const textOffset = isBeforeCut ? (this.#offsets[index] ?? 0) : this.#fold.textUnits;
+    return publishedEvent(this.head, this.#view, event, textOffset);
   }
 
   marks(): ReadonlyMap<string, string> {

@@ -15,18 +15,23 @@
 --                         b  start of the log's own frames, like n; absent if not a fork
 --                         o  origin as requested, opaque to this library; absent if not a fork
 --                         r  reference to the source, absent if not a fork
---                         and in the log of a text stream
+--                         and in the log of a channel's stream
 --                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
 --                         m  the stream's message: messageId, messageSeq (f64 each)
---                         l  length of the text in UTF-16 code units (u32), bytes that count
---                            against the limit of a stream (u32), Unix ms of the last event (f64)
+--                         l  length of the text that viewers are shown in UTF-16 code units (u32),
+--                            bytes that count against the limit of a stream (u32), Unix ms of the
+--                            last event (f64)
 --                         e  Unix ms when the stream's message expires, absent if it does not
---                         f  publication of the last event, only if its topics are in other slots
+--                         v  only if the protocol Durable Streams created it: index of the first
+--                            event that viewers are not shown, -1 if they are shown all (f64),
+--                            position after the frame of that event (f64), position before the last
+--                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
+--                         f  last publication, only if its topics are in other slots
 --   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
 --                         (f64 each)
 --   logForks      SET     references of the forks
---   logEventIds   HASH    for each event id that the producer of a text stream chose, its mark
+--   logEventIds   HASH    for each event id that the producer of a stream chose, its mark
 --                         (`store/event-ids.ts`), '' if different events share it; kept until no
 --                         retry can arrive any more
 --
@@ -57,20 +62,27 @@ local TRAILER_BYTES = 8
 local open_logs -- logs of the call by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
+-- List of the publications of the call: log or false, topic, frame, index of the operation. They are
+-- sent after the logs were written, so that nothing is published that is not stored.
+local publications
 
 -- Returns a log, whether it exists or not. Fields that the operations of a call use:
---   event_head        field h, nil if it is not the log of a text stream
+--   event_head        field h, nil if it is not the log of a channel's stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
+--   is_limited        true if the protocol Durable Streams created the stream
+--   cut_index, cut_at, end_at, max_data  field v
+--   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
 --   unwritten_at      offset of the first of them
 --   replies           indexes of the operations that changed the log
+--   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
 --   message_expiry    Unix ms when the message of a new stream expires, 0 if it does not
 --   is_apart          true if the topics of the stream's users are in other slots
 local function load_log(base, name)
   local head = base .. 'logHead:' .. name
-  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r', 'h', 'm', 'l')
+  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r', 'h', 'm', 'l', 'v')
   local log = {
     base = base, name = name, head = head, frames = base .. 'logFrames:' .. name,
     incarnation = tonumber(fields[1]), type = fields[2], position = 0, check = 0, records = 0,
@@ -78,13 +90,17 @@ local function load_log(base, name)
     order = fields[8], is_deleted = fields[9] == '1', start = 0, reference = fields[11],
     is_changed = false, is_closing = false, is_used = false, has_order = false,
     event_head = fields[12], message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
-    is_new = false, message_expiry = 0, is_apart = false,
+    is_new = false, message_expiry = 0, is_apart = false, is_failed = false, publication = nil,
+    is_limited = false, is_view_changed = false, cut_index = -1, cut_at = 0, end_at = 0, max_data = 0,
   }
   if fields[3] then log.position, log.check, log.records = struct_unpack('>dI4I4', fields[3]) end
   if fields[10] then log.start = struct_unpack('>d', fields[10]) end
   if fields[12] then
     log.message_id, log.seq = struct_unpack('>dd', fields[13])
     log.units, log.bytes, log.last = struct_unpack('>I4I4d', fields[14])
+  end
+  if fields[15] then
+    log.is_limited, log.cut_index, log.cut_at, log.end_at, log.max_data = true, struct_unpack('>dddI4', fields[15])
   end
   return log
 end
@@ -158,6 +174,8 @@ local function write_head(log)
   if log.is_used then fields[#fields + 1], fields[#fields + 2] = 'u', int(log.used) end
   if log.has_order then fields[#fields + 1], fields[#fields + 2] = 's', log.order end
   if log.event_head then fields[#fields + 1], fields[#fields + 2] = 'l', struct_pack('>I4I4d', log.units, log.bytes, log.last) end
+  if log.is_limited and log.is_view_changed then fields[#fields + 1], fields[#fields + 2] = 'v', struct_pack('>dddI4', log.cut_index, log.cut_at, log.end_at, log.max_data) end
+  if log.publication then fields[#fields + 1], fields[#fields + 2] = 'f', log.publication end
   if log.is_new then
     for _, text in ipairs({ 'i', int(log.incarnation), 't', log.type, 'h', log.event_head, 'm', struct_pack('>dd', log.message_id, log.seq) }) do fields[#fields + 1] = text end
     if log.message_expiry > 0 then fields[#fields + 1], fields[#fields + 2] = 'e', int(log.message_expiry) end
@@ -186,11 +204,19 @@ local function shrink_frames(log)
   call('RENAME', copy, log.frames)
 end
 
+-- Publishes a frame at the end of the call. `log` is the log whose change it describes, or false.
+local function publish(log, topic, frame)
+  publications[#publications + 1] = { log, topic, frame, reply_at }
+end
+
 local function publish_log(log, change, position, check, frame)
   local shown = frame ~= '' and #frame <= MAX_EVENT_BYTES and frame or ''
   local event = struct_pack('>BBBBI4dI4dI4I2', WIRE_VERSION, LOG_FRAME, change, log.ending, log.incarnation, position, check, log.position, log.check, #log.name)
-  call('SPUBLISH', log.base .. 'logs' .. topic_end, event .. log.name .. shown)
+  publish(log, log.base .. 'logs' .. topic_end, event .. log.name .. shown)
 end
+
+-- Publishes the frame that was appended at an offset.
+local function publish_append(log, position, check, frame) publish_log(log, LOG_APPEND_EVENT, position, check, frame) end
 
 -- Completes a frame for the end of a log: adds the last two fields, which `frame` lacks. Returns
 -- the whole frame and the check after it.
@@ -324,6 +350,60 @@ local function append_reply(log, verdict, epoch, number)
   return struct_pack('>BBdI4dd', verdict, log.ending, log.position, log.check, epoch, number)
 end
 
+-- Returns the reply to an append that was applied.
+local function appended_reply(log, epoch, number) return append_reply(log, LOG_APPENDED, epoch, number) end
+
+-- Returns true if this is the reply to an append that was applied before.
+local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
+
+-- Returns LOG_BYTES or LOG_RECORDS if a frame exceeds a limit of the log, else nil. The frame lacks its
+-- last two fields, and is '' for none.
+local function full_verdict(log, frame, records)
+  if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return LOG_BYTES end
+  if log.records + records > max_records then return LOG_RECORDS end
+  return nil
+end
+
+-- Returns the reply to an append that must not be applied, or nil and the producer that the append
+-- replaces, false if it replaces none. Fields of `append`:
+--   records, frame          frame without its last two fields, '' and 0 for none
+--   type                    content type, '' for none
+--   producer, epoch, number  producer, '' for none
+--   has_order, order
+local function append_refusal(log, append, is_limited)
+  local producers, stored, verdict, reported = log.base .. 'logProducers:' .. log.name, nil, nil, nil
+  local producer, epoch, content_type = append.producer, append.epoch, append.type
+  if producer ~= '' then
+    stored = call('HGET', producers, producer)
+    verdict, reported = producer_verdict(stored, epoch, append.number)
+  end
+  if log.ending > 0 then
+    local is_again = verdict == LOG_REPEATED or producer == '' and append.records == 0
+    return append_reply(log, is_again and LOG_REPEATED or LOG_CLOSED, epoch, reported or 0)
+  end
+  if content_type ~= '' and content_type ~= log.type and media_type(content_type) ~= media_type(log.type) then
+    return string.char(LOG_OTHER_TYPE)
+  end
+  if verdict then return append_reply(log, verdict, epoch, reported) end
+  if append.has_order == 1 and log.order and not is_higher(append.order, log.order) then return string.char(LOG_OUT_OF_ORDER) end
+  local full = is_limited and full_verdict(log, append.frame, append.records)
+  if full then return string.char(full) end
+  local silent = producer ~= '' and not stored and silent_producer(producers)
+  if silent == nil then return string.char(LOG_PRODUCERS) end
+  return nil, silent
+end
+
+-- Stores the producer and the order of an append that is applied. `silent` is the producer that it
+-- replaces, or false.
+local function note_append(log, append, silent)
+  local producers = log.base .. 'logProducers:' .. log.name
+  if append.producer ~= '' then
+    if silent then call('HDEL', producers, silent) end
+    call('HSET', producers, append.producer, struct_pack('>ddd', append.epoch, append.number, now))
+  end
+  if append.has_order == 1 then log.order, log.has_order = append.order, true end
+end
+
 -- Appends a frame to a log, closes it, or both.
 --
 -- Numbers  records u32, crc u32, ending u8 (0 to keep it open), has order u8, epoch f64, number f64
@@ -336,40 +416,21 @@ local function log_append()
   local log = open_log(base, name)
   local absence = absence_of(log)
   if absence then return string.char(absence) end
-  local producers, stored, verdict, reported = base .. 'logProducers:' .. name, nil, nil, nil
-  if producer ~= '' then
-    stored = call('HGET', producers, producer)
-    verdict, reported = producer_verdict(stored, epoch, number)
-  end
-  if log.ending > 0 then
-    local is_repeated = verdict == LOG_REPEATED or producer == '' and records == 0
-    return append_reply(log, is_repeated and LOG_REPEATED or LOG_CLOSED, epoch, reported or 0)
-  end
-  if content_type ~= '' and content_type ~= log.type and media_type(content_type) ~= media_type(log.type) then
-    return string.char(LOG_OTHER_TYPE)
-  end
-  if verdict then return append_reply(log, verdict, epoch, reported) end
-  if has_order == 1 and log.order and not is_higher(order, log.order) then return string.char(LOG_OUT_OF_ORDER) end
-  if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return string.char(LOG_BYTES) end
-  if log.records + records > max_records then return string.char(LOG_RECORDS) end
-  local silent = producer ~= '' and not stored and silent_producer(producers)
-  if silent == nil then return string.char(LOG_PRODUCERS) end
+  local append = { records = records, frame = frame, type = content_type, producer = producer, epoch = epoch, number = number, has_order = has_order, order = order }
+  local refusal, silent = append_refusal(log, append, true)
+  if refusal then return refusal end
   local position, check, whole, check_after = log.position, log.check, '', log.check
   if records > 0 then
     whole, check_after = seal_frame(log, frame, crc)
     write_frames(log, position, whole)
   end
-  if producer ~= '' then
-    if silent then call('HDEL', producers, silent) end
-    call('HSET', producers, producer, struct_pack('>ddd', epoch, number, now))
-  end
+  note_append(log, append, silent)
   move_tail(log, whole, check_after, records)
   if ending > 0 then log.ending, log.is_closing = ending, true end
-  if has_order == 1 then log.order, log.has_order = order, true end
   use_log(log)
   change_log(log)
-  publish_log(log, LOG_APPEND_EVENT, position, check, whole)
-  return append_reply(log, LOG_APPENDED, epoch, number)
+  publish_append(log, position, check, whole)
+  return appended_reply(log, epoch, number)
 end
 
 -- Deletes a log. While it has forks, only marks it as deleted.
@@ -502,20 +563,28 @@ local function read_log(keys, arguments)
   return { LOG_DONE, head_fields(log), frames }
 end
 
-local function begin_logs() open_logs, changed_logs, last_log = {}, {}, nil end
+local function begin_logs() open_logs, changed_logs, publications, last_log = {}, {}, {}, nil end
 
 -- Writes the changed logs, all of them before any further step: an error in such a step must not
--- leave a log unwritten. If a log cannot be written, the operations that changed it have failed.
+-- leave a log unwritten. If a log cannot be written, the operations that changed it have failed, and
+-- their publications are not sent.
 local function end_logs(replies)
   for _, log in ipairs(changed_logs) do
     local is_done, failure = pcall(write_log, log)
     if not is_done then
-      log.is_changed, log.is_used, log.is_closing = false, false, false
+      log.is_changed, log.is_used, log.is_closing, log.is_failed = false, false, false, true
       for _, at in ipairs(log.replies) do replies[at] = failed_reply(failure) end
     end
   end
   for _, log in ipairs(changed_logs) do
     if log.is_used then set_expiry(log) end
     if log.is_closing then shrink_frames(log) end
+  end
+  for _, publication in ipairs(publications) do
+    local log, topic, frame, at = unpack(publication)
+    if not log or not log.is_failed then
+      local is_done, failure = pcall(call, 'SPUBLISH', topic, frame)
+      if not is_done then replies[at] = failed_reply(failure) end
+    end
   end
 end

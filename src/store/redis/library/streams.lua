@@ -1,5 +1,6 @@
--- Operations on the text streams of channels. The events of a stream are the records of the log of
--- its message (`library/logs.lua`).
+-- Operations on the streams of channels. The events of a stream are the records of the log of its
+-- message (`library/logs.lua`). At most one active stream of a channel was started by `POST /event`.
+-- Any number of streams that the protocol Durable Streams created are active beside it.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the beginning of the
 -- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel), and
@@ -7,7 +8,7 @@
 -- record, and that of the user's keys. The users are missing if they are in other slots: the caller
 -- must then publish to them.
 --
--- Reply of each operation
+-- Reply of each operation, unless it says otherwise
 --   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal
 --   u8 (0 unless the verdict is STREAM_REFUSED); or, if there are publications that the caller must
 --   publish, a list:
@@ -24,6 +25,11 @@ local STREAM_TYPE = 'application/json' -- content type of the log
 local MAX_ENDS = 200
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
 local MARK_BYTES = 12 -- size of the mark of an event without its timestamp
+
+local SESSION_SCORE = '0' -- score in `openStreams` of a stream that POST /event has started
+-- Verdicts of `stream_append` in addition to those of `log_append`
+local APPEND_REFUSED, APPEND_OTHER_SENDER, APPEND_TOO_LARGE = 14, 15, 16
+local CREATED, CREATE_EXISTS, CREATE_DELETED, CREATE_FULL, CREATE_TAKEN, CREATE_REFUSED = 1, 2, 3, 4, 5, 6 -- verdicts of `stream_create`
 
 local listed_streams -- logs of streams that must be added to `activeStreams` or removed from it
 local open_heads -- fields of the heads of channels by the name of the head, see `open_head`
@@ -59,6 +65,11 @@ local function open_head(head)
     open_heads[head] = fields
   end
   return fields
+end
+
+-- Returns the fields of the log's head that nodes read.
+local function stream_fields(log)
+  return { int(log.incarnation), log.type, tail_of(log), log.ending > 0 and int(log.ending) or false }
 end
 
 -- Returns the next publication number of a channel.
@@ -107,19 +118,20 @@ local function open_stream(channel, client_msg_no)
   if not log.event_head then return nil end
   if is_cluster and log.ending == 0 and not log.is_changed then
     local base, key = channel.base, channel.key
-    call('EXISTS', base .. 'activeStream:' .. key, base .. 'activeStreams', base .. 'endedStreams:' .. key, base .. 'feed', base .. 'events', base .. 'messageIds')
+    call('EXISTS', base .. 'openStreams:' .. key, base .. 'activeStreams', base .. 'endedStreams:' .. key, base .. 'feed', base .. 'events', base .. 'messageIds')
   end
   return log
 end
 
-local function publish_frame(channel, frame)
+-- Publishes a frame to the viewers of a channel. `log` as in `publish`.
+local function publish_frame(channel, log, frame)
   if channel.is_apart then
     channel.frames = channel.frames or {}
     channel.frames[#channel.frames + 1] = frame
   elseif channel.topic ~= '' then
-    call('SPUBLISH', channel.topic, frame)
+    publish(log, channel.topic, frame)
   else
-    for _, user in ipairs(channel.users) do call('SPUBLISH', user.base .. 'topic' .. topic_end, frame) end
+    for _, user in ipairs(channel.users) do publish(log, user.base .. 'topic' .. topic_end, frame) end
   end
 end
 
@@ -132,31 +144,72 @@ local function is_retry(log, id, mark)
   return string.sub(remembered, 1, MARK_BYTES) == string.sub(mark, 1, MARK_BYTES)
 end
 
--- Adds an event, which is not a retry, to a stream and publishes it. Fields of `event`:
---   frame   its frame in the log, without the last two fields
---   crc     CRC-32 of the frame, see `broker/log-frame.ts`
---   id      event id that the producer chose, or ''
---   mark    what is remembered under its id, '' if nothing is
---   units   UTF-16 code units by which it extends the text
---   bytes   bytes that count against the limit of the stream
---   ending  index in LOG_ENDINGS if it ends the stream, else 0
+-- Returns the UTF-16 code units by which a frame extends the text that viewers are shown, and counts its
+-- bytes. Fields of `event` as in `add_event`.
+local function count_shown(log, event)
+  if not log.is_limited then
+    log.bytes = log.bytes + event.bytes
+    return event.units
+  end
+  if log.cut_index >= 0 then return 0 end
+  if event.shown == 0 or log.bytes + event.shown <= max_stream_bytes then
+    log.bytes = log.bytes + event.shown
+    return event.units
+  end
+  -- The limit is reached in this frame, which is the tail of the log by now.
+  local units, first = 0, log.records - event.records
+  for at = 0, event.records - 1 do
+    local size, length = event.shown, 0
+    if event.parts ~= '' then size, length = struct_unpack('>I4I4', event.parts, at * 8 + 1) end
+    if log.bytes + size > max_stream_bytes then
+      log.cut_index, log.cut_at, log.is_view_changed = first + at, log.position, true
+      break
+    end
+    log.bytes, units = log.bytes + size, units + length
+  end
+  return units
+end
+
+-- Adds a frame to a stream and publishes its events. Fields of `event`:
+--   frame    a frame of the log, without the last two fields
+--   crc      CRC-32 of the frame, see `broker/log-frame.ts`
+--   records  number of its records, each of which is an event; nil if it is the frame of one event
+--   id       event id that the producer chose, or ''
+--   mark     what is remembered under its id, '' if nothing is
+--   units    UTF-16 code units by which it extends the text
+--   bytes    bytes that count against the limit of a stream that `POST /event` has started
+--   shown    bytes that count against the limit of what viewers are shown of any other stream
+--   parts    for each of several records its part of `shown` and of `units` (u32 each), '' for one record
+--   ending   index in LOG_ENDINGS if it ends the stream, else 0
 local function add_event(channel, log, event)
+  local first, position, check_before, offset = log.records, log.position, log.check, log.units
+  local is_cut, is_event = log.cut_index >= 0, not event.records
+  event.records = event.records or 1
   local whole, check = seal_frame(log, event.frame, event.crc)
-  local frame = event_frame(next_pub(channel.head), log.seq, log.records, log.units, STATE_OF_ENDING[event.ending], log.event_head, whole)
+  -- After the cut, viewers are shown nothing but the end.
+  local pub = (not is_cut or event.ending > 0) and next_pub(channel.head)
   if event.mark ~= '' then
     local ids = log.base .. 'logEventIds:' .. log.name
     if call('HSETNX', ids, event.id, event.mark) == 0 then call('HSET', ids, event.id, '') end -- different events share the id
   end
-  if channel.is_apart then call('HSET', log.head, 'f', frame) end
-  publish_frame(channel, frame)
-  if not log.unwritten[1] then log.unwritten_at = log.position end
+  if not log.unwritten[1] then log.unwritten_at = position end
   log.unwritten[#log.unwritten + 1] = whole
-  move_tail(log, whole, check, 1)
-  log.units, log.bytes, log.last = log.units + event.units, log.bytes + event.bytes, now
-  if event.ending > 0 then log.ending, log.is_closing = event.ending, true end
+  move_tail(log, whole, check, event.records)
+  log.units, log.last = offset + count_shown(log, event), now
+  if event.ending > 0 then log.ending, log.is_closing, log.end_at, log.is_view_changed = event.ending, true, position, true end
   log.is_apart = channel.is_apart
   if log.is_new or log.is_apart or event.ending > 0 then listed_streams[#listed_streams + 1] = log end
   change_log(log)
+  if log.is_limited then publish_append(log, position, check_before, whole) end
+  if not pub then return end
+  local frame
+  if is_event and not log.is_limited then
+    frame = event_frame(pub, log.seq, first, offset, STATE_OF_ENDING[event.ending], log.event_head, whole)
+  else
+    frame = records_frame(pub, log.seq, offset, log.cut_index, log.max_data, log.event_head, whole)
+  end
+  if channel.is_apart then log.publication = frame end
+  publish_frame(channel, log, frame)
 end
 
 -- Adds the end of a stream to a key `endedStreams`, from which clients read the ends that they
@@ -179,12 +232,14 @@ end
 
 -- Marks a stream as ended. Its event ids are kept for another `window`, because retries may arrive.
 local function close_stream(channel, log, client_msg_no)
-  call('DEL', channel.base .. 'activeStream:' .. channel.key)
+  local streams = channel.base .. 'openStreams:' .. channel.key
+  call('ZREM', streams, client_msg_no)
+  local is_last = call('EXISTS', streams) == 0
   -- Not lower than the time in the message id, even if the clock has been set back since.
   local ended_ms = math.max(now, message_ms(log.message_id))
   if channel.topic ~= '' then remember_end(channel.base .. 'endedStreams:' .. channel.key, log, client_msg_no, ended_ms) end
   for _, user in ipairs(channel.users) do
-    call('SREM', user.base .. 'streams', channel.key)
+    if is_last then call('SREM', user.base .. 'streams', channel.key) end
     remember_end(user.base .. 'endedStreams', log, log.name, ended_ms)
   end
   call('PEXPIRE', log.base .. 'logEventIds:' .. log.name, int(window))
@@ -197,7 +252,7 @@ end
 -- Ends an active stream that its producer did not end. Fields of `event` as in `add_event`: frame,
 -- crc and ending.
 local function end_stream(channel, log, client_msg_no, event)
-  event.id, event.mark, event.units, event.bytes = '', '', 0, 1
+  event.id, event.mark, event.units, event.bytes, event.shown, event.parts = '', '', 0, 1, 0, ''
   add_event(channel, log, event)
   close_stream(channel, log, client_msg_no)
 end
@@ -206,19 +261,25 @@ end
 -- may have failed to publish it.
 local function publish_again(channel, log)
   if not channel.is_apart then return end
-  local frame = call('HGET', log.head, 'f')
+  local frame = log.publication or call('HGET', log.head, 'f')
   if not frame then return end
-  publish_frame(channel, frame)
+  publish_frame(channel, log, frame)
   if log.ending > 0 then channel.ended, channel.ended_seq = log.name, log.seq end
+end
+
+-- Returns the reply of an operation with this result: one value, or several that become a list. The
+-- publications that the caller must publish follow.
+local function with_frames(channel, ...)
+  local reply = { ... }
+  if not channel.frames then return #reply == 1 and reply[1] or reply end
+  reply[#reply + 1], reply[#reply + 2] = channel.ended or '', channel.ended_seq or 0
+  for _, frame in ipairs(channel.frames) do reply[#reply + 1] = frame end
+  return reply
 end
 
 -- Returns the reply of an operation. `log` is that of the stream, nil if there is none.
 local function stream_reply(channel, verdict, log, refusal)
-  local result = string.char(verdict, log and STATE_OF_ENDING[log.ending] + 1 or 0, refusal or 0)
-  if not channel.frames then return result end
-  local reply = { result, channel.ended or '', channel.ended_seq or 0 }
-  for _, frame in ipairs(channel.frames) do reply[#reply + 1] = frame end
-  return reply
+  return with_frames(channel, string.char(verdict, log and STATE_OF_ENDING[log.ending] + 1 or 0, refusal or 0))
 end
 
 -- Returns the reply to an event of a stream that has ended. The verdict is STREAM_DONE for an end
@@ -237,12 +298,11 @@ end
 --
 -- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by the
 --          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits u8 (1 to
---          ignore the maximum), units u32 (UTF-16 code units by which it extends the text), bytes
---          u32 (that count against the maximum), crc u32 (of the frame)
+--          ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see `add_event`)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered, see `store/event-ids.ts`), frame without its last two fields
 local function stream_event()
-  local kind, user_count, check, refusal, ending, fits, units, bytes, crc = take_numbers('>BBBBBBI4I4I4')
+  local kind, user_count, check, refusal, ending, fits, units, bytes, shown, crc = take_numbers('>BBBBBBI4I4I4I4')
   local channel = take_channel(user_count)
   local client_msg_no, uid, id, mark, frame = take_texts(5)
   refusal = refusal_of(channel, uid, check, refusal)
@@ -254,8 +314,10 @@ local function stream_event()
     publish_again(channel, log)
     return stream_reply(channel, STREAM_DONE, log)
   end
-  if fits == 0 and log.bytes + bytes > max_stream_bytes then return stream_reply(channel, STREAM_TOO_LARGE, log) end
-  add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = units, bytes = bytes, ending = ending })
+  local is_full = fits == 0 and log.bytes + bytes > max_stream_bytes
+  if log.is_limited then is_full = ending == 0 and full_verdict(log, frame, 1) end
+  if is_full then return stream_reply(channel, STREAM_TOO_LARGE, log) end
+  add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = units, bytes = bytes, shown = shown, parts = '', ending = ending })
   if ending > 0 then close_stream(channel, log, client_msg_no) end
   return stream_reply(channel, STREAM_DONE, log)
 end
@@ -300,8 +362,67 @@ end
 -- previous message, 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
+-- Accesses every key that the start of a stream writes, so that Redis reports one that has moved
+-- before the operation writes anything.
+local function access_keys(channel, counter, dedupe)
+  if not is_cluster then return end
+  local base, key = channel.base, channel.key
+  call('EXISTS', channel.head, base .. 'log:' .. key, base .. 'expiry:' .. key, base .. 'redDots:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, base .. 'openStreams:' .. key)
+end
+
+-- Stores the message of a new stream in the channel, publishes it and returns the log of the stream,
+-- which has no frames yet. Fields of `start`:
+--   client_msg_no, uid
+--   record, extra   of the message, see `wire.ts`
+--   counter, bucket, ms  counter of message ids, its bucket (-1 on a single server), and `id_ms`
+--   dedupe          key of the message's dedupe record
+--   incarnation, type, event_head  fields i, t and h of the log's head
+--   expiry          Unix ms when the message expires, 0 if it does not
+--   max_data        nil if `POST /event` starts the stream, else a part of field v
+local function begin_stream(channel, start)
+  local base, key, extra = channel.base, channel.key, start.extra
+  local peers = false
+  if #channel.users > 0 then
+    peers = { false }
+    for at, user in ipairs(channel.users) do
+      peers[#peers + 1], peers[#peers + 2] = user.base .. 'peers', channel.users[#channel.users + 1 - at].uid
+    end
+  end
+  write_pub(channel.head)
+  local opened = open_channel(base, key, peers, retention > 0 or max_messages > 0, channel.is_apart)
+  local message_id = reserve_ids(start.counter, start.bucket, start.ms, 1)
+  if peers then peers[1] = int(message_ms(message_id)) end
+  local entry_id = int(opened[SEQ] + 1) .. '-' .. int(message_id)
+  place_message(opened, entry_id, start.record, start.uid, true, start.expiry > 0 and int(start.expiry), start.client_msg_no)
+  if opened[NEWEST] then extra, opened[NEWEST] = extra_after(extra, opened[NEWEST]), message_id end
+  close_channel(opened, start.ms, retention, max_messages)
+  local seq, pub = opened[SEQ], opened[PUB]
+  open_heads[channel.head] = nil -- `close_channel` has written it
+  write_dedupe(start.dedupe, window, int(start.ms), entry_id, pub ~= seq and int(pub), STREAM_HASH)
+  call('ZADD', base .. 'openStreams:' .. key, start.max_data and int(seq) or SESSION_SCORE, start.client_msg_no)
+  for _, user in ipairs(channel.users) do call('SADD', user.base .. 'streams', key) end
+  publish_frame(channel, false, message_frame(pub, message_id, seq, start.record, extra))
+
+  local log = open_log(base, log_name(channel, start.client_msg_no))
+  log.incarnation, log.type, log.event_head, log.message_id, log.seq, log.is_new, log.message_expiry = start.incarnation, start.type, start.event_head, message_id, seq, true, start.expiry
+  if start.max_data then log.is_limited, log.max_data, log.is_view_changed = true, start.max_data, true end
+  return log
+end
+
+-- Publishes the message and the last event of a stream once more, as `publish_again`.
+local function publish_start_again(channel, log, dedupe, ms, extra)
+  if channel.is_apart and log.ending == 0 then
+    local first_id, _, pub = read_dedupe(dedupe, ms, window)
+    local raw_entry = call('XRANGE', channel.base .. 'log:' .. channel.key, int(log.seq), int(log.seq))[1]
+    local message = pub and raw_entry and log_entry(raw_entry)
+    -- If the ids differ, a WuKongIM client reused the clientMsgNo.
+    if message and message.id == first_id then publish_frame(channel, false, message_frame(pub, message.id, log.seq, message.record, extra_after(extra, 0))) end
+  end
+  publish_again(channel, log)
+end
+
 -- Starts a stream and stores its message in the channel. With `force`, cancels the channel's active
--- stream first.
+-- stream that `POST /event` has started first.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the counter
 --          of message ids, -1 on a single server), bytes u32 (that count against the maximum), crc
@@ -319,57 +440,106 @@ local function stream_start()
   if refusal > 0 then return stream_reply(channel, STREAM_REFUSED, nil, refusal) end
   local ms = id_ms(bucket, now)
   local base, key = channel.base, channel.key
-  local dedupe, active_key = base .. 'dedupe:' .. key .. '\n' .. uid .. '\n' .. client_msg_no, base .. 'activeStream:' .. key
-  if is_cluster then call('EXISTS', channel.head, base .. 'log:' .. key, base .. 'expiry:' .. key, base .. 'redDots:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, active_key) end
+  local dedupe = base .. 'dedupe:' .. key .. '\n' .. uid .. '\n' .. client_msg_no
+  access_keys(channel, counter, dedupe)
   local existing = open_stream(channel, client_msg_no)
   if existing and existing.ending == 0 then
-    if channel.is_apart then
-      -- The message may not have been published to the users the first time.
-      local first_id, _, pub = read_dedupe(dedupe, ms, window)
-      local raw_entry = call('XRANGE', base .. 'log:' .. key, int(existing.seq), int(existing.seq))[1]
-      local message = pub and raw_entry and log_entry(raw_entry)
-      -- If the ids differ, a WuKongIM client reused the clientMsgNo.
-      if message and message.id == first_id then publish_frame(channel, message_frame(pub, message.id, existing.seq, message.record, extra_after(extra, 0))) end
-    end
-    publish_again(channel, existing)
+    publish_start_again(channel, existing, dedupe, ms, extra)
     return stream_reply(channel, STREAM_DONE, existing)
   end
   if existing then return late_reply(channel, existing, START_EVENT) end
   if read_dedupe(dedupe, ms, window) then return stream_reply(channel, STREAM_TAKEN) end
-  local active = call('GET', active_key)
+  local active = call('ZRANGEBYSCORE', base .. 'openStreams:' .. key, SESSION_SCORE, SESSION_SCORE, 'LIMIT', 0, 1)[1]
   local running = active and open_stream(channel, active)
   if running and force == 0 then return stream_reply(channel, STREAM_RUNNING) end
   if bytes > max_stream_bytes then return stream_reply(channel, STREAM_TOO_LARGE) end
   if running then end_stream(channel, running, active, { frame = end_frame, crc = end_crc, ending = CANCELLED }) end
   local ended, ended_seq = channel.ended, channel.ended_seq
-
-  local peers = false
-  if #channel.users > 0 then
-    peers = { false }
-    for at, user in ipairs(channel.users) do
-      peers[#peers + 1], peers[#peers + 2] = user.base .. 'peers', channel.users[#channel.users + 1 - at].uid
-    end
-  end
-  write_pub(channel.head)
-  local opened = open_channel(base, key, peers, retention > 0 or max_messages > 0, channel.is_apart)
-  local message_id = reserve_ids(counter, bucket, ms, 1)
-  if peers then peers[1] = int(message_ms(message_id)) end
-  local entry_id = int(opened[SEQ] + 1) .. '-' .. int(message_id)
-  place_message(opened, entry_id, record, uid, true, expiry > 0 and int(expiry), client_msg_no)
-  if opened[NEWEST] then extra, opened[NEWEST] = extra_after(extra, opened[NEWEST]), message_id end
-  close_channel(opened, ms, retention, max_messages)
-  local seq, pub = opened[SEQ], opened[PUB]
-  open_heads[channel.head] = nil -- `close_channel` has written it
-  write_dedupe(dedupe, window, int(ms), entry_id, pub ~= seq and int(pub), STREAM_HASH)
-  call('SET', active_key, client_msg_no)
-  for _, user in ipairs(channel.users) do call('SADD', user.base .. 'streams', key) end
-  publish_frame(channel, message_frame(pub, message_id, seq, record, extra))
-
-  local log = open_log(base, log_name(channel, client_msg_no))
-  log.incarnation, log.type, log.event_head, log.message_id, log.seq, log.is_new, log.message_expiry = incarnation, STREAM_TYPE, event_head, message_id, seq, true, expiry
-  add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = 0, bytes = bytes, ending = 0 })
+  local log = begin_stream(channel, {
+    client_msg_no = client_msg_no, uid = uid, record = record, extra = extra, counter = counter, bucket = bucket, ms = ms, dedupe = dedupe,
+    incarnation = incarnation, type = STREAM_TYPE, event_head = event_head, expiry = expiry, max_data = nil,
+  })
+  add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = 0, bytes = bytes, shown = 0, parts = '', ending = 0 })
   channel.ended, channel.ended_seq = ended, ended_seq
   return stream_reply(channel, STREAM_DONE, log)
+end
+
+-- Creates a stream by the protocol Durable Streams, unless one exists, and stores its message in the
+-- channel.
+--
+-- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), bucket f64 (as `stream_start`),
+--          incarnation u32 (of the log), max data u32 (see `ViewLimits`), start crc u32 (of the start
+--          frame), records u32, crc u32 (of the frame), shown f64, units u32 (see `add_event`), end crc
+--          u32 (of the end frame)
+-- Texts    the channel, clientMsgNo, sender, content type, start frame, field h of the log's head,
+--          record of the message, extra of the message's frame, counter of message ids, frame of the
+--          first records ('' for none), parts (see `add_event`), end frame ('' to keep it open)
+-- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields i, t, n and c of the head, and
+--          field h; with CREATE_FULL the verdict of `log_append`; with CREATE_REFUSED the refusal.
+--          Then, if the caller must publish, the elements 2… described above.
+local function stream_create()
+  local user_count, check, refusal, bucket, incarnation, max_data, start_crc, records, crc, shown, units, end_crc = take_numbers('>BBBdI4I4I4I4I4dI4I4')
+  local channel = take_channel(user_count)
+  local client_msg_no, uid, content_type, start_frame, event_head, record, extra, counter, frame, parts, end_frame = take_texts(11)
+  refusal = refusal_of(channel, uid, check, refusal)
+  if refusal > 0 then return { CREATE_REFUSED, refusal, false } end
+  local ms = id_ms(bucket, now)
+  local dedupe = channel.base .. 'dedupe:' .. channel.key .. '\n' .. uid .. '\n' .. client_msg_no
+  access_keys(channel, counter, dedupe)
+  local existing = open_stream(channel, client_msg_no)
+  if existing then
+    if absence_of(existing) then return { CREATE_DELETED, false, false } end
+    publish_start_again(channel, existing, dedupe, ms, extra)
+    return with_frames(channel, CREATE_EXISTS, stream_fields(existing), existing.event_head)
+  end
+  if read_dedupe(dedupe, ms, window) then return { CREATE_TAKEN, false, false } end
+  local full = full_verdict(open_log(channel.base, log_name(channel, client_msg_no)), frame, records)
+  if full then return { CREATE_FULL, full, false } end
+  local log = begin_stream(channel, {
+    client_msg_no = client_msg_no, uid = uid, record = record, extra = extra, counter = counter, bucket = bucket, ms = ms, dedupe = dedupe,
+    incarnation = incarnation, type = content_type, event_head = event_head, expiry = 0, max_data = max_data,
+  })
+  add_event(channel, log, { frame = start_frame, crc = start_crc, id = '', mark = '', units = 0, bytes = 0, shown = 0, parts = '', ending = 0 })
+  if records > 0 then
+    add_event(channel, log, { frame = frame, crc = crc, records = records, id = '', mark = '', units = units, bytes = 0, shown = shown, parts = parts, ending = 0 })
+  end
+  if end_frame ~= '' then end_stream(channel, log, client_msg_no, { frame = end_frame, crc = end_crc, ending = CLOSED }) end
+  return with_frames(channel, CREATED, stream_fields(log), event_head)
+end
+
+-- Appends to a stream by the protocol Durable Streams, closes it, or both.
+--
+-- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), records u32, crc u32 (of the frame),
+--          has order u8, epoch f64, number f64 (as `log_append`), bytes f64, shown f64, units u32 (see
+--          `add_event`), end crc u32 (of the end frame)
+-- Texts    the channel, clientMsgNo, sender, frame ('' for none), parts (see `add_event`), content type
+--          ('' for none), producer ('' for none), order, end frame ('' to keep it open)
+-- Reply    as `log_append`; or APPEND_REFUSED u8 and the refusal u8, APPEND_OTHER_SENDER u8 or
+--          APPEND_TOO_LARGE u8. If the caller must publish, this is the first element of the reply
+--          described above.
+local function stream_append()
+  local user_count, check, refusal, records, crc, has_order, epoch, number, bytes, shown, units, end_crc = take_numbers('>BBBI4I4BddddI4I4')
+  local channel = take_channel(user_count)
+  local client_msg_no, uid, frame, parts, content_type, producer, order, end_frame = take_texts(8)
+  local log = open_stream(channel, client_msg_no)
+  local absence = absence_of(log or {})
+  if absence then return string.char(absence) end
+  if cmsgpack.unpack(log.event_head)[4] ~= uid then return string.char(APPEND_OTHER_SENDER) end
+  refusal = refusal_of(channel, uid, check, refusal)
+  if refusal > 0 then return string.char(APPEND_REFUSED, refusal) end
+  local append = { records = records, frame = frame, type = content_type, producer = producer, epoch = epoch, number = number, has_order = has_order, order = order }
+  local judged, silent = append_refusal(log, append, log.is_limited)
+  if judged then
+    if is_repeated(judged) then publish_again(channel, log) end
+    return with_frames(channel, judged)
+  end
+  if not log.is_limited and log.bytes + bytes > max_stream_bytes then return string.char(APPEND_TOO_LARGE) end
+  note_append(log, append, silent)
+  if records > 0 then
+    add_event(channel, log, { frame = frame, crc = crc, records = records, id = '', mark = '', units = units, bytes = bytes, shown = shown, parts = parts, ending = 0 })
+  end
+  if end_frame ~= '' then end_stream(channel, log, client_msg_no, { frame = end_frame, crc = end_crc, ending = CLOSED }) end
+  return with_frames(channel, appended_reply(log, epoch, number))
 end
 
 local function begin_streams()

@@ -3,7 +3,7 @@
 --
 -- KEYS   1  head
 --        2  log
---        3  activeStream
+--        3  openStreams
 --        4  counter of message ids
 -- ARGV   1  number of marks, then for each mark, newest first
 --             seq     of the message; if it is not stored, the negated newest seq when it was
@@ -16,7 +16,7 @@
 --        4  id of the newest message in the log, 0 if the log is empty
 --        5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be
 --           lost
---        6  list of `stream_snapshot` of the active stream and of the requested streams that exist
+--        6  list of `stream_snapshot` of the active streams and of the requested streams that exist
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')
@@ -45,11 +45,11 @@ end
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
 local streams, seen = {}, {}
 local function add_stream(client_msg_no)
-  if not client_msg_no or seen[client_msg_no] then return end
+  if seen[client_msg_no] then return end
   seen[client_msg_no] = true
   local snapshot = stream_snapshot(KEYS[1], client_msg_no)
   if snapshot then streams[#streams + 1] = snapshot end
 end
-add_stream(redis.call('GET', KEYS[3]))
+for _, client_msg_no in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do add_stream(client_msg_no) end
 for at = 2 + 2 * mark_count, #ARGV do add_stream(ARGV[at]) end
 return { tonumber(head[1] or '0'), head_seq, last_id, newest and log_entry(newest).id or 0, lost_id, streams }

@@ -41,7 +41,7 @@ for _ = 1, tonumber(ARGV[7]) do
     local group = ARGV[at + n]
     if not is_in_group(bucket, group, uid) then
       others[#others + 1] = before + n
-    elseif has_streams and redis.call('EXISTS', bucket .. 'activeStream:' .. group) == 1 then
+    elseif has_streams and redis.call('EXISTS', bucket .. 'openStreams:' .. group) == 1 then
       active[#active + 1] = before + n
     end
   end

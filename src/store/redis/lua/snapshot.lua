@@ -1,6 +1,6 @@
--- Reads and removes text streams. Placed in front of the scripts that read or remove streams. The
--- content of a stream is its log (`library/logs.lua` describes the keys). `steps/stream-record.ts`
--- decodes the replies.
+-- Reads and removes streams. Placed in front of the scripts that read or remove streams. The content
+-- of a stream is its log (`library/logs.lua` describes the keys). `steps/stream-record.ts` decodes the
+-- replies.
 local MAX_POSITION = 9007199254740991
 
 -- Returns the names of the keys of a stream's log, and of the channel's key `endedStreams`.
@@ -26,31 +26,48 @@ local function frames_after(key, tail, position, check)
   return redis.call('GETRANGE', key, '0', int(tail - 1)), 0
 end
 
+-- Returns the position after the frames that viewers are shown. If they are not shown all, also
+-- returns the index of the first event that they are not shown, and the position before the last
+-- frame of an ended stream. `view` is the field v of the head, or false.
+local function shown_part(view, tail)
+  if not view then return tail, false end
+  local cut_index, cut_at, end_at = struct.unpack('>ddd', view)
+  if cut_index < 0 then return tail, false end
+  return cut_at, cut_index, end_at
+end
+
 -- Returns false if there is no such stream, else a list:
 --   1  field h of the head of its log
 --   2  field m
 --   3  incarnation
 --   4  index of its ending in LOG_ENDINGS, false while it is active
 --   5  position of the first frame in 6
---   6  frames
+--   6  frames, without those of which viewers are shown nothing
+--   7  field v of the head, false if it has none
+--   8  number of records of the log
+--   9  last frame of an ended stream, if viewers are not shown all, else ''
 -- `known` has the incarnation, the position and the last four bytes of the frames that the caller
 -- has, or is nil.
 local function stream_snapshot(head, client_msg_no, known)
   local keys = stream_keys(head, client_msg_no)
-  local fields = redis.call('HMGET', keys.head, 'h', 'm', 'i', 'c', 'n', 'g')
+  local fields = redis.call('HMGET', keys.head, 'h', 'm', 'i', 'c', 'n', 'g', 'v')
   if not fields[1] or fields[6] then return false end
   local position, check = MAX_POSITION, ''
   if known and known[1] == fields[3] then position, check = tonumber(known[2]), known[3] end
-  local frames, from = frames_after(keys.frames, struct.unpack('>d', fields[5]), position, check)
-  return { fields[1], fields[2], fields[3], fields[4], int(from), frames }
+  local tail, _, records = struct.unpack('>dI4I4', fields[5])
+  local shown, cut_index, end_at = shown_part(fields[7], tail)
+  local last = cut_index and fields[4] and redis.call('GETRANGE', keys.frames, int(end_at), int(tail - 1)) or ''
+  local frames, from = frames_after(keys.frames, shown, position, check)
+  return { fields[1], fields[2], fields[3], fields[4], int(from), frames, fields[7], int(records), last }
 end
 
--- Returns the bytes that count against the maximum bytes of content, and the bytes of all frames.
+-- Returns the bytes of a stream that count against a limit of content, and the bytes of the frames
+-- that viewers are shown.
 local function stream_bytes(head, client_msg_no)
-  local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'l', 'n')
+  local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'l', 'n', 'v')
   if not fields[1] then return 0, 0 end
   local _, bytes = struct.unpack('>I4I4', fields[1])
-  return bytes + 2, struct.unpack('>d', fields[2])
+  return bytes + 2, (shown_part(fields[3], struct.unpack('>d', fields[2])))
 end
 
 -- Deletes the log of a stream. While the log has forks, only marks it as deleted. The caller then

@@ -1,16 +1,14 @@
 -- Reads a stream. Read-only.
 --
 -- KEYS   1  head
---        2  activeStream
--- ARGV   1  clientMsgNo, '' for the channel's active stream
+-- ARGV   1  clientMsgNo
 --        2  Unix ms; an ended stream that started then or earlier is past retention. -1 means no
 --           limit.
 --        3  clientMsgNo of the stream of which the caller has events, or ''
 --        4-6 its incarnation, the position after these events, and the last four bytes before it
 --        7  Unix ms; an ended stream whose message expires then or earlier is not shown
 -- Reply  `stream_snapshot`, nil if there is no such stream, or it is past retention or has expired
-local client_msg_no = ARGV[1] ~= '' and ARGV[1] or redis.call('GET', KEYS[2])
-if not client_msg_no then return false end
+local client_msg_no = ARGV[1]
 local fields = redis.call('HMGET', stream_keys(KEYS[1], client_msg_no).head, 'm', 'c', 'e')
 if not fields[1] then return false end
 if fields[2] and fields[3] and tonumber(ARGV[7]) >= tonumber(fields[3]) then return false end

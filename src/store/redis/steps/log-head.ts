@@ -55,7 +55,7 @@ const TAIL_POSITION_AT = 0;
 const TAIL_CHECK_AT = 8;
 const TAIL_RECORDS_AT = 12;
 
-/** Decodes the fields i, t, n, c, w, x, u, b, o and r of a head. */
+/** Decodes the fields i, t, n, c, w, x, u, b, o and r of a head, of which the last may be missing. */
 export function decodeStoredLog(fields: readonly (Buffer | null)[]): StoredLog {
   const [incarnation, contentType, tail, ending, ttlS, expiresAtMs, usedAtMs] = fields;
   const [start, origin, reference] = fields.slice(7);

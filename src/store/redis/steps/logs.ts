@@ -22,6 +22,7 @@ import {
   type LogCreation,
   type LogDraft,
   type LogHead,
+  type LogLimit,
   type LogOrigin,
   type LogStore,
   MAX_FORK_DEPTH,
@@ -329,7 +330,10 @@ function existing(log: StoredLog, draft: LogDraft): LogCreation {
     : { verdict: "conflict" };
 }
 
-function appendResult(reply: Buffer, { producer }: LogAppend): LogAppendResult {
+export function appendResult(
+  reply: Buffer,
+  { producer }: Pick<LogAppend, "producer">,
+): LogAppendResult {
   const [code = 0, ending = 0] = reply;
   const verdict = APPEND_VERDICTS[code - 1];
   switch (verdict) {
@@ -361,6 +365,13 @@ function appendResult(reply: Buffer, { producer }: LogAppend): LogAppendResult {
     ...{ verdict, tail, closed },
     producer: producer && { epoch: producer.epoch, number },
   };
+}
+
+/** Returns the limit in a verdict of `log_append`. */
+export function limitOf(code: number): LogLimit {
+  const verdict = APPEND_VERDICTS[code - 1];
+  if (verdict === "bytes" || verdict === "records" || verdict === "producers") return verdict;
+  throw unknownVerdict(code);
 }
 
 function unknownVerdict(code: number): BrokerError {

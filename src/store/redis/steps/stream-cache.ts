@@ -1,43 +1,42 @@
 // The streams that a node has read, so that it reads only their new events again. State: the events
 // of these streams, limited by their size.
 
-import { CHECK_BYTES, visitEvents } from "../../../broker/log-frame.ts";
+import { CHECK_BYTES } from "../../../broker/log-frame.ts";
 import {
   type ChannelKey,
   STREAM_CONTENT,
   STREAM_END,
   type StreamSnapshot,
+  type StreamState,
 } from "../../../broker/model.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
-import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
-import type { StreamReply } from "./stream-record.ts";
+import type { StreamFold, StreamHead } from "../../../broker/stream-fold.ts";
+import { newFold, type StreamReply, visitStates } from "./stream-record.ts";
 
 const ENTRY_UNITS = 500;
 /** Memory of an event, in UTF-16 code units, without its strings. */
 const EVENT_UNITS = 4;
 
-/** The first events of a stream, up to a position of its log. */
+/** The first events of a stream, up to a position of its log, as viewers are shown them. */
 export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;
   readonly #fold: StreamFold;
-  /** Number of UTF-16 code units of text before each event. */
+  /** Number of UTF-16 code units of text before each event up to the cut. */
   readonly #offsets: number[] = [];
   #textUnits = 0;
+  /** Index of the first event that viewers are not shown. */
+  #cutIndex = Infinity;
   #position = 0;
   /** The last bytes before the position. */
   #check = Buffer.alloc(0);
   #units = ENTRY_UNITS;
   #isActive = true;
 
-  constructor({ head, incarnation }: Pick<StreamReply, "head" | "incarnation">) {
-    this.head = head;
-    this.#incarnation = incarnation;
-    this.#fold = new StreamFold(head);
-  }
-
-  get isActive(): boolean {
-    return this.#isActive;
+  constructor(shown: Pick<StreamReply, "head" | "incarnation" | "view">) {
+    this.head = shown.head;
+    this.#incarnation = shown.incarnation;
+    this.#fold = newFold(shown);
   }
 
   /** Approximate memory, in UTF-16 code units. */
@@ -55,28 +54,36 @@ export class CachedStream {
    * Adds the events of a reply. Returns false and adds nothing if it does not follow these events.
    * A reply that is older than these events adds nothing.
    */
-  add({ incarnation, ending, from, frames }: StreamReply): boolean {
+  add({ incarnation, ending, from, frames, view, records, last }: StreamReply): boolean {
     const shared = this.#position - from;
     if (incarnation !== this.#incarnation || shared < 0) return false;
     if (shared > frames.length) return true;
     const { length } = this.#check;
     if (shared > 0 && !this.#check.equals(frames.subarray(shared - length, shared))) return false;
     // An event that cannot be decoded must not leave the earlier ones added.
-    const events: StreamEvent[] = [];
-    visitEvents(frames.subarray(shared), (event) => events.push(event));
-    for (const event of events) this.#addEvent(event, ending);
+    const events: [StreamEvent, StreamState, number][] = [];
+    visitStates(frames.subarray(shared), ending, (...event) => events.push(event));
+    const ends: [StreamEvent, StreamState, number][] = [];
+    if (this.#isActive) visitStates(last, ending, (...event) => ends.push(event));
+    if (view?.cutIndex !== undefined) {
+      this.#cutIndex = view.cutIndex;
+      this.#fold.cutFrom(view.cutIndex);
+    }
+    for (const event of events) this.#addEvent(...event);
+    if (this.#fold.isCut) this.#fold.skipTo(ending === undefined ? records : records - 1);
+    for (const event of ends) this.#addEvent(...event);
     this.#position = from + frames.length;
     if (events.length > 0) this.#check = Buffer.from(frames.subarray(-CHECK_BYTES));
     return true;
   }
 
-  #addEvent(event: StreamEvent, ending: StreamReply["ending"]): void {
+  #addEvent(event: StreamEvent, state: StreamState, index: number): void {
     const { type, data, eventId = "" } = event;
-    const isEnd = type === STREAM_END;
-    this.#fold.add(event, stateAfter(isEnd ? ending : undefined));
+    this.#fold.add(event, state, index);
+    if (type === STREAM_END) this.#isActive = false;
+    if (index > this.#cutIndex) return;
     this.#offsets.push(this.#textUnits);
     if (type === STREAM_CONTENT) this.#textUnits += data.length;
-    if (isEnd) this.#isActive = false;
     this.#units += EVENT_UNITS + data.length + eventId.length;
   }
 
@@ -84,11 +91,14 @@ export class CachedStream {
     return (
       this.#incarnation === other.#incarnation &&
       this.#position === other.#position &&
+      this.#fold.nextIndex === other.#fold.nextIndex &&
       this.#check.equals(other.#check)
     );
   }
 
   textOffset(index: number): number | undefined {
+    if (index > this.#fold.nextIndex) return undefined;
+    if (index > this.#cutIndex) return this.#fold.textUnits;
     return index === this.#offsets.length ? this.#textUnits : this.#offsets[index];
   }
 
@@ -106,18 +116,14 @@ interface Entry {
 export class StreamCache {
   readonly #maxUnits: number;
   readonly #entries = new Map<string, Entry>();
-  /** Name of the stream that was active in each channel when it was last read. */
-  readonly #active = new Map<ChannelKey, string>();
   #units = 0;
 
   constructor(maxUnits: number) {
     this.#maxUnits = maxUnits;
   }
 
-  /** Returns the stream, or the channel's active stream if `clientMsgNo` is "". */
   get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
-    const name = clientMsgNo === "" ? this.#active.get(key) : nameOf(key, clientMsgNo);
-    return name === undefined ? undefined : this.#entries.get(name)?.stream;
+    return this.#entries.get(nameOf(key, clientMsgNo))?.stream;
   }
 
   /** Caches and returns a stream. Returns the cached one instead if it has the same events. */
@@ -129,7 +135,6 @@ export class StreamCache {
     if (before !== undefined) this.#remove(name, before);
     this.#entries.set(name, { stream, units: stream.units });
     this.#units += stream.units;
-    if (stream.isActive) this.#active.set(key, name);
     for (const [oldest, entry] of this.#entries) {
       if (this.#units <= this.#maxUnits) break;
       this.#remove(oldest, entry);
@@ -137,11 +142,9 @@ export class StreamCache {
     return stream;
   }
 
-  #remove(name: string, { stream, units }: Entry): void {
-    const { key } = stream.head;
+  #remove(name: string, { units }: Entry): void {
     this.#entries.delete(name);
     this.#units -= units;
-    if (this.#active.get(key) === name) this.#active.delete(key);
   }
 }
 

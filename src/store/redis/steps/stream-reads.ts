@@ -2,7 +2,7 @@
 // later read transfers only the events after them. Reading a stream that has not changed returns the
 // same snapshot. State: a cache of these events, limited by their size.
 
-import type { ChannelKey } from "../../../broker/model.ts";
+import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamEnd, StreamStore } from "../../../broker/ports.ts";
 import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -23,6 +23,11 @@ const NO_MARK = ["", "", 0, ""] as const;
 const CHANNELS_IN_FLIGHT = 128;
 /** Maximum number of channels per call. `active_streams.lua` takes 0.2 ms for this number. */
 const CHANNELS_PER_CALL = 500;
+
+interface StreamName {
+  readonly key: ChannelKey;
+  readonly clientMsgNo: string;
+}
 
 type StreamReads = Pick<
   StreamStore,
@@ -46,12 +51,11 @@ export function createStreamReads({
 
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
-  /** Reads the stream, or the channel's active stream if `clientMsgNo` is "". */
   async function read(key: ChannelKey, clientMsgNo: string): Promise<CachedStream | undefined> {
     for (let cached = cache.get(key, clientMsgNo); ; cached = undefined) {
       const reply = await link.run(
         READ,
-        [keys.channel("head", key), keys.channel("activeStream", key)],
+        [keys.channel("head", key)],
         [clientMsgNo, pastMs(), ...(cached?.mark ?? NO_MARK), clock()],
       );
       if (reply === null) return undefined;
@@ -67,14 +71,29 @@ export function createStreamReads({
     }
   }
 
-  async function withStream(channels: readonly ChannelKey[]): Promise<readonly ChannelKey[]> {
+  /** Returns the names of the active streams of these channels. */
+  async function activeNames(channels: readonly ChannelKey[]): Promise<readonly StreamName[]> {
     const calls = channelPieces(link, channels, CHANNELS_PER_CALL).map(async (piece) => {
       const { tags, args, ordered } = bucketArgs(keys, piece);
       const reply = await link.run(ACTIVE, tags, args);
-      const positions = reply as readonly number[]; // see the header of `active_streams.lua`
-      return positions.flatMap((position) => ordered[position - 1] ?? []);
+      // See the header of `active_streams.lua`.
+      const active = reply as readonly (readonly [number, readonly Buffer[]])[];
+      return active.flatMap(([position, names]) => {
+        const key = ordered[position - 1] ?? "";
+        return names.map((name) => ({ key, clientMsgNo: String(name) }));
+      });
     });
     return (await Promise.all(calls)).flat();
+  }
+
+  async function activeIn(channels: readonly ChannelKey[]): Promise<readonly StreamSnapshot[]> {
+    const semaphore = new Semaphore(CHANNELS_IN_FLIGHT);
+    const names = await activeNames(channels);
+    const streams = await Promise.all(
+      names.map(({ key, clientMsgNo }) => semaphore.run(() => read(key, clientMsgNo))),
+    );
+    const snapshots = streams.flatMap((stream) => stream?.snapshot() ?? []);
+    return snapshots.filter(({ state }) => state === "active"); // some may have ended meanwhile
   }
 
   async function withEnd(
@@ -120,12 +139,11 @@ export function createStreamReads({
     });
   }
 
-  async function indexed(index: string, key: ChannelKey): Promise<CachedStream | undefined> {
-    const active = await read(key, "");
-    if (active !== undefined) return active;
+  /** Removes a channel without active streams from an index. Returns streams that started since. */
+  async function dropFrom(index: string, key: ChannelKey): Promise<readonly StreamSnapshot[]> {
     await link.write("srem", index, key);
-    const started = await read(key, "");
-    if (started !== undefined) await link.write("sadd", index, key);
+    const started = await activeIn([key]);
+    if (started.length > 0) await link.write("sadd", index, key);
     return started;
   }
 
@@ -133,22 +151,21 @@ export function createStreamReads({
     stream: async (key, clientMsgNo) =>
       clientMsgNo === "" ? undefined : (await read(key, clientMsgNo))?.snapshot(),
 
-    async activeStreams(channels) {
-      const active = channels.length > 1 ? await withStream(channels) : channels;
-      const semaphore = new Semaphore(CHANNELS_IN_FLIGHT);
-      const streams = await Promise.all(active.map((key) => semaphore.run(() => read(key, ""))));
-      return streams.flatMap((stream) => stream?.snapshot() ?? []);
-    },
+    activeStreams: activeIn,
 
     async personalStreamsOf(uid) {
       const index = keys.user("streams", uid);
       const reply = await link.call("smembers", index);
       const channels = (reply as readonly Buffer[]).map(String); // the reply of SMEMBERS
+      if (channels.length === 0) return [];
+      const streams = await activeIn(channels);
+      const active = new Set(streams.map(({ key }) => key));
       const semaphore = new Semaphore(CHANNELS_IN_FLIGHT);
-      const streams = await Promise.all(
-        channels.map((key) => semaphore.run(() => indexed(index, key))),
+      const ended = channels.filter((key) => !active.has(key));
+      const started = await Promise.all(
+        ended.map((key) => semaphore.run(() => dropFrom(index, key))),
       );
-      return streams.flatMap((stream) => stream?.snapshot() ?? []);
+      return [...streams, ...started.flat()];
     },
 
     async streamEnds(channels, sinceMs, limit) {

@@ -1,14 +1,19 @@
-// Encodes and decodes the heads of text streams in Redis, whose events are the frames of a log. Pure.
+// Encodes and decodes the heads of streams in Redis, whose events are the records of a log. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { visitEvents } from "../../../broker/log-frame.ts";
 import type { LogEnding } from "../../../broker/log-ports.ts";
-import { STREAM_END, type StreamSnapshot } from "../../../broker/model.ts";
+import { STREAM_END, type StreamSnapshot, type StreamState } from "../../../broker/model.ts";
+import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { StreamFold, type StreamHead, stateAfter } from "../../../broker/stream-fold.ts";
 import { decodeStreamHead } from "../../../redis/wire.ts";
 import { endingOf } from "./log-head.ts";
 
 const MESSAGE_SEQ_AT = 8;
+const CUT_AT_AT = 8;
+const END_AT_AT = 16;
+const MAX_DATA_AT = 24;
+const VIEW_BYTES = 28;
 
 /** The log of a stream as a script returns it. */
 export interface StreamReply {
@@ -19,13 +24,26 @@ export interface StreamReply {
   /** Position of the first frame. */
   readonly from: number;
   readonly frames: Buffer;
+  /** Limits of what viewers are shown. `undefined` if no limit applies to the stream. */
+  readonly view: StreamViewField | undefined;
+  /** Number of records of the log. */
+  readonly records: number;
+  /** Last frame of an ended stream, if viewers are not shown all of it. Otherwise empty. */
+  readonly last: Buffer;
+}
+
+/** The field v of a log's head, see `library/logs.lua`. */
+interface StreamViewField {
+  /** Index of the first event that viewers are not shown. `undefined` if they are shown all. */
+  readonly cutIndex: number | undefined;
+  readonly maxDataBytes: number;
 }
 
 /** Decodes a reply of `stream_snapshot`. Throws `internal` if it has a newer format. */
 export function decodeStreamReply(reply: unknown): StreamReply {
   // As `stream_snapshot` specifies.
-  const [head, message, incarnation, index, from, frames] = reply as readonly [
-    ...[Buffer, Buffer, Buffer, Buffer | null, Buffer, Buffer],
+  const [head, message, incarnation, index, from, frames, view, records, last] = reply as readonly [
+    ...[Buffer, Buffer, Buffer, Buffer | null, Buffer, Buffer, Buffer | null, Buffer, Buffer],
   ];
   const ending = endingOf(Number(index ?? 0));
   if (index !== null && ending === undefined) throw newer(`ending ${String(index)}`);
@@ -39,17 +57,63 @@ export function decodeStreamReply(reply: unknown): StreamReply {
     ending,
     from: Number(from),
     frames,
+    view: view === null ? undefined : decodeView(view),
+    records: Number(records),
+    last,
   };
+}
+
+function decodeView(view: Buffer): StreamViewField {
+  const cutIndex = view.readDoubleBE(0);
+  return {
+    cutIndex: cutIndex < 0 ? undefined : cutIndex,
+    maxDataBytes: view.readUInt32BE(MAX_DATA_AT),
+  };
+}
+
+/** Returns a fold without events. */
+export function newFold({ head, view }: Pick<StreamReply, "head" | "view">): StreamFold {
+  // The store decides which events viewers are shown.
+  return new StreamFold(head, { maxBytes: Infinity, maxDataBytes: view?.maxDataBytes ?? Infinity });
+}
+
+/** Calls `visit` for each event in frames of a stream with this ending. */
+export function visitStates(
+  frames: Buffer,
+  ending: LogEnding | undefined,
+  visit: (event: StreamEvent, state: StreamState, index: number) => void,
+): void {
+  visitEvents(frames, (event, index) =>
+    visit(event, stateAfter(event.type === STREAM_END ? ending : undefined), index),
+  );
 }
 
 /** Decodes a reply of `stream_snapshot` with all frames. Throws like `decodeStreamReply`. */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
-  const { head, ending, frames } = decodeStreamReply(reply);
-  const fold = new StreamFold(head);
-  visitEvents(frames, (event) =>
-    fold.add(event, stateAfter(event.type === STREAM_END ? ending : undefined)),
-  );
+  const shown = decodeStreamReply(reply);
+  const { ending, frames, view, records, last } = shown;
+  const fold = newFold(shown);
+  if (view?.cutIndex !== undefined) fold.cutFrom(view.cutIndex);
+  const add = fold.add.bind(fold);
+  visitStates(frames, ending, add);
+  if (fold.isCut) fold.skipTo(ending === undefined ? records : records - 1);
+  visitStates(last, ending, add);
   return fold.snapshot();
+}
+
+/** Encodes the field v of a log's head. */
+export function encodeView(view: {
+  readonly cutIndex: number | undefined;
+  readonly cutAt: number;
+  readonly endAt: number;
+  readonly maxDataBytes: number;
+}): Buffer {
+  const bytes = Buffer.allocUnsafe(VIEW_BYTES);
+  bytes.writeDoubleBE(view.cutIndex ?? -1, 0);
+  bytes.writeDoubleBE(view.cutAt, CUT_AT_AT);
+  bytes.writeDoubleBE(view.endAt, END_AT_AT);
+  bytes.writeUInt32BE(view.maxDataBytes, MAX_DATA_AT);
+  return bytes;
 }
 
 /** Encodes the field m of a log's head. */

@@ -4,7 +4,12 @@
 
 import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
-import { type OpenFrame, openEventFrame } from "../../../broker/log-frame.ts";
+import {
+  isJsonLog,
+  type OpenFrame,
+  openEventFrame,
+  openTimedFrame,
+} from "../../../broker/log-frame.ts";
 import {
   isNoteType,
   STREAM_CONTENT,
@@ -12,8 +17,10 @@ import {
   STREAM_START,
   streamPayload,
 } from "../../../broker/model.ts";
-import type { StreamDraft } from "../../../broker/ports.ts";
+import type { StreamAppendDraft, StreamCreationDraft, StreamDraft } from "../../../broker/ports.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
+import { StreamView, shownBytes } from "../../../broker/stream-fold.ts";
+import { eventOfRecord } from "../../../broker/stream-record.ts";
 import { encodeExtra, encodeRecord, encodeStreamHead } from "../../../redis/wire.ts";
 import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
@@ -33,10 +40,17 @@ const KINDS = new Map<string, number>([
   [STREAM_CONTENT, CONTENT],
   [STREAM_END, END],
 ]);
-const EVENT_BYTES = 18;
+const EVENT_BYTES = 22;
 const START_BYTES = 36;
 const END_BYTES = 13;
+const CREATE_BYTES = 47;
+const APPEND_BYTES = 52;
+const PART_BYTES = 8;
+/** Size, for the library, of content that is too large to be shown to viewers. */
+const LARGE = 0xffff_ffff;
 const VIEWER = -1;
+/** Default of `streams.maxDataBytes`. */
+const MAX_DATA_BYTES = 65_536;
 /** Maximum bytes of an event id or a type, because a frame has their length in two bytes. */
 const MAX_TEXT_BYTES = 65_535;
 
@@ -44,9 +58,14 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Functions that send operations. `event` may throw `bad_request` or `too_large`. */
+/**
+ * Functions that send operations. `event` may throw `bad_request` or `too_large`, and `create`
+ * `too_large`.
+ */
 interface StreamSteps {
   event(draft: StreamDraft): Promise<OperationReply>;
+  create(draft: StreamCreationDraft): Promise<OperationReply>;
+  append(draft: StreamAppendDraft): Promise<OperationReply>;
   end(name: StreamName, silentSinceMs?: number): Promise<OperationReply>;
 }
 
@@ -55,13 +74,16 @@ export function createStreamSteps(
   operations: Operations,
 ): StreamSteps {
   const names = new ChannelNamesOf(link);
+  const viewLimits = {
+    maxBytes: limits.maxStreamBytes,
+    maxDataBytes: limits.maxStreamDataBytes ?? MAX_DATA_BYTES,
+  };
 
   function start(draft: StreamDraft): Promise<OperationReply> {
     const { key, clientMsgNo, fromUid, eventId = "", expireS = 0 } = draft;
     const { bucket, head, ids, users, appendArgs } = names.get(key);
     const nowMs = clock();
     const expiresMs = expiryOf({ expireS }, nowMs);
-    const nobody = { origin: undefined, recipients: undefined };
     const frame = eventFrame({ ...draft, state: "active" }, nowMs);
     const otherEnd = draft.force ? endFrame(nowMs, "cancelled") : undefined;
     const numbers = Buffer.alloc(START_BYTES);
@@ -81,11 +103,35 @@ export function createStreamSteps(
         texts: [
           ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
           ...[withoutTrailer(frame), encodeStreamHead(draft), recordOf(draft, nowMs)],
-          ...[encodeExtra({ ...nobody, isStream: true }), ids.key],
+          ...[STREAM_EXTRA, ids.key],
           otherEnd === undefined ? "" : withoutTrailer(otherEnd),
         ],
       },
     );
+  }
+
+  /** Returns the frame of the records, and what the library must know about them. */
+  function batchOf(
+    { key, clientMsgNo, records, contentType = "" }: RecordBatch,
+    nowMs: number,
+  ): Batch {
+    const counts = { bytes: 0, shown: 0, units: 0 };
+    if (records.length === 0) return { frame: undefined, parts: "", counts };
+    const isJson = isJsonLog(contentType);
+    const view = new StreamView({ key, clientMsgNo }, viewLimits, true);
+    const parts = Buffer.allocUnsafe(records.length * PART_BYTES);
+    for (const [at, record] of records.entries()) {
+      const event = eventOfRecord(record, nowMs, isJson);
+      const size = sizeOf(view, event);
+      const units = event.type === STREAM_CONTENT ? event.data.length : 0;
+      parts.writeUInt32BE(size, at * PART_BYTES);
+      parts.writeUInt32BE(units, at * PART_BYTES + 4);
+      counts.bytes += snapshotBytes(event);
+      counts.shown += size;
+      counts.units += units;
+    }
+    const frame = openTimedFrame(records, nowMs, isJson);
+    return { frame, parts: records.length === 1 ? "" : parts, counts };
   }
 
   return {
@@ -105,7 +151,8 @@ export function createStreamSteps(
       numbers[5] = kind === END && data === "" ? 1 : 0;
       numbers.writeUInt32BE(kind === CONTENT ? data.length : 0, 6);
       numbers.writeUInt32BE(snapshotBytes(draft), 10);
-      numbers.writeUInt32BE(frame.crc, 14);
+      numbers.writeUInt32BE(shownBytes(draft.type, data), 14);
+      numbers.writeUInt32BE(frame.crc, 18);
       return operations.run(
         { bucket, key: head },
         {
@@ -113,6 +160,69 @@ export function createStreamSteps(
           texts: [
             ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
             withoutTrailer(frame),
+          ],
+        },
+      );
+    },
+
+    async create(draft) {
+      const { key, clientMsgNo, fromUid, contentType, records, isClosed } = draft;
+      if (Buffer.byteLength(clientMsgNo) > MAX_TEXT_BYTES) throw new BrokerError("too_large");
+      const { bucket, head, ids, users, appendArgs } = names.get(key);
+      const nowMs = clock();
+      const start = eventFrame({ ...START_EVENT, state: "active" }, nowMs, true);
+      const { frame, parts, counts } = batchOf(draft, nowMs);
+      const end = isClosed ? endFrame(nowMs, "closed") : undefined;
+      const numbers = Buffer.alloc(CREATE_BYTES);
+      numbers[0] = users;
+      numbers.set(checkOf(draft.permission), 1);
+      let at = numbers.writeDoubleBE(ids.bucket, 3);
+      at += randomBytes(4).copy(numbers, at);
+      at = numbers.writeUInt32BE(viewLimits.maxDataBytes, at);
+      at = numbers.writeUInt32BE(start.crc, at);
+      at = numbers.writeUInt32BE(records.length, at);
+      at = numbers.writeUInt32BE(frame?.crc ?? 0, at);
+      at = numbers.writeDoubleBE(counts.shown, at);
+      at = numbers.writeUInt32BE(counts.units, at);
+      numbers.writeUInt32BE(end?.crc ?? 0, at);
+      return operations.run(
+        { bucket, key: head },
+        {
+          ...{ name: "stream_create", numbers, order: orderOf(draft) },
+          texts: [
+            ...[...appendArgs, clientMsgNo, fromUid, contentType, withoutTrailer(start)],
+            ...[encodeStreamHead(draft), recordOf({ ...draft, payload: undefined }, nowMs)],
+            ...[STREAM_EXTRA, ids.key, textOf(frame), parts, textOf(end)],
+          ],
+        },
+      );
+    },
+
+    async append(draft) {
+      const { key, clientMsgNo, fromUid, contentType, records, producer, order, close } = draft;
+      const { bucket, head, users, appendArgs } = names.get(key);
+      const nowMs = clock();
+      const { frame, parts, counts } = batchOf(draft, nowMs);
+      const end = close === undefined ? undefined : endFrame(nowMs, "closed");
+      const numbers = Buffer.alloc(APPEND_BYTES);
+      numbers[0] = users;
+      numbers.set(checkOf(draft.permission), 1);
+      let at = numbers.writeUInt32BE(records.length, 3);
+      at = numbers.writeUInt32BE(frame?.crc ?? 0, at);
+      at = numbers.writeUInt8(order === undefined ? 0 : 1, at);
+      at = numbers.writeDoubleBE(producer?.epoch ?? 0, at);
+      at = numbers.writeDoubleBE(producer?.number ?? 0, at);
+      at = numbers.writeDoubleBE(counts.bytes, at);
+      at = numbers.writeDoubleBE(counts.shown, at);
+      at = numbers.writeUInt32BE(counts.units, at);
+      numbers.writeUInt32BE(end?.crc ?? 0, at);
+      return operations.run(
+        { bucket, key: head },
+        {
+          ...{ name: "stream_append", numbers, order: orderOf(draft) },
+          texts: [
+            ...[...appendArgs, clientMsgNo, fromUid, textOf(frame), parts, contentType ?? ""],
+            ...[producer?.id ?? "", order ?? "", textOf(end)],
           ],
         },
       );
@@ -135,6 +245,28 @@ export function createStreamSteps(
       );
     },
   };
+}
+
+type RecordBatch = Pick<StreamAppendDraft, "key" | "clientMsgNo" | "records" | "contentType">;
+
+interface Batch {
+  /** `undefined` without records. */
+  readonly frame: OpenFrame | undefined;
+  /** See `add_event` in `library/streams.lua`. */
+  readonly parts: string | Buffer;
+  readonly counts: { readonly bytes: number; readonly shown: number; readonly units: number };
+}
+
+/** The start of a stream that the protocol Durable Streams creates. */
+const START_EVENT = { type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined };
+const STREAM_EXTRA = encodeExtra({ origin: undefined, recipients: undefined, isStream: true });
+
+function textOf(frame: OpenFrame | undefined): string | Buffer {
+  return frame === undefined ? "" : withoutTrailer(frame);
+}
+
+function sizeOf(view: StreamView, { type, data }: Pick<StreamEvent, "type" | "data">): number {
+  return Math.min(view.sizeOf({ type, data, isHidden: true }), LARGE);
 }
 
 function eventFrame(
@@ -171,7 +303,10 @@ function kindOf(draft: StreamDraft, maxStreamBytes: number): number {
   return kind;
 }
 
-function recordOf(draft: StreamDraft, nowMs: number): Buffer {
+function recordOf(
+  draft: Pick<StreamDraft, "channel" | "fromUid" | "clientMsgNo" | "payload" | "expireS">,
+  nowMs: number,
+): Buffer {
   const { channel, fromUid, clientMsgNo, payload = NO_TEXT, expireS = 0 } = draft;
   return encodeRecord(
     {

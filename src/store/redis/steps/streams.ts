@@ -5,22 +5,35 @@
 // replicated as configured.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
-import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
+import { BUCKETS, bucketOf, isSameMediaType } from "../../../broker/log-frame.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import {
+  type ChannelLogStore,
   type ChannelStore,
   MAX_STREAM_ENDS,
+  type StreamAppendDraft,
+  type StreamAppendResult,
+  type StreamCreation,
+  type StreamCreationDraft,
   type StreamDraft,
   type StreamResult,
   type StreamStore,
 } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { usersOf } from "../../../redis/keys.ts";
-import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
+import {
+  decodeStreamHead,
+  framesOf,
+  isMessages,
+  messageIdOf,
+  STREAM_STATES,
+} from "../../../redis/wire.ts";
 import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
+import { decodeStoredLog } from "./log-head.ts";
+import { appendResult, limitOf } from "./logs.ts";
 import { refusalOf } from "./permission-tables.ts";
 import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
@@ -37,7 +50,10 @@ type StreamPorts = RedisStorePorts & Pick<ChannelStore, "personFacts">;
  * Repeating it is safe, except for content, tool calls and custom events without an event id of
  * their own.
  */
-export function createRedisStreams(ports: StreamPorts, operations: Operations): StreamStore {
+export function createRedisStreams(
+  ports: StreamPorts,
+  operations: Operations,
+): StreamStore & ChannelLogStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError, personFacts } = ports;
   const { keys } = link;
   const steps = createStreamSteps(ports, operations);
@@ -56,23 +72,34 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
    * Applies an event whose users are in other slots: reads their rules first, and writes their
    * indexes before a start. Events of the channel keep the order of the calls.
    */
-  async function applyApart(draft: StreamDraft): Promise<StreamResult> {
+  async function applyApart<Draft extends Sent>(
+    draft: Draft,
+    isStart: boolean,
+    apply: (draft: Draft) => Promise<OperationReply>,
+  ): Promise<OperationReply> {
     const { key } = draft;
-    const isStart = draft.type === STREAM_START;
     const prepare = async () => {
       const refused = await judge(draft);
       if (refused === undefined && isStart) await addToIndexes(key);
       return refused;
     };
     const refused = await channelOrder.enter(key, prepare());
-    if (refused !== undefined) return { verdict: "refused", state: undefined, refused };
-    const reply = await steps.event({ ...draft, permission: "granted" });
+    const reply = await apply({ ...draft, permission: refused ?? "granted" });
     // The channel is added again, because a reader may have removed it before the stream started.
-    if (isStart) await addToIndexes(key);
-    return finish(key, reply);
+    if (isStart && refused === undefined) await addToIndexes(key);
+    return reply;
   }
 
-  async function judge(draft: StreamDraft): Promise<SendRefusal | undefined> {
+  /** Applies a change of a stream. Changes of a stream keep the order of the calls. */
+  function apply<Draft extends Sent>(
+    draft: Draft,
+    isStart: boolean,
+    step: (draft: Draft) => Promise<OperationReply>,
+  ): Promise<OperationReply> {
+    return areUsersApart(link, draft.key) ? applyApart(draft, isStart, step) : step(draft);
+  }
+
+  async function judge(draft: Sent): Promise<SendRefusal | undefined> {
     const { fromUid, channel, permission = "granted" } = draft;
     if (permission === "granted") return undefined;
     if (!isCheck(permission)) return permission;
@@ -93,14 +120,21 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
     await Promise.all(added);
   }
 
-  /** Publishes the frames in the reply, which the script could not publish itself. */
-  async function finish(key: ChannelKey, reply: OperationReply): Promise<StreamResult> {
-    const { verdict, state, ended, frames, refused } = decodeReply(reply);
+  /** Publishes what the operation could not publish itself. */
+  async function publishRest(
+    key: ChannelKey,
+    [name, seq = 0, ...frames]: Publications,
+  ): Promise<void> {
     if (frames.length > 0) await publish(key, frames);
-    if (ended !== undefined) {
-      await addEnd(key, `${ended.seq}:${ended.name}`);
-      removeEnded(key, ended.name);
-    }
+    if (name === undefined || name.length === 0) return;
+    await addEnd(key, `${seq}:${name}`);
+    removeEnded(key, String(name));
+  }
+
+  async function finish(key: ChannelKey, reply: OperationReply): Promise<StreamResult> {
+    const [result, ...publications] = listOf(reply) as readonly [Buffer, ...Publications];
+    await publishRest(key, publications);
+    const { verdict, state, refused } = decodeResult(result);
     if (verdict === "too_large") throw new BrokerError("too_large");
     return refused === undefined ? { verdict, state } : { verdict, state, refused };
   }
@@ -178,8 +212,24 @@ export function createRedisStreams(ports: StreamPorts, operations: Operations): 
 
   return {
     async streamEvent(draft) {
-      if (areUsersApart(link, draft.key)) return applyApart(draft);
-      return finish(draft.key, await steps.event(draft));
+      return finish(draft.key, await apply(draft, draft.type === STREAM_START, steps.event));
+    },
+
+    async createStream(draft) {
+      const reply = await apply(draft, true, steps.create);
+      // As `stream_create` specifies.
+      const [verdict, detail, head, ...publications] = reply as unknown as readonly [
+        ...[number, (Buffer | null)[] | number | null, Buffer | null, ...Publications],
+      ];
+      await publishRest(draft.key, publications);
+      return creationOf(draft, { verdict, detail, head });
+    },
+
+    async appendToStream(draft) {
+      const reply = await apply(draft, false, steps.append);
+      const [result, ...publications] = listOf(reply) as readonly [Buffer, ...Publications];
+      await publishRest(draft.key, publications);
+      return appendResultOf(draft, result);
     },
 
     async cancelStream(key, clientMsgNo) {
@@ -217,21 +267,74 @@ const VERDICTS = [
   ...(["too_large", "refused"] as const),
 ] as const;
 
-/** The stream that an operation has ended, if the caller must publish its end. */
-interface Ended {
-  readonly name: string;
-  readonly seq: number;
+/**
+ * What the caller must publish: the member of `activeStreams` and the seq of a stream that has ended,
+ * and frames. See `library/streams.lua`.
+ */
+type Publications = readonly [name?: Buffer, seq?: number, ...frames: Buffer[]];
+
+type Sent = Pick<StreamDraft, "key" | "channel" | "fromUid" | "permission">;
+
+function listOf(reply: OperationReply): readonly unknown[] {
+  return Buffer.isBuffer(reply) ? [reply] : reply;
 }
 
-/** Decodes the reply of an operation, see `library/streams.lua`. */
-function decodeReply(reply: OperationReply) {
-  const [result, name, seq, ...frames] = (Buffer.isBuffer(reply) ? [reply] : reply) as readonly [
-    ...[Buffer, Buffer?, number?, ...Buffer[]],
-  ];
+/** Decodes the result of an operation, see `library/streams.lua`. */
+function decodeResult(result: Buffer) {
   const verdict = VERDICTS[result[0] ?? 0];
   if (verdict === undefined) throw new BrokerError("internal");
-  const ended: Ended | undefined =
-    name === undefined || name.length === 0 ? undefined : { name: String(name), seq: seq ?? 0 };
-  const state = STREAM_STATES[(result[1] ?? 0) - 1];
-  return { verdict, state, ended, frames, refused: refusalOf(result[2] ?? 0) };
+  return {
+    verdict,
+    state: STREAM_STATES[(result[1] ?? 0) - 1],
+    refused: refusalOf(result[2] ?? 0),
+  };
+}
+
+/** Verdicts of `stream_create`. */
+const CREATED = 1;
+const EXISTS = 2;
+const IS_DELETED = 3;
+const FULL = 4;
+const TAKEN = 5;
+
+function creationOf(
+  draft: StreamCreationDraft,
+  reply: {
+    readonly verdict: number;
+    readonly detail: readonly (Buffer | null)[] | number | null;
+    readonly head: Buffer | null;
+  },
+): StreamCreation {
+  const { verdict, detail, head: names } = reply;
+  if (verdict === IS_DELETED) return { verdict: "deleted" };
+  if (verdict === TAKEN) return { verdict: "taken" };
+  if (verdict === FULL) return { verdict: "full", limit: limitOf(Number(detail)) };
+  if (typeof detail === "number") {
+    const refused = refusalOf(detail);
+    if (refused !== undefined) return { verdict: "refused", refused };
+  }
+  if (!Array.isArray(detail) || names === null || verdict > EXISTS)
+    throw new BrokerError("internal");
+  const { head } = decodeStoredLog(detail);
+  if (verdict === CREATED) return { verdict: "created", head };
+  const isSame =
+    isSameMediaType(draft.contentType, head.contentType) &&
+    draft.isClosed === (head.closed !== undefined) &&
+    decodeStreamHead(names).fromUid === draft.fromUid;
+  return isSame ? { verdict: "exists", head } : { verdict: "conflict" };
+}
+
+/** Verdicts of `stream_append` in addition to those of `log_append`. */
+const REFUSED = 14;
+const OTHER_SENDER = 15;
+const TOO_LARGE = 16;
+
+function appendResultOf(draft: StreamAppendDraft, result: Buffer): StreamAppendResult {
+  const [verdict, detail = 0] = result;
+  if (verdict === OTHER_SENDER) return { verdict: "other_sender" };
+  if (verdict === TOO_LARGE) throw new BrokerError("too_large");
+  if (verdict !== REFUSED) return appendResult(result, draft);
+  const refused = refusalOf(detail);
+  if (refused === undefined) throw new BrokerError("internal");
+  return { verdict: "refused", refused };
 }
