@@ -90,6 +90,14 @@ async function follow(
   return { printed: printed.trim(), shown: shown.trim() };
 }
 
+t.test("each receiver has at most 30 lines", async (t) => {
+  const names = readPage("docs/push.md").matchAll(new RegExp(RECEIVER, "g"));
+  for (const [, name] of names) {
+    const lines = readPage(`docs/examples/push/${name}.mjs`).trim().split("\n");
+    t.ok(lines.length <= 30, `${name} has ${lines.length} lines`);
+  }
+});
+
 t.test("the receiver for FCM pushes to Android", async (t) => {
   const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
   const pushes: unknown[] = [];
