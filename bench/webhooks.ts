@@ -1,6 +1,7 @@
 // How many events per second does a webhook deliver, and what do the event feed and a receiver that
 // hangs cost the senders? The baseline of the deliveries is a client that posts prepared bodies of 100
-// events with 8 requests in flight. The rows about sends compare two nodes of the same build.
+// events with 8 requests in flight. The messages are sent 100 in a call, so that their senders are not
+// the limit. The rows about sends compare two nodes of the same build.
 
 import { createServer, type Server as HttpServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -19,6 +20,8 @@ const BATCH = 100;
 const MESSAGES = 30_000;
 const QUICK_MESSAGES = 1000;
 const SENDERS = 64;
+/** Number of calls in flight, each with a message to every user. */
+const BATCH_SENDERS = 4;
 const IN_FLIGHT = 8;
 const EVENT = `{"id":"17-000000000001-4398046511105","type":"message.stored","timestamp":"2026-11-24T00:00:00.000Z","data":{"message_id":4398046511105,"message_seq":1,"payload":"${"x".repeat(272)}"}}`;
 const BODY = `{"type":"batch","data":{"events":[${new Array(BATCH).fill(EVENT).join(",")}]}}`;
@@ -75,17 +78,21 @@ async function deliverySample(
   const id = await createWebhook(server, receiver.url);
   const backend = new Backend(server.apiPort);
   const count = plan.isQuick ? QUICK_MESSAGES : MESSAGES;
+  const channel = { id: "user", type: PERSON_CHANNEL } as const;
+  const text = sendBody({ channel, fromUid: "bob", clientMsgNo: undefined });
+  const { payload } = JSON.parse(text);
+  const subscribers = Array.from({ length: CHANNELS }, (_, at) => `user-${at}`);
   let sent = 0;
   const send = async () => {
     for (; sent < count; ) {
-      sent += 1;
-      const channel = { id: `user-${sent % CHANNELS}`, type: PERSON_CHANNEL } as const;
-      const text = sendBody({ channel, fromUid: "bob", clientMsgNo: undefined });
-      await backend.post("/message/send", JSON.parse(text));
+      sent += CHANNELS;
+      const body = { from_uid: "bob", subscribers, payload };
+      const { fail_uids } = JSON.parse(await backend.post("/message/sendbatch", body));
+      if (fail_uids.length > 0) throw new Error("messages were not sent");
     }
   };
   const live = await rateOf(count, async () => {
-    await Promise.all(Array.from({ length: SENDERS }, send));
+    await Promise.all(Array.from({ length: BATCH_SENDERS }, send));
     await receiver.until(() => receiver.live >= count);
   });
   const replayed = await rateOf(count, async () => {
