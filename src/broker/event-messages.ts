@@ -27,12 +27,15 @@ export async function messagesOf(
     }
   }
   const messages = new Map<string, Message>();
-  for (const { key, fromSeq, toSeq } of ranges) {
-    const slice = await store.readMessages(key, {
-      ...{ fromSeq, toSeq, limit: toSeq - fromSeq + 1 },
-      ...{ reverse: false, maxBytes: Number.MAX_VALUE },
-    });
-    for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
-  }
+  // The reads are issued together, so that they share round trips.
+  await Promise.all(
+    ranges.map(async ({ key, fromSeq, toSeq }) => {
+      const slice = await store.readMessages(key, {
+        ...{ fromSeq, toSeq, limit: toSeq - fromSeq + 1 },
+        ...{ reverse: false, maxBytes: Number.MAX_VALUE },
+      });
+      for (const message of slice.messages) messages.set(`${key}\n${message.messageSeq}`, message);
+    }),
+  );
   return messages;
 }

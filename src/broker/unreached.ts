@@ -1,6 +1,7 @@
 // Determines for each stored message which of its users the broker has not reached, so that they
 // need a push notification. Keeps no state.
 
+import { Semaphore } from "../lib/semaphore.ts";
 import { messagesOf } from "./event-messages.ts";
 import { type EventDraft, type EventRow, MAX_EVENT_UIDS } from "./event-ports.ts";
 import {
@@ -55,6 +56,8 @@ interface Audience {
 
 /** Number of users whose read positions are read at once. */
 const USERS_PER_READ = 500;
+/** Number of groups whose members are in memory at once. */
+const GROUPS_AT_ONCE = 8;
 const NOBODY: ReadonlySet<string> = new Set();
 
 export class Unreached {
@@ -76,8 +79,16 @@ export class Unreached {
       else messages.push(message);
     }
     const unreached = new Map<number, readonly string[]>();
-    for (const [key, messages] of byChannel)
-      for (const [id, uids] of await this.#unreachedOf(key, messages)) unreached.set(id, uids);
+    const groups = new Semaphore(GROUPS_AT_ONCE);
+    // The reads are issued together, so that they share round trips.
+    await Promise.all(
+      [...byChannel].map(async ([key, messages]) => {
+        const decide = () => this.#unreachedOf(key, messages);
+        const isPersonal = channelOf(key).type === PERSON_CHANNEL;
+        const uidsById = await (isPersonal ? decide() : groups.run(decide));
+        for (const [id, uids] of uidsById) unreached.set(id, uids);
+      }),
+    );
     return rows.map((row) => ({ row, events: pagesOf(row, unreached.get(row.id)) }));
   }
 
