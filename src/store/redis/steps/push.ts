@@ -11,6 +11,7 @@ import { EVENT_LUA } from "./events.ts";
 
 const READ_SEQS = loadScript(lua("read_seqs"), lua("positions"));
 const CLAIM = loadScript(lua("push_claim"));
+const ADD_ACKNOWLEDGED = loadScript(lua("acknowledged_add"));
 const MOVE = loadScript(lua("push_move"), ...EVENT_LUA);
 
 const MAX_UIDS = 1000;
@@ -40,11 +41,10 @@ export function createRedisPush({
     async addAcknowledged(messages, ttlMs) {
       await Promise.all(
         messages.map(async ({ key, messageSeq, uids }) => {
-          const name = keys.channel("acknowledged", key, `${messageSeq}`);
-          await Promise.all([
-            link.write("sadd", name, ...uids),
-            link.write("pexpire", name, Math.ceil(ttlMs)),
-          ]);
+          const names = [keys.channel("acknowledged", key, `${messageSeq}`)];
+          const ttl = Math.ceil(ttlMs);
+          for (let at = 0; at < uids.length; at += MAX_UIDS)
+            await link.run(ADD_ACKNOWLEDGED, names, [ttl, ...uids.slice(at, at + MAX_UIDS)]);
         }),
       );
     },
