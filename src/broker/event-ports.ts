@@ -85,6 +85,12 @@ export interface EventPage {
   readonly loss: "expired" | "forked" | undefined;
 }
 
+/**
+ * Receives the partitions that have new events, and the number of the newest event of each of these
+ * partitions.
+ */
+export type EventListener = (partitions: readonly number[], numbers: readonly number[]) => void;
+
 export interface EventStore {
   /** Returns true if steps write events. `undefined` if the feed was never turned on or off. */
   feedSwitch(): Promise<boolean | undefined>;
@@ -107,10 +113,10 @@ export interface EventStore {
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
-   * Calls the listener soon after events were written, with their partitions. A call may name a
-   * partition without new events, and may come a second late. The result removes the listener.
+   * Calls the listener soon after events were written. A call may name a partition without new
+   * events, and may come a second late. The result removes the listener.
    */
-  onEvents(listener: (partitions: readonly number[]) => void): () => void;
+  onEvents(listener: EventListener): () => void;
   /**
    * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
    * oldest events until the feed has about `maxBytes`. Returns the number of removed events; on

@@ -11,6 +11,7 @@ import {
   EVENT_NAMES,
   EVENT_PARTITIONS,
   type EventFields,
+  type EventListener,
   type EventPage,
   type EventPosition,
   type EventRow,
@@ -157,7 +158,7 @@ export class Events {
     return timeMs === undefined ? decodeCursor(place) : store.eventsSince(timeMs);
   }
 
-  onEvents(listener: (partitions: readonly number[]) => void): () => void {
+  onEvents(listener: EventListener): () => void {
     return this.#ports.store.onEvents(listener);
   }
 

@@ -6,6 +6,7 @@ import { ON_DEMAND_TYPES } from "../../../broker/event-demand-ports.ts";
 import {
   EVENT_PARTITIONS,
   EVENTS_START,
+  type EventListener,
   type EventPage,
   type EventPosition,
   type EventRow,
@@ -50,7 +51,7 @@ export class EventLog {
   readonly #rows: EventRows;
   readonly #onDemandRows: EventRows;
   readonly #partitions: readonly Partition[];
-  readonly #listeners = new Set<(partitions: readonly number[]) => void>();
+  readonly #listeners = new Set<EventListener>();
   readonly #changed = new Set<number>();
   #switch: boolean | undefined;
   /** For each partition the number of the last event that was removed with all events before it. */
@@ -199,7 +200,7 @@ export class EventLog {
     return { rows: this.#read(at, after.number + 1, limit), lost: 0, loss: undefined };
   }
 
-  onEvents(listener: (partitions: readonly number[]) => void): () => void {
+  onEvents(listener: EventListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -326,7 +327,8 @@ export class EventLog {
   #notify(): void {
     const partitions = [...this.#changed];
     this.#changed.clear();
-    for (const listener of this.#listeners) listener(partitions);
+    const numbers = partitions.map((at) => this.#partitionAt(at).newest.number);
+    for (const listener of this.#listeners) listener(partitions, numbers);
   }
 }
 

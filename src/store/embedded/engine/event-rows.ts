@@ -140,14 +140,15 @@ function chunkOf(key: Buffer, value: Stored): EventChunk {
 
 function rowIn({ first, width, fields }: EventChunk, number: number): EventRow {
   const at = (number - first) * width;
-  const [id, type, key, messageSeq, json = ""] = fields.slice(at, at + width);
+  const id = Number(fields[at]);
+  const json = width === FIELDS ? fields[at + PLAIN_FIELDS] : "";
   return {
     number,
-    id: Number(id),
-    timestampMs: messageTimeMs(Number(id)),
-    type: EVENT_TYPES[Number(type)] ?? "message.stored",
-    key: String(key),
-    messageSeq: Number(messageSeq),
+    id,
+    timestampMs: messageTimeMs(id),
+    type: EVENT_TYPES[Number(fields[at + 1])] ?? "message.stored",
+    key: String(fields[at + 2]),
+    messageSeq: Number(fields[at + 3]),
     fields: json === "" ? undefined : JSON.parse(String(json)),
   };
 }

@@ -7,6 +7,7 @@ import {
   EVENT_PARTITIONS,
   EVENT_TYPES,
   type EventLimits,
+  type EventListener,
   type EventPage,
   type EventPosition,
   type EventRow,
@@ -23,7 +24,7 @@ import { idCounterOf } from "./channel-names.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
 const READ = loadScript(lua("events_read"));
-const NUMBERS = loadScript(lua("feed_numbers"));
+const NEWEST = loadScript(lua("feed_newest"));
 const TRIM = loadScript(lua("events_trim"));
 
 const FORMAT = "1";
@@ -67,7 +68,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const { link, waitForReplicas, onError } = ports;
   const feedKey = (partition: number) => link.keys.bucket("feed", partition);
   const eventsKey = (partition: number) => link.keys.bucket("events", partition);
-  const listeners = new Set<(partitions: readonly number[]) => void>();
+  const listeners = new Set<EventListener>();
   let polling: NodeJS.Timeout | undefined;
 
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
@@ -181,17 +182,20 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
 
-  /** Returns the newest event number of each partition. Takes one call on a single server. */
-  async function newestNumbers(): Promise<readonly number[]> {
-    if (!link.isCluster)
-      return (await link.run(NUMBERS, PARTITIONS.map(feedKey), [])) as readonly number[];
-    return (await Promise.all(PARTITIONS.map(newestOf))).map(({ number }) => number);
+  /** Returns the newest event of each partition. Takes one call on a single server. */
+  async function newestEvents(): Promise<readonly EventPosition[]> {
+    if (link.isCluster) return Promise.all(PARTITIONS.map(newestOf));
+    const reply = await link.run(NEWEST, PARTITIONS.map(feedKey), []);
+    const values = reply as readonly number[]; // see the header of `feed_newest.lua`
+    return PARTITIONS.map((at) => ({ number: values[2 * at] ?? 0, id: values[2 * at + 1] ?? 0 }));
   }
 
   async function poll(previous: readonly number[]): Promise<readonly number[]> {
-    const numbers = await newestNumbers();
+    const numbers = (await newestEvents()).map(({ number }) => number);
     const changed = PARTITIONS.filter((at) => numbers[at] !== previous[at]);
-    if (changed.length > 0) for (const listener of listeners) listener(changed);
+    if (changed.length === 0) return numbers;
+    const changedNumbers = changed.map((at) => numbers[at] ?? 0);
+    for (const listener of listeners) listener(changed, changedNumbers);
     return numbers;
   }
 
@@ -279,7 +283,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       if (ports.demand !== undefined) ports.demand.feed = isOn;
     },
 
-    newestEvents: () => Promise.all(PARTITIONS.map(newestOf)),
+    newestEvents,
     oldestEvents: () => Promise.all(PARTITIONS.map(oldestOf)),
     eventsSince: (timeMs) => Promise.all(PARTITIONS.map((at) => positionAt(at, timeMs))),
     readEvents: read,
