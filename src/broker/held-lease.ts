@@ -1,21 +1,37 @@
-// The lease of one task as this node holds it. State: when the lease was renewed last.
+// Leases as this node holds them. State: when each lease was renewed last.
 
 import type { Lease, LeaseStore } from "./lease-ports.ts";
 
 /** Interval at which a lease is renewed. */
 export const LEASE_TICK_MS = 1000;
 /** A lease that is not renewed ends after this time, and another node acquires it. */
-const LEASE_MS = 6000;
+export const LEASE_MS = 6000;
 /** Safety margin: the node stops using a lease this long before the lease expires. */
 const LEASE_MARGIN_MS = 1500;
 
+/** Time for which a lease is valid after it was renewed. */
+export class LeaseTerm {
+  /** Time by the monotonic clock. */
+  #renewedMs = Number.NEGATIVE_INFINITY;
+
+  /** False while the lease may have expired, for example because the process was frozen. */
+  get isValid(): boolean {
+    return performance.now() - this.#renewedMs < LEASE_MS - LEASE_MARGIN_MS;
+  }
+
+  /** Notes that the lease was renewed by a call that began at `startedMs`. */
+  renew(startedMs: number): void {
+    this.#renewedMs = startedMs;
+  }
+}
+
+/** The lease of one task. */
 export class HeldLease {
   readonly #store: LeaseStore;
   readonly #name: string;
   /** Identifies one run of this node. */
   readonly #owner: string;
-  /** Time by the monotonic clock. */
-  #renewedMs = Number.NEGATIVE_INFINITY;
+  readonly #term = new LeaseTerm();
 
   constructor(store: LeaseStore, name: string, owner: string) {
     this.#store = store;
@@ -23,16 +39,16 @@ export class HeldLease {
     this.#owner = owner;
   }
 
-  /** False while the lease may have expired, for example because the process was frozen. */
+  /** See `LeaseTerm`. */
   get isValid(): boolean {
-    return performance.now() - this.#renewedMs < LEASE_MS - LEASE_MARGIN_MS;
+    return this.#term.isValid;
   }
 
   /** Acquires or renews the lease. Returns `undefined` if another node holds it. */
   async renew(): Promise<Lease | undefined> {
     const startedMs = performance.now();
     const lease = await this.#store.acquireLease(this.#name, this.#owner, LEASE_MS);
-    if (lease !== undefined) this.#renewedMs = startedMs;
+    if (lease !== undefined) this.#term.renew(startedMs);
     return lease;
   }
 

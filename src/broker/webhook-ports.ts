@@ -1,6 +1,8 @@
 // Webhook endpoints: their settings, the use cases of the control plane, and the port of the store.
 // The texts of an endpoint are opaque to the store.
 
+import type { Lease } from "./lease-ports.ts";
+
 export const WEBHOOK_FORMATS = ["standard", "wukongim", "cloudevents"] as const;
 export type WebhookFormat = (typeof WEBHOOK_FORMATS)[number];
 
@@ -149,7 +151,7 @@ export interface StoredWebhook {
   readonly settings: string;
 }
 
-/** An endpoint, with the token of its lease (see `LeaseStore`). */
+/** An endpoint, with the token of its lease. */
 export interface WebhookLease {
   readonly webhookId: string;
   readonly token: number;
@@ -171,27 +173,40 @@ export interface WebhookStore {
   /**
    * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
    * new version is `expected + 1`. Returns `changed` if the stored version is another one, and
-   * `full` if there are already `max` endpoints.
+   * `full` if there are already `max` endpoints. A full disk does not refuse the change
+   * if `freesSpace` is true, because events can then be removed.
    */
   putWebhook(
     id: string,
     settings: string,
     expected: number,
     max: number,
+    freesSpace?: boolean,
   ): Promise<"done" | "changed" | "full">;
   /** Atomically removes an endpoint with its lease and all its texts. Returns false if unknown. */
   removeWebhook(id: string): Promise<boolean>;
+  /**
+   * Acquires or renews the leases of endpoints for `ttlMs`, in one step, and returns them in order.
+   * `undefined` if another owner holds the lease (see `LeaseStore`) or the endpoint was removed.
+   */
+  acquireWebhookLeases(
+    ids: readonly string[],
+    owner: string,
+    ttlMs: number,
+  ): Promise<readonly (Lease | undefined)[]>;
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
-   * Atomically changes texts. With a lease, returns false and changes nothing if the endpoint was
-   * removed or another owner has acquired the lease since. Without a lease, the changes
-   * are applied in any case.
+   * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
+   * another owner has acquired the lease since. Without a lease, only a removed endpoint matters.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },
     changes: Readonly<Partial<Record<WebhookTextKind, TextChanges>>>,
   ): Promise<boolean>;
-  /** Stores attempts and keeps the newest `keep` of the endpoint. A restart may lose them. */
+  /**
+   * Stores attempts and keeps the newest `keep` of the endpoint, unless it was removed. A restart may
+   * lose them.
+   */
   addWebhookAttempts(id: string, attempts: readonly string[], keep: number): Promise<void>;
   /** Returns the newest attempts, newest first. */
   webhookAttempts(id: string, limit: number): Promise<readonly string[]>;

@@ -1,7 +1,6 @@
 // Contract of `WebhookStore` in `broker/webhook-ports.ts`, which every driver runs.
 
 import type { Test } from "tap";
-import { webhookLeaseName } from "../../src/broker/webhook-ports.ts";
 import type { FixtureFactory } from "./store-fixture.ts";
 
 export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<void> {
@@ -27,10 +26,14 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
 
   t.test("texts are not stored with a lost lease, and are removed with the webhook", async (t) => {
     const { store } = fixture;
-    const name = webhookLeaseName("a");
-    const lease = await store.acquireLease(name, "me", 60_000);
+    const acquire = (ids: readonly string[]) =>
+      fixture.store.acquireWebhookLeases(ids, "me", 60_000);
+    const leases = await acquire(["a", "b", "unknown"]);
+    const [lease, other, none] = leases;
     if (lease === undefined) throw new Error("the lease is held by another owner");
-    t.strictSame(await store.acquireLease(name, "me", 60_000), lease, "it can be renewed");
+    t.match([lease.name, other?.name], ["webhook:a", "webhook:b"], "in order");
+    t.equal(none, undefined, "an unknown webhook has no lease");
+    t.strictSame(await acquire(["a", "b", "unknown"]), leases, "they can be renewed");
     const target = { webhookId: "a", token: lease.token };
     const saved = await store.saveWebhookTexts(target, {
       state: new Map([
@@ -48,9 +51,10 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await texts("parked"), [["event", "parked"]]);
     await store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", undefined]]) });
     t.strictSame(await texts("parked"), [], "a call needs no lease");
+    await store.addWebhookAttempts("a", ["1"], 3);
     await fixture.reopen();
     t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
-    const again = await fixture.store.acquireLease(name, "me", 60_000);
+    const [again] = await acquire(["a"]);
     t.ok(await fixture.store.removeWebhook("a"));
     t.notOk(await fixture.store.removeWebhook("a"), "it is gone");
     t.strictSame(await texts("state"), []);
@@ -60,6 +64,26 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
       "the lease is void",
     );
     t.strictSame(await texts("state"), []);
+  });
+
+  t.test("nothing is stored for a webhook that was removed", async (t) => {
+    const { store } = fixture;
+    const acquire = () => store.acquireWebhookLeases(["late"], "me", 60_000);
+    await store.putWebhook("late", "{}", 0, 9);
+    const [lease] = await acquire();
+    await store.removeWebhook("late");
+    t.strictSame(await acquire(), [undefined], "no lease");
+    const parked = new Map([["event", "parked"]]);
+    const state = new Map([["live/1", "one"]]);
+    t.notOk(await store.saveWebhookTexts({ webhookId: "late" }, { parked }), "no failure");
+    const target = { webhookId: "late", token: lease?.token ?? 0 };
+    t.notOk(await store.saveWebhookTexts(target, { state }), "no state");
+    await store.addWebhookAttempts("late", ["1"], 3);
+    t.strictSame(await store.webhookAttempts("late", 3), [], "no attempts");
+    await store.putWebhook("late", "{}", 0, 9);
+    for (const kind of ["state", "parked"] as const)
+      t.equal((await store.webhookTexts("late", kind)).size, 0, kind);
+    await store.removeWebhook("late");
   });
 
   t.test("only the newest delivery attempts of a webhook are kept", async (t) => {

@@ -140,6 +140,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "putWebhook",
       "removeWebhook",
       "webhookTexts",
+      "acquireWebhookLeases",
       "saveWebhookTexts",
       "addWebhookAttempts",
       "webhookAttempts",

@@ -95,9 +95,11 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      await persist(tables, () => events.putSwitch(isOn));
+      // A full disk does not refuse to turn the feed off, because events then need no space.
+      const purpose = isOn ? "store" : "reclaim";
+      await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);
-      await transact(tables, () => {}); // steps that run in transactions settle before this one
+      await transact(tables, () => {}, purpose); // steps in transactions settle before this one
       await settleQueue();
     },
 

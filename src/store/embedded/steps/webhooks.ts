@@ -26,6 +26,10 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
       yield { id: key[1] ?? "", name: key[2] ?? "", value };
   }
 
+  function exists(id: string): boolean {
+    return table.doesExist(["settings", id, ""]);
+  }
+
   function putTexts(kind: WebhookTextKind, id: string, changes: TextChanges) {
     for (const [name, text] of changes)
       if (text === undefined) void table.remove([kind, id, name]);
@@ -37,15 +41,19 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
       return [...rowsOf("settings")].map(({ id, value }) => webhookOf(id, value));
     },
 
-    putWebhook: (id, settings, expected, max) =>
-      transact(tables, () => {
-        const stored = table.get(["settings", id, ""]);
-        const version = stored === undefined ? 0 : webhookOf(id, stored).version;
-        if (version !== expected) return "changed";
-        if (version === 0 && [...rowsOf("settings")].length >= max) return "full";
-        void table.put(["settings", id, ""], [VERSION, settings, version + 1]);
-        return "done";
-      }),
+    putWebhook: (id, settings, expected, max, freesSpace = false) =>
+      transact(
+        tables,
+        () => {
+          const stored = table.get(["settings", id, ""]);
+          const version = stored === undefined ? 0 : webhookOf(id, stored).version;
+          if (version !== expected) return "changed";
+          if (version === 0 && [...rowsOf("settings")].length >= max) return "full";
+          void table.put(["settings", id, ""], [VERSION, settings, version + 1]);
+          return "done";
+        },
+        freesSpace ? "reclaim" : "store",
+      ),
 
     async removeWebhook(id) {
       attemptsById.delete(id);
@@ -53,13 +61,19 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
       return transact(
         tables,
         () => {
-          const existed = table.doesExist(["settings", id, ""]);
+          const existed = exists(id);
           void table.remove(["settings", id, ""]);
           for (const kind of ["state", "parked"] as const)
             for (const { name } of [...rowsOf(kind, id)]) void table.remove([kind, id, name]);
           return existed;
         },
         "reclaim",
+      );
+    },
+
+    async acquireWebhookLeases(ids) {
+      return Promise.all(
+        ids.map((id) => (exists(id) ? leases.acquireLease(webhookLeaseName(id)) : undefined)),
       );
     },
 
@@ -73,6 +87,7 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
         tables,
         () => {
           const { webhookId: id } = target;
+          if (!exists(id)) return false;
           if ("token" in target && !leases.isHeld(webhookLeaseName(id))) return false;
           putTexts("state", id, state);
           putTexts("parked", id, parked);
@@ -83,6 +98,7 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
       ),
 
     async addWebhookAttempts(id, attempts, keep) {
+      if (!exists(id)) return;
       const newest = [...attempts].reverse();
       attemptsById.set(id, [...newest, ...(attemptsById.get(id) ?? [])].slice(0, keep));
     },

@@ -1,17 +1,21 @@
--- Changes the stored texts of an endpoint, unless another owner has acquired its lease.
+-- Changes the stored texts of an endpoint, unless it was removed or another owner has acquired its
+-- lease.
 --
--- KEYS   1  lease
---        2  webhookState
---        3  webhookParked
--- ARGV   1  token of the lease, '' if the lease does not matter
---        2  number of fields of webhookState to change
+-- KEYS   1  webhooks
+--        2  lease
+--        3  webhookState
+--        4  webhookParked
+-- ARGV   1  id
+--        2  token of the lease, '' if the lease does not matter
+--        3  number of fields of webhookState to change
 --        then a field and its text for each change, first those of webhookState. The text is '' if the
 --        field is removed
 -- Reply  1 if the texts were changed, otherwise 0
-if ARGV[1] ~= '' and redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
-local first = tonumber(ARGV[2])
-for at = 3, #ARGV, 2 do
-  local key = at < 3 + 2 * first and KEYS[2] or KEYS[3]
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+if ARGV[2] ~= '' and redis.call('HGET', KEYS[2], 'token') ~= ARGV[2] then return 0 end
+local first = tonumber(ARGV[3])
+for at = 4, #ARGV, 2 do
+  local key = at < 4 + 2 * first and KEYS[3] or KEYS[4]
   if ARGV[at + 1] == '' then
     redis.call('HDEL', key, ARGV[at])
   else

@@ -5,7 +5,7 @@ import type { Keys } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
-const LEASE = loadScript(lua("lease"));
+const LEASE = loadScript(lua("lease"), lua("lease_acquire"));
 
 export const leaseKey = (keys: Keys, name: string): string => keys.shared(`lease:${name}`);
 

@@ -16,6 +16,8 @@ import { leaseKey } from "./leases.ts";
 const PUT = loadScript(lua("webhook_put"));
 const REMOVE = loadScript(lua("webhook_remove"));
 const SAVE = loadScript(lua("webhook_save"));
+const LEASES = loadScript(lua("webhook_leases"), lua("lease_acquire"));
+const ADD_ATTEMPTS = loadScript(lua("webhook_attempts"));
 
 const FORMAT = "1";
 
@@ -58,6 +60,16 @@ export function createRedisWebhooks({
       return removed === 1;
     },
 
+    async acquireWebhookLeases(ids, owner, ttlMs) {
+      if (ids.length === 0) return [];
+      const reply = await link.run(LEASES, [hash, ...ids.map(leaseOf)], [owner, ttlMs, ...ids]);
+      const tokens = (reply as readonly unknown[]).map(Number); // see `webhook_leases.lua`
+      return ids.map((id, at) => {
+        const token = tokens[at] ?? 0;
+        return token === 0 ? undefined : { name: webhookLeaseName(id), token };
+      });
+    },
+
     async webhookTexts(id, kind) {
       const reply = await link.call("hgetall", webhookTextsKey(keys, kind, id));
       const entries = Object.entries(reply as Record<string, Buffer>); // converted by ioredis
@@ -68,16 +80,15 @@ export function createRedisWebhooks({
       const { webhookId: id } = target;
       const changes = [...state, ...parked].flatMap(([name, text]) => [name, text ?? ""]);
       const token = "token" in target ? `${target.token}` : "";
-      const args = [token, state.size, ...changes];
-      const saved = await link.run(SAVE, [leaseOf(id), stateKey(id), parkedKey(id)], args);
+      const names = [hash, leaseOf(id), stateKey(id), parkedKey(id)];
+      const saved = await link.run(SAVE, names, [id, token, state.size, ...changes]);
       await waitForReplicas(hash);
       return saved === 1;
     },
 
     async addWebhookAttempts(id, attempts, keep) {
       if (attempts.length === 0) return;
-      await link.write("lpush", attemptsKey(id), ...attempts);
-      await link.write("ltrim", attemptsKey(id), 0, keep - 1);
+      await link.run(ADD_ATTEMPTS, [hash, attemptsKey(id)], [id, keep, ...attempts]);
     },
 
     async webhookAttempts(id, limit) {
