@@ -41,6 +41,10 @@ export interface Batch {
   readonly attempts: number;
   /** Time of the first attempt that failed. Absent before it. */
   readonly failingSinceMs?: number;
+  /** Time for which the batch has failed on nodes that were trying, by their monotonic clocks. */
+  readonly failedForMs?: number;
+  /** Last attempt by the monotonic clock of the node. Not valid on another node. */
+  readonly triedMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;
   /**
@@ -85,15 +89,16 @@ export function dueBatches(
 }
 
 /** Returns the batch with its attempts reset, so that it is due at once. */
-export function restarted({ failingSinceMs: _, awaitsMs: __, ...batch }: Batch): Batch {
-  return { ...batch, attempts: 0, dueMs: 0 };
+export function restarted(batch: Batch): Batch {
+  const { failingSinceMs: _, awaitsMs: __, failedForMs: ___, triedMs: ____, ...rest } = batch;
+  return { ...rest, attempts: 0, dueMs: 0 };
 }
 
 /**
  * Returns a stored batch as it continues at `nowMs`. The clock may have been set back since it was
  * stored, which must not make a pause longer.
  */
-export function resumed(batch: Batch, nowMs: number): Batch {
+export function resumed({ triedMs: _, ...batch }: Batch, nowMs: number): Batch {
   const { failingSinceMs = 0 } = batch;
   return failingSinceMs > nowMs ? { ...batch, failingSinceMs: nowMs, dueMs: nowMs } : batch;
 }
@@ -117,6 +122,8 @@ export function stepAfter(
   { retryAfterMs, verdict }: Pick<Outcome, "retryAfterMs"> & { readonly verdict: Verdict },
   context: {
     readonly nowMs: number;
+    /** Monotonic time: a clock that is set forward must not disable an endpoint. */
+    readonly steadyMs: number;
     /** From 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
@@ -125,9 +132,10 @@ export function stepAfter(
     readonly mayPark: boolean;
   },
 ): Step {
-  const { nowMs, random, maxAgeS, acceptedMs, mayPark } = context;
+  const { nowMs, steadyMs, random, maxAgeS, acceptedMs, mayPark } = context;
   const attempts = batch.attempts + 1;
-  const { failingSinceMs = nowMs } = batch;
+  const { failingSinceMs = nowMs, triedMs = steadyMs } = batch;
+  const failedForMs = (batch.failedForMs ?? 0) + steadyMs - triedMs;
   if (verdict === "accepted") return { kind: "accepted" };
   if (verdict === "gone") return { kind: "disable", reason: "The receiver replied with 410" };
   const mayBePoison = verdict === "rejected" || verdict === "failed";
@@ -135,7 +143,7 @@ export function stepAfter(
   const isJudged = mayBePoison && attempts >= ISOLATED_ATTEMPTS;
   const isAlone = verdict === "rejected" || acceptedMs > failingSinceMs;
   if (isJudged && isAlone && mayPark) return { kind: "park" };
-  if (nowMs - failingSinceMs > maxAgeS * 1000)
+  if (failedForMs > maxAgeS * 1000)
     return { kind: "disable", reason: `A request was not accepted within ${maxAgeS} seconds` };
   const pauseMs =
     mayBePoison && !isJudged
@@ -147,7 +155,7 @@ export function stepAfter(
   return {
     kind: "retry",
     batch: {
-      ...{ ...rest, attempts, failingSinceMs, dueMs },
+      ...{ ...rest, attempts, failingSinceMs, failedForMs, triedMs: steadyMs, dueMs },
       ...(isEndpointDown && { awaitsMs: nowMs }),
     },
   };

@@ -5,7 +5,7 @@ import type { EventPosition, EventRow } from "../broker/event-ports.ts";
 import { type Events, typeSelector } from "../broker/events.ts";
 import { isUserTopic } from "../broker/model.ts";
 import type { ChannelFilter } from "../broker/webhook-ports.ts";
-import type { WebhookEvent } from "./formats.ts";
+import { encodeEvent, type WebhookEvent } from "./formats.ts";
 import type { FeedPage, PlacedEvent } from "./lane.ts";
 
 /** Maximum number of pages in one call that selects few events, so that it does not take long. */
@@ -20,29 +20,40 @@ export interface Selection {
   readonly through: number | undefined;
 }
 
+/** Returns a function that decides whether an event belongs to the selection. */
+export function rowSelector({
+  types,
+  channels,
+}: Pick<Selection, "types" | "channels">): (row: Pick<EventRow, "type" | "key">) => boolean {
+  const matches = typeSelector(types);
+  return ({ type, key }) => matches(type) && isInChannels(key, channels);
+}
+
 export async function readFeed(
   feed: Pick<Events, "readPartition">,
   partition: number,
   after: EventPosition,
   { types, channels, limit, through }: Selection,
 ): Promise<FeedPage> {
-  const matches = typeSelector(types);
-  const selects = (row: Pick<EventRow, "type" | "key">) =>
-    matches(row.type) && isInChannels(row.key, channels);
+  const selects = rowSelector({ types, channels });
   const maxPages = through === undefined ? MAX_PAGES : Number.POSITIVE_INFINITY;
   const events: PlacedEvent[] = [];
   let end = after;
   let more = true;
   let gap: WebhookEvent | undefined;
+  const isoTime = createIsoTime();
   for (let pages = 0; more && pages < maxPages && events.length < limit; pages++) {
     const left = limit - events.length;
     const page = await feed.readPartition(partition, end, { selects, limit: left, through });
     for (const [at, { event, position }] of page.events.entries()) {
       const { id, type, timestampMs, data } = event;
-      const timestamp = new Date(timestampMs).toISOString();
+      const timestamp = isoTime(timestampMs);
       const sent = { id, type, timestamp, data };
       if (page.loss !== undefined && at === 0) gap ??= sent;
-      else events.push({ event: sent, position, bytes: Buffer.byteLength(JSON.stringify(sent)) });
+      else {
+        const encoded = encodeEvent(sent);
+        events.push({ ...encoded, position, bytes: Buffer.byteLength(encoded.json) });
+      }
     }
     end = page.end;
     more = page.more && (through === undefined || end.number < through);
@@ -50,7 +61,22 @@ export async function readFeed(
   return { events, end, more, gap };
 }
 
+/** Returns a function that formats times (RFC 3339). It is fast for times of the same second. */
+function createIsoTime(): (timeMs: number) => string {
+  let second = Number.NaN;
+  let prefix = "";
+  return (timeMs) => {
+    const milliseconds = timeMs % 1000;
+    if (timeMs - milliseconds !== second) {
+      second = timeMs - milliseconds;
+      prefix = new Date(second).toISOString().slice(0, -4);
+    }
+    return `${prefix}${String(milliseconds).padStart(3, "0")}Z`;
+  };
+}
+
 function isInChannels(key: string, { type, prefix = "" }: ChannelFilter): boolean {
+  if (type === undefined && prefix === "") return true;
   if (isUserTopic(key)) return true;
   if (type !== undefined && !key.startsWith(`${type}:`)) return false;
   const ids = key.slice(2).split("@");

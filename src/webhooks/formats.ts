@@ -9,6 +9,16 @@ export interface WebhookEvent {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
+/** An event with its JSON, which is written once for the size and the body of a request. */
+export interface EncodedEvent {
+  readonly event: WebhookEvent;
+  readonly json: string;
+}
+
+export function encodeEvent(event: WebhookEvent): EncodedEvent {
+  return { event, json: JSON.stringify(event) };
+}
+
 /** A request for some events, without its signature. */
 export interface FormattedRequest {
   readonly contentType: string;
@@ -32,7 +42,7 @@ export interface Format {
    * format has no form for the event.
    */
   groupOf(event: WebhookEvent): string | undefined;
-  format(events: readonly WebhookEvent[], time: BatchTime): FormattedRequest;
+  format(events: readonly EncodedEvent[], time: BatchTime): FormattedRequest;
 }
 
 const JSON_TYPE = "application/json";
@@ -42,9 +52,10 @@ export const standardFormat: Format = {
   groupOf: () => "",
   format(events, { isSingle, timestamp }) {
     const [first] = events;
-    const content =
-      isSingle && first !== undefined ? first : { type: "batch", timestamp, data: { events } };
-    return { contentType: JSON_TYPE, body: JSON.stringify(content) };
+    if (isSingle && first !== undefined) return { contentType: JSON_TYPE, body: first.json };
+    const list = events.map(({ json }) => json).join(",");
+    const body = `{"type":"batch","timestamp":"${timestamp}","data":{"events":[${list}]}}`;
+    return { contentType: JSON_TYPE, body };
   },
 };
 
@@ -55,7 +66,7 @@ export const cloudEventsFormat: Format = {
   types: ["*"],
   groupOf: () => "",
   format(events, { isSingle }) {
-    const cloudEvents = events.map(cloudEventOf);
+    const cloudEvents = events.map(({ event }) => cloudEventOf(event));
     return isSingle
       ? { contentType: "application/cloudevents+json", body: JSON.stringify(cloudEvents[0]) }
       : { contentType: "application/cloudevents-batch+json", body: JSON.stringify(cloudEvents) };

@@ -13,14 +13,13 @@ import {
   restarted,
   stepAfter,
 } from "./deliveries.ts";
-import type { Format, WebhookEvent } from "./formats.ts";
+import { type EncodedEvent, encodeEvent, type Format, type WebhookEvent } from "./formats.ts";
 import { ISOLATED_ATTEMPTS, type Verdict } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
-export interface PlacedEvent {
-  readonly event: WebhookEvent;
+export interface PlacedEvent extends EncodedEvent {
   readonly position: Position;
-  /** Size of the event as JSON, in bytes. */
+  /** Size of the JSON in bytes. */
   readonly bytes: number;
 }
 
@@ -36,11 +35,13 @@ export interface FeedPage {
 
 export interface Attempt {
   readonly batch: Batch;
-  readonly events: readonly WebhookEvent[];
+  readonly events: readonly EncodedEvent[];
 }
 
 interface LanePorts {
   readonly now: () => number;
+  /** Monotonic clock in milliseconds. */
+  readonly steadyMs: () => number;
   readonly random: () => number;
   readonly settings: () => WebhookSettings;
   readonly formatOf: (name: WebhookSettings["format"]) => Format;
@@ -83,8 +84,15 @@ export const IDLE = Number.POSITIVE_INFINITY;
 export class Lane {
   readonly #ports: LanePorts;
   #state: PartitionState;
-  /** True if the next batch, or `flush`, must store the state because it has changed. */
-  #isDirty = false;
+  /**
+   * What the stored state lacks: that a batch was accepted, or only that events were skipped. The
+   * next batch stores both.
+   */
+  #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
+  /** Number of the event with which the next request has the maximum number of events. */
+  #fullAt = 0;
+  /** True if events wait until they fill a request. */
+  #isFilling = false;
   #changing: Promise<void> = Promise.resolve();
 
   constructor(state: PartitionState, ports: LanePorts) {
@@ -101,9 +109,31 @@ export class Lane {
     return this.#state.batches[0]?.after ?? this.#state.position;
   }
 
-  /** Sends or prepares batches. Returns the milliseconds until the next turn, or `IDLE`. */
-  async turn(): Promise<number> {
+  /** True if a batch may be formed although others are open. */
+  get mayForm(): boolean {
+    return this.#state.batches.length < this.#maxBatches();
+  }
+
+  /** See `#isFilling`. */
+  get isFilling(): boolean {
+    return this.#isFilling;
+  }
+
+  /**
+   * Number of the event with which the next request may be full. Valid after a turn that returned
+   * `IDLE`.
+   */
+  get fullAt(): number {
+    return this.#fullAt;
+  }
+
+  /**
+   * Sends or prepares batches. Returns the milliseconds until the next turn, or `IDLE`. With
+   * `mayWait`, events that do not fill a request are not sent.
+   */
+  async turn(mayWait = false): Promise<number> {
     const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
+    this.#isFilling = false;
     const pauseMs = pausedUntilMs() - now();
     if (pauseMs > 0) return pauseMs;
     const { order } = settings();
@@ -113,15 +143,28 @@ export class Lane {
       for (const attempt of attempts) if (attempt.status === "rejected") throw attempt.reason;
       return 0;
     }
-    if (await this.#formBatch()) return 0;
-    await this.flush();
+    if (await this.#formBatch(mayWait)) return 0;
     const open = order === "none" ? this.#state.batches : this.#state.batches.slice(0, 1);
     return Math.max(0, Math.min(IDLE, ...open.map(({ dueMs }) => dueMs - now())));
   }
 
-  /** Stores the state if it has changed since it was stored last. */
+  /** Stores that batches were accepted, if that is not stored. */
   async flush(): Promise<void> {
-    if (this.#isDirty) await this.#change((state) => state);
+    if (this.#unsaved === "accepted") await this.#change((state) => state);
+  }
+
+  /** Stores the state if it has changed since it was stored last. */
+  async flushAll(): Promise<void> {
+    if (this.#unsaved !== "nothing") await this.#change((state) => state);
+  }
+
+  /** Moves the position over events that the endpoint does not get. */
+  skip(position: Position): Promise<void> {
+    return this.#inTurn(async () => {
+      if (position.number === this.#state.position.number) return;
+      this.#state = { ...this.#state, position };
+      if (this.#unsaved === "nothing") this.#unsaved = "skipped";
+    });
   }
 
   /** Stores that gaps were found after the positions, and the batch that announces them. */
@@ -132,11 +175,11 @@ export class Lane {
 
   /**
    * Forms the next batch, stores its limits, and sends it if no other batch precedes it. Returns
-   * false if there is nothing to send.
+   * true if the feed may have more events.
    */
-  async #formBatch(): Promise<boolean> {
-    const { batches, position } = this.#state;
-    if (batches.length >= this.#maxBatches()) return false;
+  async #formBatch(mayWait: boolean): Promise<boolean> {
+    const { position } = this.#state;
+    if (!this.mayForm) return false;
     const { types, channels, format, batch: size } = this.#ports.settings();
     const selection: BatchSettings = { types, channels, format, isSingle: size.max === 1 };
     const page = await this.#ports.read(position, selection, size.max, undefined);
@@ -144,10 +187,15 @@ export class Lane {
     const events = requestEvents(page.events, this.#ports.formatOf(format));
     const [first] = events;
     const last = events.at(-1);
+    this.#fullAt = page.end.number + size.max - events.length;
     if (first === undefined || last === undefined) {
-      if (page.end.number !== position.number)
-        await this.#note((state) => ({ ...state, position: page.end }));
+      await this.skip(page.end);
       return page.more;
+    }
+    const isAll = !page.more && events.length === page.events.length;
+    if (mayWait && isAll && events.length < size.max) {
+      this.#isFilling = true;
+      return false;
     }
     const nowMs = this.#ports.now();
     const batch: Batch = {
@@ -156,12 +204,13 @@ export class Lane {
       ...{ formedMs: nowMs, attempts: 0, dueMs: nowMs },
     };
     await this.#change((state) => ({
-      ...{ ...state, position: batch.last },
+      ...{ ...state, position: isAll ? page.end : batch.last },
       batches: [...state.batches, batch],
     }));
+    this.#fullAt = page.end.number + size.max;
     if (this.#ports.settings().order === "none" || this.#state.batches[0] === batch)
       await this.#attempt(batch, events);
-    return true;
+    return !isAll;
   }
 
   #maxBatches(): number {
@@ -176,9 +225,9 @@ export class Lane {
     const events = formed ?? (await this.#eventsOf(batch));
     if (events === undefined) return this.#change(endingAt(batch));
     const outcome = await this.#send(batch, events);
-    const { now, random, settings, acceptedMs, mayPark } = this.#ports;
+    const { now, steadyMs, random, settings, acceptedMs, mayPark } = this.#ports;
     const step = stepAfter(batch, outcome, {
-      ...{ nowMs: now(), random: random(), maxAgeS: settings().maxAgeS },
+      ...{ nowMs: now(), steadyMs: steadyMs(), random: random(), maxAgeS: settings().maxAgeS },
       ...{ acceptedMs: acceptedMs(), mayPark: mayPark() },
     });
     switch (step.kind) {
@@ -218,7 +267,7 @@ export class Lane {
   /** Returns the events of a batch, `undefined` if the feed no longer has all of them. */
   async #eventsOf(batch: Batch): Promise<readonly PlacedEvent[] | undefined> {
     const { after, settings, count, last, gap } = batch;
-    if (gap !== undefined) return [{ event: gap, position: last, bytes: 0 }];
+    if (gap !== undefined) return [{ ...encodeEvent(gap), position: last, bytes: 0 }];
     const page = await this.#ports.read(after, settings, Infinity, last.number);
     const format = this.#ports.formatOf(settings.format);
     const events = page.events.filter(({ event }) => format.groupOf(event) !== undefined);
@@ -229,7 +278,7 @@ export class Lane {
   }
 
   #send(batch: Batch, events: readonly PlacedEvent[]) {
-    return this.#ports.send({ batch, events: events.map(({ event }) => event) });
+    return this.#ports.send({ batch, events });
   }
 
   async #park(batch: Batch, [placed]: readonly PlacedEvent[], outcome: Outcome): Promise<void> {
@@ -250,7 +299,7 @@ export class Lane {
       const state = change(this.#state);
       await this.#ports.save(state, parked);
       this.#state = state;
-      this.#isDirty = false;
+      this.#unsaved = "nothing";
     });
   }
 
@@ -258,7 +307,7 @@ export class Lane {
   #note(change: Change): Promise<void> {
     return this.#inTurn(async () => {
       this.#state = change(this.#state);
-      this.#isDirty = true;
+      this.#unsaved = "accepted";
     });
   }
 

@@ -1,15 +1,18 @@
 // Delivers the events of one endpoint while this node holds its lease: one lane for each partition,
-// and a second set of lanes for each replay. State: the lanes, and the pause of an endpoint that is
-// down. Its memory is bounded by the number of requests in flight.
+// and a second set of lanes for each replay. State: the lanes, the states that are not written yet,
+// and the pause of an endpoint that is down. Its memory is bounded by the number of requests in
+// flight.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
 import type { Lease } from "../broker/lease-ports.ts";
 import type { WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
+import { CoalescedTask } from "../lib/coalesced-task.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { type Batch, type PartitionState, restarted, resumed } from "./deliveries.ts";
 import type { Endpoint, Replay } from "./endpoint.ts";
-import type { Selection } from "./feed.ts";
+import { rowSelector, type Selection } from "./feed.ts";
+import type { FeedTail } from "./feed-tail.ts";
 import type { FormattedRequest, WebhookEvent } from "./formats.ts";
 import { type Attempt, type FeedPage, IDLE, Lane, type ParkedEvent } from "./lane.ts";
 import { acceptedRetryAfterMs, delayMs, type Verdict, verdictOf } from "./retries.ts";
@@ -23,8 +26,8 @@ const MAX_PARKED = 1000;
 const ERROR_PAUSE_MS = 1000;
 /** Minimum time between two reports of such errors: 64 lanes may fail for the same reason. */
 const REPORT_MS = 10_000;
-/** Time after which a lane without events reads the feed again, in case a notification was lost. */
-const IDLE_MS = 5000;
+/** Maximum time between two looks at the wall clock, which may be set forward during a pause. */
+const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Name of the state that announces gaps, in place of a partition. */
 const GAPS = "gaps";
@@ -42,8 +45,7 @@ export interface Delivery {
 interface RunnerPorts {
   readonly store: WebhookStore;
   read(partition: number, after: Position, selection: Selection): Promise<FeedPage>;
-  /** Calls the listener when partitions may have new events. The result removes the listener. */
-  onEvents(listener: (partitions: readonly number[]) => void): () => void;
+  readonly tail: FeedTail;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
   /** Unix milliseconds, which never go back. */
@@ -101,10 +103,11 @@ export class Runner {
   readonly #turns = new Semaphore(MAX_IN_FLIGHT);
   readonly #requests = new Semaphore(MAX_IN_FLIGHT);
   readonly #lanes = new Map<string, { readonly lane: Lane; readonly done: Promise<void> }>();
-  /** Functions that end the waits of lanes, with the partition whose events a lane waits for. */
-  readonly #wakers = new Map<() => void, number | undefined>();
-  /** Number of notifications about each partition, so that none is lost during a turn. */
-  readonly #notices = new Uint32Array(PARTITIONS);
+  /** Functions that end the waits of lanes. */
+  readonly #wakers = new Set<() => void>();
+  /** States that are not written yet, by name. The states of several lanes are written together. */
+  #states = new Map<string, string>();
+  readonly #writes = new CoalescedTask(() => this.#writeStates());
   #isStopping = false;
   #endpoint: Endpoint;
   /** Ids of the parked events. */
@@ -117,7 +120,7 @@ export class Runner {
   /** Counter that gives each request and each failure a number, by which they are ordered. */
   #order = 0;
   #lastFailure = 0;
-  #unsubscribe: (() => void) | undefined;
+  #endListening: (() => void) | undefined;
 
   constructor(endpoint: Endpoint, lease: Lease, ports: RunnerPorts) {
     this.#endpoint = endpoint;
@@ -167,13 +170,8 @@ export class Runner {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
     const [states] = await Promise.all([store.webhookTexts(id, "state"), this.#countParked()]);
-    this.#unsubscribe = this.#ports.onEvents((partitions) => {
-      for (const partition of partitions) {
-        this.#notices[partition] = (this.#notices[partition] ?? 0) + 1;
-        for (const [wake, awaited] of [...this.#wakers]) if (awaited === partition) wake();
-      }
-    });
     await this.#removeEnded(states);
+    this.#endListening = this.#ports.tail.listen();
     this.#open(LIVE, this.#endpoint.from, undefined, states);
     for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
   }
@@ -204,8 +202,14 @@ export class Runner {
   /** Stops after the requests in flight have ended and their results are stored. */
   async stop(): Promise<void> {
     this.#halt();
-    this.#unsubscribe?.();
+    this.#endListening?.();
     await Promise.all([...this.#lanes.values()].map(({ done }) => done));
+  }
+
+  /** Stores the positions of lanes that have skipped events. */
+  async flush(): Promise<void> {
+    const lanes = [...this.#lanes.values()];
+    await Promise.all(lanes.map(({ lane }) => this.#guarded(() => lane.flushAll())));
   }
 
   async #countParked(): Promise<void> {
@@ -331,7 +335,7 @@ export class Runner {
     const { now, formatOf, read } = this.#ports;
     const partition = typeof key === "number" ? key : undefined;
     return {
-      ...{ now, formatOf, random: Math.random },
+      ...{ now, formatOf, random: Math.random, steadyMs: () => performance.now() },
       settings: () => {
         const { settings } = this.#endpoint;
         const { types = [] } = set().replay ?? {};
@@ -377,36 +381,106 @@ export class Runner {
       readonly gaps: Lane | undefined;
     },
   ): Promise<void> {
-    const noticesNow = () => (partition === undefined ? 0 : this.#notices[partition]);
+    // Time by the monotonic clock until which the events that were not sent may wait for others.
+    let fillUntilMs = Number.NEGATIVE_INFINITY;
     while (!this.#isStopping) {
-      const notices = noticesNow();
       const mustWait = gaps !== undefined && gaps.state.batches.length > 0;
-      const waitMs = mustWait ? ERROR_PAUSE_MS : await this.#turn(lane);
+      const { waitMs, notices, startedMs } = mustWait
+        ? NO_TURN
+        : await this.#turn(lane, partition, fillUntilMs);
       const { position, batches } = lane.state;
       const isAtEnd = end !== undefined && (waitMs === IDLE || position.number >= end);
       if (isAtEnd && batches.length === 0) break;
       if (waitMs === 0 || this.#isStopping) continue;
-      if (waitMs === IDLE && notices !== noticesNow()) continue;
-      const isNew = await this.#sleep(partition, Math.min(waitMs, IDLE_MS));
-      if (isNew && waitMs === IDLE && !this.#isStopping)
-        await this.#sleep(undefined, this.#endpoint.settings.batch.waitMs);
+      if (mustWait || waitMs !== IDLE || partition === undefined) {
+        await this.#guarded(() => lane.flush());
+        const fillMs = lane.isFilling ? Math.max(0, fillUntilMs - performance.now()) : IDLE;
+        const pauseMs = Math.min(waitMs, fillMs, MAX_SLEEP_MS);
+        await this.#pause(lane, pauseMs, startedMs === 0 ? undefined : { partition, notices });
+        continue;
+      }
+      const { waitMs: fillMs } = this.#endpoint.settings.batch;
+      if (!lane.isFilling) {
+        // An event that was not read was stored after the turn began.
+        fillUntilMs = startedMs + fillMs;
+        if (notices === this.#ports.tail.notices(partition)) {
+          await this.#guarded(() => lane.flush());
+          await this.#idle(lane, partition, notices);
+          fillUntilMs = performance.now() + fillMs;
+        }
+      }
+      const isChanged = await this.#fill(lane, partition, fillUntilMs);
+      if (isChanged) fillUntilMs = Number.NEGATIVE_INFINITY;
     }
-    await lane.flush().catch(() => {}); // the requests are then repeated
+    await lane.flushAll().catch(() => {}); // the requests are then repeated
   }
 
-  async #turn(lane: Lane): Promise<number> {
-    try {
-      return await this.#turns.run(() => {
+  /**
+   * Waits for a time. After a turn that has read the partition, a new event ends the wait if it can
+   * be sent before the events that failed.
+   */
+  async #pause(
+    lane: Lane,
+    ms: number,
+    read: { readonly partition: number | undefined; readonly notices: number } | undefined,
+  ): Promise<void> {
+    const { tail } = this.#ports;
+    const isPaused = this.#pausedUntilMs > this.#ports.now();
+    const partition = lane.mayForm && !isPaused ? read?.partition : undefined;
+    if (partition === undefined) await this.#sleep(ms);
+    else if (read?.notices === tail.notices(partition))
+      await this.#sleep(ms, (wake) => tail.onNumber(partition, 0, wake));
+  }
+
+  /** Waits until the partition has an event that the lane delivers, or the settings change. */
+  async #idle(lane: Lane, partition: number, notices: number): Promise<void> {
+    const { tail } = this.#ports;
+    if (this.#isStopping || notices !== tail.notices(partition)) return;
+    const selects = rowSelector(this.#endpoint.settings);
+    const skip = (position: Position) => void lane.skip(position);
+    const { position } = lane.state;
+    await this.#sleep(IDLE, (wake) => tail.addIdle(partition, { position, selects, skip, wake }));
+  }
+
+  /**
+   * Waits until a request may be full, at most until `untilMs` by the monotonic clock. Returns true
+   * if a change has ended the wait.
+   */
+  async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
+    const { tail } = this.#ports;
+    const waitMs = untilMs - performance.now();
+    if (waitMs <= 0 || this.#isStopping || tail.hasNumber(partition, lane.fullAt)) return false;
+    return this.#sleep(waitMs, (wake) => tail.onNumber(partition, lane.fullAt, wake));
+  }
+
+  /** Does a step of a lane. Events may wait for others until `fillUntilMs`. */
+  async #turn(lane: Lane, partition: number | undefined, fillUntilMs: number) {
+    const { tail, isLeaseValid } = this.#ports;
+    let notices = 0;
+    let startedMs = 0;
+    const waitMs = await this.#guarded(() =>
+      this.#turns.run(async () => {
         if (this.#isStopping) return IDLE;
-        return this.#ports.isLeaseValid() ? lane.turn() : ERROR_PAUSE_MS;
-      });
+        if (!isLeaseValid()) return ERROR_PAUSE_MS;
+        startedMs = performance.now();
+        if (partition !== undefined) notices = tail.notices(partition);
+        return lane.turn(startedMs < fillUntilMs);
+      }),
+    );
+    return waitMs === undefined ? NO_TURN : { waitMs, notices, startedMs };
+  }
+
+  /** Runs a step of a lane. Handles its errors, and then returns `undefined`. */
+  async #guarded<Result>(step: () => Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await step();
     } catch (error) {
-      if (error instanceof Stopped) return IDLE;
+      if (error instanceof Stopped) return undefined;
       if (error instanceof LeaseLost) {
         this.#halt();
         this.#ports.onLeaseLost();
       } else this.#report(error, "Events could not be delivered to a webhook; trying again");
-      return ERROR_PAUSE_MS;
+      return undefined;
     }
   }
 
@@ -425,9 +499,9 @@ export class Runner {
     const { settings, first, last, formedMs } = batch;
     const timestamp = new Date(formedMs).toISOString();
     const format = this.#ports.formatOf(settings.format);
-    const [event] = events;
+    const [only] = events;
     const isOne = settings.isSingle || batch.gap !== undefined;
-    const id = isOne && event ? event.id : `${partition}-${first}-${last.number}`;
+    const id = isOne && only ? only.event.id : `${partition}-${first}-${last.number}`;
     return this.#requests.run(async () => {
       if (this.#isStopping) throw new Stopped();
       this.#order += 1;
@@ -493,12 +567,28 @@ export class Runner {
     state: PartitionState,
     parked: readonly [string, string] | undefined,
   ): Promise<void> {
-    const isSaved = await this.#ports.store.saveWebhookTexts(this.#target, {
-      state: new Map([[name, JSON.stringify(state)]]),
-      ...(parked && { parked: new Map([parked]) }),
-    });
+    const text = JSON.stringify(state);
+    if (parked === undefined) {
+      this.#states.set(name, text);
+      return this.#writes.run();
+    }
+    // A full disk refuses a parked event, but not the states of the other lanes.
+    await this.#write(new Map([[name, text]]), new Map([parked]));
+    this.#parked.add(parked[0]);
+  }
+
+  async #writeStates(): Promise<void> {
+    const states = this.#states;
+    this.#states = new Map();
+    await this.#write(states, new Map());
+  }
+
+  async #write(
+    state: ReadonlyMap<string, string>,
+    parked: ReadonlyMap<string, string>,
+  ): Promise<void> {
+    const isSaved = await this.#ports.store.saveWebhookTexts(this.#target, { state, parked });
     if (!isSaved) throw new LeaseLost();
-    if (parked !== undefined) this.#parked.add(parked[0]);
   }
 
   get #target(): WebhookLease {
@@ -523,21 +613,26 @@ export class Runner {
         return;
       } catch (error) {
         this.#report(error, "A replay could not be ended; trying again");
-        await this.#sleep(undefined, ERROR_PAUSE_MS);
+        await this.#sleep(ERROR_PAUSE_MS);
       }
   }
 
-  /** Waits. Returns true if an event or a change ended the wait before its time. */
-  #sleep(partition: number | undefined, ms: number): Promise<boolean> {
+  /**
+   * Waits for a time, `IDLE` for no limit. `listen` registers a function that ends the wait, and
+   * returns a function that removes it. Returns true if a change ended the wait.
+   */
+  #sleep(ms: number, listen?: (wake: () => void) => () => void): Promise<boolean> {
     return new Promise((resolve) => {
-      const wake = () => end(true);
-      const timer = setTimeout(() => end(false), ms);
-      const end = (isWoken: boolean) => {
+      const end = (isChanged: boolean) => {
         clearTimeout(timer);
         this.#wakers.delete(wake);
-        resolve(isWoken);
+        endListening?.();
+        resolve(isChanged);
       };
-      this.#wakers.set(wake, partition);
+      const wake = () => end(true);
+      const timer = ms === IDLE ? undefined : setTimeout(() => end(false), ms);
+      const endListening = listen?.(() => end(false));
+      this.#wakers.add(wake);
     });
   }
 
@@ -547,7 +642,7 @@ export class Runner {
   }
 
   #wakeAll(): void {
-    for (const wake of [...this.#wakers.keys()]) wake();
+    for (const wake of [...this.#wakers]) wake();
   }
 }
 
@@ -563,6 +658,9 @@ export function acceptedPositions(
     return batches[0]?.after ?? position;
   });
 }
+
+/** A turn that did nothing. */
+const NO_TURN = { waitMs: ERROR_PAUSE_MS, notices: 0, startedMs: 0 };
 
 /** Entry in `announced` of a partition without an announced gap. */
 const NOWHERE: Position = { number: -1, id: 0 };

@@ -4,8 +4,8 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import type { EventPosition, EventStore } from "../broker/event-ports.ts";
 import type { Events } from "../broker/events.ts";
-import { HeldLease, LEASE_TICK_MS } from "../broker/held-lease.ts";
-import type { LeaseStore } from "../broker/lease-ports.ts";
+import { LEASE_MS, LEASE_TICK_MS, LeaseTerm } from "../broker/held-lease.ts";
+import type { Lease, LeaseStore } from "../broker/lease-ports.ts";
 import {
   type OrRefusal,
   type ReplayRange,
@@ -19,7 +19,6 @@ import {
   type WebhookSettings,
   type WebhookStore,
   type Webhooks,
-  webhookLeaseName,
 } from "../broker/webhook-ports.ts";
 import type { Resolve } from "../outgoing/connector.ts";
 import { signedHeaders, signingKeyOf } from "../outgoing/signature.ts";
@@ -36,7 +35,8 @@ import {
   viewOf,
 } from "./endpoint.ts";
 import { readFeed } from "./feed.ts";
-import { cloudEventsFormat, type Format, standardFormat } from "./formats.ts";
+import { FeedTail } from "./feed-tail.ts";
+import { cloudEventsFormat, encodeEvent, type Format, standardFormat } from "./formats.ts";
 import { acceptedPositions, type Delivery, type ParkedText, Runner } from "./runner.ts";
 import { createSender, type Outcome, type Sender } from "./sender.ts";
 
@@ -53,6 +53,8 @@ const KEPT_ATTEMPTS = 1000;
 const SEEN_INTERVAL_MS = 3_600_000;
 /** Time after which a fixed endpoint that no node has in its configuration is removed. */
 const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
+/** Interval at which the positions of lanes that have skipped events are stored. */
+const FLUSH_INTERVAL_MS = 30_000;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
 /** Number of times that a change is repeated if another call changed the endpoint meanwhile. */
@@ -84,8 +86,10 @@ interface WebhookFigures {
 }
 
 interface WebhooksPorts {
-  readonly store: WebhookStore & LeaseStore & Pick<EventStore, "newestEvents">;
-  readonly feed: Pick<Events, "isOn" | "positionsAt" | "onEvents" | "readPartition">;
+  readonly store: WebhookStore &
+    Pick<LeaseStore, "releaseLease"> &
+    Pick<EventStore, "newestEvents" | "readEvents" | "onEvents">;
+  readonly feed: Pick<Events, "isOn" | "positionsAt" | "readPartition">;
   readonly fixed: readonly FixedEndpoint[];
   readonly max: number;
   readonly timeoutMs: number;
@@ -138,7 +142,8 @@ class WebhookDispatch implements WebhookService {
   readonly #rules: AddressRules;
   readonly #senders: { readonly fixed: Sender; readonly created: Sender };
   readonly #runners = new Map<string, Runner>();
-  readonly #leases = new Map<string, HeldLease>();
+  readonly #terms = new Map<string, LeaseTerm>();
+  readonly #tail: FeedTail;
   readonly #attempts = new Map<string, string[]>();
   /**
    * Runners that have not finished their requests. The next runner of an endpoint starts after its
@@ -147,6 +152,8 @@ class WebhookDispatch implements WebhookService {
   readonly #ending = new Map<string, Promise<void>>();
   /** Newest event of each partition at the last tick. */
   #newest: readonly EventPosition[] = [];
+  /** Time of the last flush by the monotonic clock. */
+  #flushedMs = performance.now();
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
   #tickMs = LEASE_TICK_MS;
@@ -156,6 +163,7 @@ class WebhookDispatch implements WebhookService {
   constructor(ports: WebhooksPorts) {
     const { allowNetworks, timeoutMs, resolve } = ports;
     this.#ports = ports;
+    this.#tail = new FeedTail(ports.store);
     this.#rules = new AddressRules(allowNetworks);
     const shared = { resolve, timeoutMs, maxConnections: MAX_CONNECTIONS };
     this.#senders = {
@@ -265,7 +273,7 @@ class WebhookDispatch implements WebhookService {
     const timestamp = new Date().toISOString();
     const eventId = `ping-${randomUUID()}`;
     const event = { id: eventId, type: "ping", timestamp, data: { webhook_id: id } };
-    const request = standardFormat.format([event], { isSingle: true, timestamp });
+    const request = standardFormat.format([encodeEvent(event)], { isSingle: true, timestamp });
     return this.#sendNow(endpoint, { id: eventId, request, attempt: 1, events: 0 });
   }
 
@@ -336,7 +344,7 @@ class WebhookDispatch implements WebhookService {
     const { partition, number, event, formedMs } = parked;
     const attempt = await this.#sendNow(endpoint, {
       id: isSingle ? eventId : `${partition}-${number}-${number}`,
-      request: this.#formatOf(settings.format).format([event], {
+      request: this.#formatOf(settings.format).format([encodeEvent(event)], {
         isSingle,
         timestamp: new Date(formedMs).toISOString(),
       }),
@@ -385,10 +393,12 @@ class WebhookDispatch implements WebhookService {
       const changed = change(endpoint);
       if ("refusal" in changed) return changed;
       const { store } = this.#ports;
-      const result = await store.putWebhook(id, textOf(changed), endpoint.version, UNLIMITED);
+      const { version } = endpoint;
+      const freesSpace = !isActive(changed);
+      const result = await store.putWebhook(id, textOf(changed), version, UNLIMITED, freesSpace);
       if (result !== "done") continue;
       await this.#announce();
-      return { ...changed, version: endpoint.version + 1 };
+      return { ...changed, version: version + 1 };
     }
     return { refusal: "overloaded" };
   }
@@ -441,12 +451,17 @@ class WebhookDispatch implements WebhookService {
     await this.#removeUnseen(stored);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
-    await Promise.all([...active.values()].map((endpoint) => this.#renewLease(endpoint)));
+    await this.#renewLeases([...active.values()].filter(({ id }) => !this.#ending.has(id)));
     const ids = new Set(endpoints.map(({ id }) => id));
     for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
-    for (const id of this.#leases.keys()) if (!ids.has(id)) this.#leases.delete(id);
+    for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
-    if (this.#runners.size > 0) this.#newest = await this.#ports.store.newestEvents();
+    if (this.#runners.size === 0) return;
+    this.#newest = await this.#ports.store.newestEvents();
+    this.#tail.check(this.#newest);
+    if (performance.now() - this.#flushedMs < FLUSH_INTERVAL_MS) return;
+    this.#flushedMs = performance.now();
+    await Promise.all([...this.#runners.values()].map((runner) => runner.flush()));
   }
 
   /** Stores a record for each endpoint of the configuration that has none yet. */
@@ -488,10 +503,22 @@ class WebhookDispatch implements WebhookService {
     }
   }
 
-  async #renewLease(endpoint: Endpoint): Promise<void> {
+  async #renewLeases(endpoints: readonly Endpoint[]): Promise<void> {
+    const ids = endpoints.map(({ id }) => id);
+    const startedMs = performance.now();
+    const leases = await this.#ports.store.acquireWebhookLeases(ids, this.#owner, LEASE_MS);
+    await Promise.all(
+      endpoints.map((endpoint, at) => {
+        const lease = leases[at];
+        if (lease !== undefined) this.#termOf(endpoint.id).renew(startedMs);
+        return this.#applyLease(endpoint, lease);
+      }),
+    );
+  }
+
+  /** Starts, updates or ends the deliveries of an endpoint. */
+  async #applyLease(endpoint: Endpoint, lease: Lease | undefined): Promise<void> {
     const { id } = endpoint;
-    if (this.#ending.has(id)) return;
-    const lease = await this.#leaseOf(id).renew();
     const runner = this.#runners.get(id);
     if (lease === undefined) {
       if (runner !== undefined) this.#end(id, runner);
@@ -514,12 +541,10 @@ class WebhookDispatch implements WebhookService {
     });
   }
 
-  #leaseOf(id: string): HeldLease {
-    const held = this.#leases.get(id);
-    if (held !== undefined) return held;
-    const lease = new HeldLease(this.#ports.store, webhookLeaseName(id), this.#owner);
-    this.#leases.set(id, lease);
-    return lease;
+  #termOf(id: string): LeaseTerm {
+    const term = this.#terms.get(id) ?? new LeaseTerm();
+    this.#terms.set(id, term);
+    return term;
   }
 
   #runnerPorts(id: string): ConstructorParameters<typeof Runner>[2] {
@@ -527,7 +552,7 @@ class WebhookDispatch implements WebhookService {
     return {
       ...{ store, onError },
       read: (partition, after, selection) => readFeed(feed, partition, after, selection),
-      onEvents: (listener) => feed.onEvents(listener),
+      tail: this.#tail,
       onLost: (events) => onLost(id, events),
       now: neverSetBack(this.#ports.clock),
       formatOf: (name) => this.#formatOf(name),
@@ -542,7 +567,7 @@ class WebhookDispatch implements WebhookService {
           replays: endpoint.replays.filter((other) => other.id !== replay.id),
         }));
       },
-      isLeaseValid: () => this.#leaseOf(id).isValid,
+      isLeaseValid: () => this.#termOf(id).isValid,
       onLeaseLost: () => this.#tick(),
     };
   }
@@ -560,7 +585,7 @@ class WebhookDispatch implements WebhookService {
   async #stop(runner: Runner): Promise<void> {
     try {
       await runner.stop();
-      await this.#leaseOf(runner.endpoint.id).release(runner.lease);
+      await this.#ports.store.releaseLease(runner.lease, this.#owner);
     } catch (error) {
       this.#ports.onError(error, "The lease of a webhook could not be released");
     }

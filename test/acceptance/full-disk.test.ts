@@ -303,3 +303,28 @@ if (IS_FULL)
   t.test("a broker whose ext4 disk fills up loses nothing that it acknowledged", async (t) => {
     await fillAndFree(t, await mountSmallDisk(t, DISK_MIB, "ext4"));
   });
+
+t.test("a full disk does not refuse to disable a webhook or to turn the feed off", async (t) => {
+  const disk = await mountSmallDisk(t, DISK_MIB);
+  const broker = await startOn(t, disk);
+  await broker.call("/events/feed", { feed: "on" });
+  const created = await broker.call("/webhooks", { url: "http://127.0.0.1:9/hook" });
+  const path = `/webhooks/${created.body.id}`;
+  const patch = async (body: object) => {
+    const url = `http://127.0.0.1:${broker.apiPort}${path}`;
+    const headers = { "content-type": "application/json" };
+    const reply = await fetch(url, { method: "PATCH", headers, body: JSON.stringify(body) });
+    return reply.status;
+  };
+  disk.fill();
+  const message = { channel_id: "ann", channel_type: 1, from_uid: "bob" };
+  const payload = textPayload("x".repeat(TEXT_BYTES));
+  const send = () => broker.call("/message/send", { ...message, payload });
+  while ((await send()).body.code !== "disk_full") await pause(10);
+  t.equal(await patch({ maxAgeS: 60 }), 503, "other changes of a webhook are refused");
+  t.equal(await patch({ enabled: 0 }), 200, "the webhook is disabled");
+  const { status } = await broker.call("/events/feed", { feed: "off" });
+  t.equal(status, 200, "the feed is off");
+  disk.free();
+  await broker.kill();
+});

@@ -207,6 +207,28 @@ t.test("webhooks of a node", async (t) => {
     }
   });
 
+  t.test("events that arrive within batch.waitMs share a request", async (t) => {
+    const receiver = await world.webhook(t, { batch: { max: 100, waitMs: 400 } });
+    for (let at = 0; at < 40; at++) {
+      await world.send("pam", `p-${at}`);
+      await pause(20);
+    }
+    await receiver.until(() => receiver.events.length === 40);
+    t.ok(receiver.requests.length <= 5, `${receiver.requests.length} requests for 40 events`);
+    const contents = Array.from({ length: 40 }, (_, at) => `p-${at}`);
+    t.strictSame(receiver.events.map(contentOf), contents, "they are in order");
+  });
+
+  t.test("a full request does not wait for batch.waitMs", async (t) => {
+    const receiver = await world.webhook(t, { batch: { max: 3, waitMs: 60_000 } });
+    for (let at = 0; at < 7; at++) await world.send("ned", `n-${at}`);
+    await receiver.until(() => receiver.events.length === 6);
+    const sizes = receiver.requests.map(({ events }) => events.length);
+    t.strictSame(sizes, [3, 3], "two requests are full, and the last event waits");
+    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { batch: { waitMs: 0 } });
+    await receiver.until(() => receiver.events.length === 7);
+  });
+
   t.test("a failed request is repeated with the same id and bytes", async (t) => {
     const receiver = await world.webhook(t);
     receiver.reply = (_, response) => {

@@ -375,6 +375,25 @@ t.test("a receiver that fails for an hour gets everything when it has recovered"
   await node.kill();
 });
 
+t.test("a clock that is set forward disables no webhook that fails", async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.reply = () => 503;
+  const clock = await ShiftedClock.create(t);
+  const node = await spawnBroker(t, clock.settings, undefined, SHIFTED);
+  await subscribe(node, receiver, { maxAgeS: 60 });
+  receiver.secret = ""; // the time of signatures is shifted
+  const sent = new Set<number>();
+  await sendOnce(node, sent);
+  await receiver.until(() => receiver.requests.length > 0);
+  await clock.shiftTo(24 * HOUR_MS);
+  const before = receiver.requests.length;
+  await receiver.until(() => receiver.requests.length > before + 1);
+  receiver.reply = () => 204;
+  await clock.shiftTo(25 * HOUR_MS);
+  await receiver.until(() => hasAll(receiver, sent));
+  t.equal(await metric(node, "disabled_total"), 0, "it was not disabled");
+});
+
 t.test("a clock that is set back delays no repeated request, also across a restart", async (t) => {
   const receiver = await startReceiver(t);
   receiver.reply = () => 503;

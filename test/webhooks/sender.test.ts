@@ -4,9 +4,11 @@
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import t, { type Test } from "tap";
+import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { createWukongimFormat } from "../../src/compat/wukongim/webhook-format.ts";
 import { AddressRules, LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
-import { cloudEventsFormat } from "../../src/webhooks/formats.ts";
+import { type Batch, resumed, stepAfter } from "../../src/webhooks/deliveries.ts";
+import { cloudEventsFormat, encodeEvent } from "../../src/webhooks/formats.ts";
 import { verdictOf } from "../../src/webhooks/retries.ts";
 import { createSender } from "../../src/webhooks/sender.ts";
 import { requirePackage } from "./packages.ts";
@@ -24,7 +26,7 @@ t.test("the cloudevents package reads single and batched events", async (t) => {
   const { HTTP } = requirePackage("cloudevents");
   const read = (isSingle: boolean) => {
     const time = { isSingle, timestamp: EVENT.timestamp };
-    const { body, contentType } = cloudEventsFormat.format([EVENT], time);
+    const { body, contentType } = cloudEventsFormat.format([encodeEvent(EVENT)], time);
     return HTTP.toEvent({ headers: { "content-type": contentType }, body });
   };
   const expected = { id: EVENT.id, type: EVENT.type, subject: "2:lobby", data: EVENT.data };
@@ -40,7 +42,7 @@ t.test("a message in WuKongIM's format has the fields of WuKongIM in the same or
   };
   const time = { isSingle: false, timestamp: EVENT.timestamp };
   t.strictSame(
-    wukongimFormat.format([{ ...EVENT, data }], time),
+    wukongimFormat.format([encodeEvent({ ...EVENT, data })], time),
     {
       contentType: "application/json",
       body: '[{"header":{"no_persist":0,"red_dot":1,"sync_once":0},"setting":0,"message_id":42,"message_idstr":"42","client_msg_no":"c","message_seq":7,"from_uid":"","channel_id":"ben","channel_type":1,"expire":0,"timestamp":5,"payload":"e30="}]',
@@ -59,10 +61,36 @@ t.test("a message in WuKongIM's format has the fields of WuKongIM in the same or
     total_online_count: 2,
   };
   t.match(
-    wukongimFormat.format([{ ...EVENT, type: "session.closed", data: session }], time),
+    wukongimFormat.format(
+      [{ ...EVENT, type: "session.closed", data: session }].map(encodeEvent),
+      time,
+    ),
     { body: '["dan-x-0-0-4-2-2"]', query: { event: "user.onlinestatus" } },
     "a session that ended",
   );
+});
+
+t.test("a webhook is disabled after maxAgeS in which nodes have tried it", async (t) => {
+  const position = { number: 1, id: 1 };
+  const settings = { types: [], channels: {}, format: "standard", isSingle: false } as const;
+  const batch: Batch = {
+    ...{ after: EVENTS_START, first: 1, last: position, count: 1, settings },
+    ...{ eventMs: 0, formedMs: 0, attempts: 0, dueMs: 0 },
+  };
+  const fail = (failing: Batch, steadyMs: number, nowMs: number) => {
+    const context = { nowMs, steadyMs, random: 0, maxAgeS: 60, acceptedMs: 0, mayPark: true };
+    return stepAfter(failing, { verdict: "down", retryAfterMs: undefined }, context);
+  };
+  const retried = (step: ReturnType<typeof stepAfter>) => {
+    if (step.kind !== "retry") throw new Error(`the step is ${step.kind}`);
+    return step.batch;
+  };
+  const first = retried(fail(batch, 1000, 0));
+  const second = retried(fail(first, 40_000, 90_000_000));
+  t.equal(fail(second, 62_000, 90_000_001).kind, "disable", "after 61 seconds on one node");
+  const resumedBatch = resumed(second, 90_000_000);
+  const third = retried(fail(resumedBatch, 9_000_000, 90_000_001));
+  t.equal(fail(third, 9_022_000, 90_000_002).kind, "disable", "another node continues to count");
 });
 
 t.test("addresses of internal networks are refused at the creation", async (t) => {

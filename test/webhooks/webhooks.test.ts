@@ -2,10 +2,12 @@
 // node reads, or lets a test make a single write fail.
 
 import { mock } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { EVENT_PARTITIONS, type EventStore } from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
+import type { Message } from "../../src/broker/model.ts";
 import type { WebhookStore } from "../../src/broker/webhook-ports.ts";
 import { LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
 import type { FixedEndpoint } from "../../src/webhooks/endpoint.ts";
@@ -14,21 +16,26 @@ import { draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { startReceiver } from "./receiver.ts";
 
+type FeedStore = WebhookStore & EventStore;
+
 /** Starts webhooks with a store. `over` replaces some of its calls. */
 async function startWebhooks(
   t: Test,
-  over: (store: WebhookStore) => Partial<WebhookStore> = () => ({}),
+  over: (store: FeedStore) => Partial<FeedStore> = () => ({}),
   fixed: readonly FixedEndpoint[] = [],
+  max = 1,
 ) {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   const lost: number[] = [];
   const start = () => {
+    const replaced = { ...store, ...over(store) };
+    const toJson = ({ messageSeq }: Message) => ({ message_seq: messageSeq });
     const webhooks = createWebhooks({
       clock: Date.now,
-      store: { ...store, ...over(store) },
-      feed: new Events({ store, toJson: ({ messageSeq }) => ({ message_seq: messageSeq }) }),
-      ...{ fixed, max: 1, timeoutMs: 5000, formats: {}, nodeId: "n1", version: "test" },
+      store: replaced,
+      feed: new Events({ store: replaced, toJson }),
+      ...{ fixed, max, timeoutMs: 5000, formats: {}, nodeId: "n1", version: "test" },
       ...{ allowNetworks: LOOPBACK_NETWORKS, resolve: resolveHost },
       metrics: { attempted() {}, watch() {} },
       ...{ onError() {}, onDisabled() {}, onLost: (_, events) => lost.push(events) },
@@ -57,6 +64,66 @@ t.test("a node without webhooks looks for some every five seconds", async (t) =>
   }
   await turn();
   t.equal(reads, 3, "at the start, and twice in ten seconds");
+});
+
+t.test("an event wakes only the webhooks that deliver it", async (t) => {
+  let reads = 0;
+  let saves = 0;
+  const { store, webhooks } = await startWebhooks(
+    t,
+    (original) => ({
+      readEvents(...args) {
+        reads += 1;
+        return original.readEvents(...args);
+      },
+      saveWebhookTexts(...args) {
+        saves += 1;
+        return original.saveWebhookTexts(...args);
+      },
+    }),
+    [],
+    20,
+  );
+  const receiver = await startReceiver(t);
+  const batch = { max: 100, waitMs: 0 };
+  for (let at = 0; at < 20; at++) {
+    const types = [at === 0 ? "message.stored" : "channel.created"];
+    await webhooks.create({ url: receiver.url, types, batch });
+  }
+  await store.append(draftOf());
+  await receiver.until(() => receiver.events.length === 1);
+  await pause(100);
+  [reads, saves] = [0, 0];
+  await store.append(draftOf({ clientMsgNo: "second" }));
+  await receiver.until(() => receiver.events.length === 2);
+  await pause(100);
+  t.ok(reads <= 6, `the feed was read ${reads} times for 20 webhooks`);
+  t.ok(saves <= 3, `${saves} states were stored`);
+});
+
+t.test("idle webhooks read the feed only when it has events", async (t) => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  let reads = 0;
+  const { webhooks } = await startWebhooks(
+    t,
+    (original) => ({
+      readEvents(...args) {
+        reads += 1;
+        return original.readEvents(...args);
+      },
+    }),
+    [],
+    3,
+  );
+  for (let at = 0; at < 3; at++) await webhooks.create({ url: "http://127.0.0.1:9/hook" });
+  while (reads < 3 * EVENT_PARTITIONS) await turn();
+  reads = 0;
+  for (let second = 0; second < 12; second++) {
+    mock.timers.tick(1000);
+    for (let at = 0; at < 5; at++) await turn();
+  }
+  t.equal(reads, 0, "no partition was read in twelve seconds");
 });
 
 t.test("deliveries continue if a webhook that replied 410 could not be disabled", async (t) => {

@@ -32,7 +32,8 @@ export function createWukongimFormat(compressAbove: number): Format {
       return undefined;
     },
 
-    format(events) {
+    format(encoded) {
+      const events = encoded.map(({ event }) => event);
       const [first] = events;
       if (first?.type === "message.unreached") return offlineRequest(first, events, compressAbove);
       const isMessage = first?.type === "message.stored" || first?.type === "command.sent";
