@@ -1,5 +1,5 @@
 // A native client that reads one channel and only checks that each message has the next seq, so
-// that 50 MB can pass through it. Keeps the last seq and the first error. Never reconnects: a new
+// that much data can pass through it. Keeps the last seq and the first error. Never reconnects: a new
 // reader continues with its `lastSeq`.
 
 import { WebSocket } from "ws";
