@@ -10,9 +10,10 @@ import {
   person,
   type ReceivedMessage,
 } from "../../src/client/index.ts";
+import { IS_FULL } from "../support/volume.ts";
 
 const RECONNECT = { minMs: 20, maxMs: 300 };
-const MAX_PAUSE_MS = 25;
+const PAUSE_MS = IS_FULL ? 25 : 75;
 /**
  * Maximum number of unacknowledged messages. It stays below the SDK's queue limit however long a
  * node takes to start.
@@ -58,7 +59,7 @@ export class Talker {
     while (!isOver()) {
       if (this.#unacknowledged < MAX_UNACKNOWLEDGED)
         for (const channel of this.#channels) sends.push(this.#send(channel));
-      await pause(MAX_PAUSE_MS);
+      await pause(PAUSE_MS);
     }
     await Promise.all(sends);
   }

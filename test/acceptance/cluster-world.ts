@@ -14,6 +14,7 @@ import {
   type SentMessage,
 } from "../support/history-checker.ts";
 import { Random } from "../support/random.ts";
+import { IS_FULL } from "../support/volume.ts";
 import { ClusterCommands } from "./cluster-commands.ts";
 import { ClusterNodes, type ClusterNodesOptions } from "./cluster-nodes.ts";
 import { ClusterReader, type ReconnectHabit } from "./cluster-reader.ts";
@@ -27,7 +28,8 @@ const HABITS: readonly ReconnectHabit[] = ["steady", "watchful", "roaming"];
 const READERS = ["reader-0", "reader-1", "reader-2", "reader-3", "reader-4", "reader-5"];
 const ACTOR = "actor";
 const STREAM_CHANNEL: ChannelRef = { id: "stage", type: 2 };
-const MAX_PAUSE_MS = 30;
+/** Maximum number of milliseconds between two messages of a sender. */
+const MAX_PAUSE_MS = IS_FULL ? 30 : 90;
 /** Number of acknowledgements after which the load counts as running. */
 const LOAD_RUNNING = 100;
 const MAX_BETWEEN_MS = 400;

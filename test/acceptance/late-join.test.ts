@@ -14,7 +14,7 @@ import { differenceOf, pictureOf, pictureOfJson, writeScript } from "./stream-pi
 import { StreamViewer } from "./stream-viewer.ts";
 
 const VIEWERS = volume(200, "JINDOU_TEST_VIEWERS");
-const CHUNKS = Number(process.env.JINDOU_TEST_CHUNKS ?? 2000);
+const CHUNKS = volume(2000, "JINDOU_TEST_CHUNKS", 700);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const HTTP_READERS = 3;
 
