@@ -56,7 +56,7 @@ export async function startNode(
   });
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
-    logger.fatal({ err }, "The node exits because it must no longer serve");
+    logger.fatal({ err }, "The node exits because it must stop serving clients");
     terminal.write(`jindou: ${reasonOf(err)}.\n`);
     process.exit(1);
   };

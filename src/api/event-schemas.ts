@@ -26,7 +26,7 @@ const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   description:
     "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long",
 });
-const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Users" });
+const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Uids of the users" });
 
 const CHANNEL = {
   channel_id: text("Channel id; for the record of a user, the uid"),

@@ -149,7 +149,7 @@ function encoded(
     : { status: 200, headers, body: plain };
 }
 
-/** Fills facts about the broker into the page. */
+/** Replaces the placeholders of the page by facts about the broker. */
 function filledIn(html: string, facts: Readonly<Record<string, string>>): string {
   return html.replaceAll(/\{\{(\w+)\}\}/g, (_, name: string) => escaped(facts[name] ?? ""));
 }

@@ -705,7 +705,7 @@ export type ChannelMembersAddedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Users */
+    /** Uids of the users */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -728,7 +728,7 @@ export type ChannelMembersRemovedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Users */
+    /** Uids of the users */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -878,7 +878,7 @@ export type MessageUnreachedEvent = {
               readonly state: "active";
             }
           | undefined;
-        /** Users */
+        /** Uids of the users */
         readonly uids: readonly string[];
         /** Number of this event among the events of the message, from 1 */
         readonly page: number;
@@ -896,7 +896,7 @@ export type MessageUnreachedEvent = {
         readonly message_seq: number;
         /** The message has expired or was removed */
         readonly gone: 1;
-        /** Users */
+        /** Uids of the users */
         readonly uids: readonly string[];
         /** Number of this event among the events of the message, from 1 */
         readonly page: number;

@@ -59,7 +59,7 @@ export function verifyWebhook(
   if (!isSigned)
     throw new WebhookError(
       "bad_signature",
-      "No signature matches. Check the secret, and that the body is the bytes that were received.",
+      "No signature matches. Check the secret, and pass the body exactly as it was received, byte for byte.",
     );
   try {
     return JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body));

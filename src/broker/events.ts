@@ -243,7 +243,7 @@ export class Events {
     return { events, positions, more: pending.length > 0 };
   }
 
-  /** As `read`, but waits up to `waitMs` for an event. An abort or `close` ends the wait. */
+  /** Same as `read`, but waits up to `waitMs` for an event. An abort or `close` ends the wait. */
   async readWithin(
     start: readonly EventPosition[],
     filter: EventFilter,

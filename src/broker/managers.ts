@@ -71,8 +71,8 @@ export function createManagers(ports: ManagersPorts): Managers {
   }
 
   /**
-   * Returns the same decoy at each login of a username, so that the time of a login does not reveal
-   * whether the username exists.
+   * Returns the hash to check for an unknown username, always the same for a username, so that the
+   * duration of a login does not reveal whether the username exists.
    */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
@@ -102,7 +102,7 @@ export function createManagers(ports: ManagersPorts): Managers {
       if (accounts.size === 0)
         throw new BrokerError("unavailable", {
           message:
-            "The access tokens of admin cannot be checked before the store has started; use the static token of api.token",
+            "Access tokens of the account `admin` cannot be checked until the store has started. Use the static token of api.token",
         });
       return tokens.account(token);
     },

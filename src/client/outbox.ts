@@ -34,8 +34,8 @@ interface QueuedMessage {
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 /**
- * Codes that make a message suspect if the connection ends soon after it was sent, without an
- * answer: a server or a proxy may reject the frame.
+ * Close codes after which an unanswered message is suspect if it was sent less than `SUSPECT_MS`
+ * before: a server or a proxy may have rejected its frame.
  */
 const SUSPECT_CODES: readonly number[] = [1002, 1006, 1007, 1009];
 const SUSPECT_MS = 2000;

@@ -94,7 +94,7 @@ export class Calls {
     return this.#connected.promise;
   }
 
-  /** Repeats a call with jitter, so that clients of a user do not repeat at the same time. */
+  /** Schedules a retry with jitter, so that clients of a user do not all retry at the same time. */
   #retry(call: Call, retryAfterMs: number): void {
     if (!this.#openCalls.has(call)) return; // the call timed out
     this.#rateLimited.add(call);

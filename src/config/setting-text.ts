@@ -94,7 +94,10 @@ interface CleanValue {
   readonly problems: readonly string[];
 }
 
-/** Cleans the texts in a value. The message about a text shows it unless it is secret. */
+/**
+ * Cleans the strings in a value and reports those that are rejected. A report quotes the string
+ * unless the setting is secret.
+ */
 export function cleanValue(
   value: unknown,
   setting: { readonly schema: OptionSchema; readonly name: string; readonly place: string },

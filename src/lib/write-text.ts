@@ -5,7 +5,10 @@ import { charCode } from "./char-code.ts";
 /** Maximum length that is written here. `Buffer.write` is faster for longer strings. */
 const SHORT = 48;
 
-/** Writes a text and returns its bytes. `target` must have 3 bytes per UTF-16 unit. */
+/**
+ * Writes `text` at `at` and returns the number of bytes written. `target` must have room for 3 bytes
+ * per UTF-16 unit.
+ */
 export function writeText(target: Buffer, at: number, text: string): number {
   const size = text.length;
   if (size > SHORT) return target.write(text, at);

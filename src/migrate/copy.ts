@@ -46,7 +46,7 @@ export async function copyAll(ports: CopyPorts): Promise<void> {
   await save({ watermark: undefined, rows: 0, differing });
   if (record.differing === differing) throw new StuckMoveError(differing, record.beganAtMs);
   throw new BrokerError("internal", {
-    message: `Redis differs from the folder. The next attempt copies everything again. Differences: ${differing}`,
+    message: `The data in Redis differs from the data folder. The next attempt copies everything again. Differences: ${differing}`,
   });
 }
 

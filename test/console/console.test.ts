@@ -91,7 +91,7 @@ t.test(
 );
 
 t.test(
-  "a stream grows in the live view of its channel, can be cancelled there, and a hidden page sends no requests",
+  "the live view of a channel shows and cancels a stream, and a hidden page sends no requests",
   async (t) => {
     const world = await startWorld(t);
     const channel = await world.newGroup(["ann"]);

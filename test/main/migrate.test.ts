@@ -153,7 +153,7 @@ t.test(
     t.equal(await codeOf(move.once()), "unavailable");
     t.match(move.state, { step: "message", lastErr: /stopped/ });
     node.child.kill("SIGCONT");
-    await node.logged("The node exits because it must no longer serve");
+    await node.logged("The node exits because it must stop serving clients");
     t.equal((await node.exit).code, 1);
   },
 );

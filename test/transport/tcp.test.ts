@@ -60,7 +60,7 @@ t.test("frames that are split at any byte, or share one write, arrive one by one
   t.strictSame(received, ["one", "", "three", "one", "", "three"]);
 });
 
-t.test("all that is sent to a client in one turn is written at once", async (t) => {
+t.test("frames that are sent to a client in one turn are written together", async (t) => {
   const { port, seen, clients } = await serve(t, {
     received({ connection }, data) {
       connection.send(`${data} at once,`);

@@ -48,7 +48,7 @@ function requestOf(event: string, body: unknown): FormattedRequest {
   return { contentType: "application/json", body: JSON.stringify(body), query: { event } };
 }
 
-/** Returns the request for the pages of one message. */
+/** Returns the `msg.offline` request for one message. Each page has a part of the message's users. */
 function offlineRequest(
   first: WebhookEvent,
   pages: readonly WebhookEvent[],

@@ -33,7 +33,7 @@ import { PortableResponse } from "./response.ts";
 import { Routes } from "./routes.ts";
 import { PortableSocket } from "./socket.ts";
 
-/** Time for the first bytes, for the TLS handshake and for a whole head. */
+/** Time limit for each of these: the first bytes, the TLS handshake, and a complete request head. */
 const HEAD_MS = 10_000;
 /** Time for which idle connections are kept: longer than load balancers and connection pools do. */
 const KEEP_ALIVE_MS = 75_000;

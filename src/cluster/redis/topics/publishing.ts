@@ -11,7 +11,10 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { batchOf, unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
-/** Maximum number of events in flight from long announcements, so that other calls have room. */
+/**
+ * Maximum number of events in flight from announcements of more than `BATCH_SIZE` events. The rest of
+ * the link to Redis is left to other calls.
+ */
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;
 const MAX_QUEUED = 100_000;

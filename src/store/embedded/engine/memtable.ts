@@ -15,7 +15,10 @@ import {
   type StoredRecord,
 } from "./record.ts";
 
-/** Number of channels above which those without records, kept only for their heads, are dropped. */
+/**
+ * Maximum number of channels. Above it, channels without records, which are kept only for their
+ * heads, are dropped.
+ */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
 /** Length from which a list is extended in place. A shorter one is copied, to save memory. */

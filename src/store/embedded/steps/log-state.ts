@@ -208,7 +208,10 @@ export function stateAfter(
 const MAX_SHARED_TERMS = 1000;
 const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
 
-/** Returns equal terms that other logs have. Terms of forks and of fixed times are not shared. */
+/**
+ * Returns an object with equal terms that logs share, to save memory. Terms of forks and terms with
+ * a fixed time of expiry are not shared.
+ */
 function shareTerms(terms: LogTerms): LogTerms {
   const { contentType, ttlS, expiresAtMs, origin } = terms;
   if (expiresAtMs !== undefined || origin !== undefined) return terms;

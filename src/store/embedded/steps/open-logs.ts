@@ -234,7 +234,7 @@ export class OpenLogs {
     return producers;
   }
 
-  /** Sets the newest request of a producer and returns the one before. Follows `retain`. */
+  /** Sets the state of a producer and returns the previous one. Must be called after `retain`. */
   assignProducer(
     log: OpenLog,
     id: string,

@@ -33,15 +33,15 @@ local function take_globals()
   call, byte, struct_pack, struct_unpack, struct_size = redis.call, string.byte, struct.pack, struct.unpack, struct.size
 end
 
--- Takes `count` texts of an operation. An operation takes all of its texts and numbers before it
--- does anything else, so that the next operation can run even if this one fails.
+-- Reads the next `count` texts of the current operation. An operation reads all of its texts and
+-- numbers before it does anything else, so that the next operation can run even if this one fails.
 local function take_texts(count)
   local at = text_at
   text_at = at + count
   return unpack(args, at, at + count - 1)
 end
 
--- Takes numbers of an operation. `format` is a format string of `struct`.
+-- Reads the next numbers of the current operation. `format` is a format string of `struct`.
 local function take_numbers(format)
   local at = number_at
   number_at = at + struct_size(format)

@@ -68,7 +68,7 @@ export function createRedisSessions({
   const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
-  const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user has another slot
+  const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a different slot
 
   /** Confirms sessions with one script. Never rejects: if it fails, each result is `failed`. */
   async function confirm(

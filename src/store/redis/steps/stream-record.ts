@@ -41,7 +41,7 @@ interface StreamViewField {
 
 /** Decodes a reply of `stream_snapshot`. Throws `internal` if it has a newer format. */
 export function decodeStreamReply(reply: unknown): StreamReply {
-  // As `stream_snapshot` specifies.
+  // `stream_snapshot` specifies this reply.
   const [head, message, incarnation, index, from, frames, view, records, last] = reply as readonly [
     ...[Buffer, Buffer, Buffer, Buffer | null, Buffer, Buffer, Buffer | null, Buffer, Buffer],
   ];

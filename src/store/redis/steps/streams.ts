@@ -217,7 +217,7 @@ export function createRedisStreams(
 
     async createStream(draft) {
       const reply = await apply(draft, true, steps.create);
-      // As `stream_create` specifies.
+      // `stream_create` specifies this reply.
       const [verdict, detail, head, ...publications] = reply as unknown as readonly [
         ...[number, (Buffer | null)[] | number | null, Buffer | null, ...Publications],
       ];

@@ -37,7 +37,7 @@ export function createRedisUsers({
   const { bucketOfUser, eventArgs, runFor, flush } = createUserEvents({
     ...{ link, demand, waitForReplicas },
   });
-  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user has another slot
+  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a different slot
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
