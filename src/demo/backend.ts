@@ -40,14 +40,10 @@ export async function setUp({ users, group, bot }: World): Promise<void> {
 
 /** Lets the model answer in the group, word by word, until it has finished or a user stops it. */
 export async function answer({ group, bot }: World): Promise<void> {
-  const stream = { client_msg_no: randomLetters(24), channel_id: group, channel_type: GROUP };
+  const channel = { channel_id: group, channel_type: GROUP };
+  const stream = { ...channel, client_msg_no: randomLetters(24), from_uid: bot, expire: EXPIRE_S };
   const event = (type: string, data = "") =>
-    post("/event", {
-      ...stream,
-      from_uid: bot,
-      expire: EXPIRE_S,
-      event: { type: `___TextMessage${type}`, data },
-    });
+    post("/event", { ...stream, event: { type: `___TextMessage${type}`, data } });
   await event("Start");
   for (const word of FAKE_ANSWER.split(/\s+/)) {
     await new Promise((resolve) => setTimeout(resolve, WORD_MS));

@@ -163,10 +163,11 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   for (const user of ["ann", "ben"]) await until(async () => (await tokens(user)) === 0);
   t.pass("the group and the tokens are removed");
   const { messages } = (await broker.call(`/channel/messages?${group}&limit=100`)).body;
-  const ofUsers = messages.filter((message: { readonly stream?: unknown }) => !message.stream);
-  t.ok(ofUsers.length > 25);
-  const lifetimes = new Set(ofUsers.map(({ expire }: { readonly expire: number }) => expire));
-  t.same([...lifetimes], [3600], "what users write expires after an hour");
+  const answers = messages.filter((message: { readonly stream?: unknown }) => message.stream);
+  t.ok(answers.length > 0);
+  t.ok(messages.length - answers.length > 25);
+  const lifetimes = new Set(messages.map(({ expire }: { readonly expire: number }) => expire));
+  t.same([...lifetimes], [3600], "what users and the model write expires after an hour");
 }
 
 for (const view of [DESKTOP, PHONE])
