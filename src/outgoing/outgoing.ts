@@ -81,7 +81,9 @@ export class Outgoing {
   }
 
   async #client() {
-    const { Agent, buildConnector, request } = await import("undici");
+    // The bundled package has only a default export.
+    const { default: undici } = await import("undici");
+    const { Agent, buildConnector, request } = undici;
     if (this.#isClosed) throw new Error("the client is closed");
     const { connections, connector } = this.#limits;
     const connect = connector?.(buildConnector);
