@@ -250,8 +250,8 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.same(await store.appendToStream(appendOf(["1"], { ...other, clientMsgNo: "a" })), {
       verdict: "other_sender",
     });
-    const [ended] = await store.personalStreamEnds("bob", 0, 10);
-    t.match(ended, { clientMsgNo: "b" });
+    const ends = await store.personalStreamEnds("bob", 0, 10);
+    t.same(ends.map(({ clientMsgNo }) => clientMsgNo).sort(), names);
   });
 
   t.test("viewers are shown the beginning of a stream that is too long for them", async (t) => {
