@@ -104,7 +104,7 @@ export class Sender {
    */
   async retry(): Promise<void> {
     const isOwn = ({ fromUid }: SentMessage) => fromUid === this.uid;
-    const pending = [...this.#acknowledged];
+    const pending = [...this.#acknowledged, ...this.#checker.unacknowledged.filter(isOwn)];
     while (pending.length > 0) {
       const queue = pending.splice(0);
       const worker = async () => {
