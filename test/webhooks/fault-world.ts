@@ -2,6 +2,7 @@
 // receiver has got their events as documented.
 
 import { setTimeout as pause } from "node:timers/promises";
+import type { Test } from "tap";
 import { type Broker, textPayload } from "../support/broker.ts";
 import type { ReceivedEvent, ReceivedRequest, Receiver } from "./receiver.ts";
 
@@ -31,15 +32,29 @@ export async function sendOnce(node: Node, sent: Set<number>): Promise<void> {
   await Promise.all(CHANNELS.map((channelId) => send(node, channelId, sent)));
 }
 
-/** Sends messages to all channels until `isEnded` returns true. Calls may fail. */
+/**
+ * Sends messages to all channels until `isEnded` returns true or the test ends. Adds the ids of the
+ * acknowledged ones to `sent`. Calls may fail.
+ */
 export async function sendUntil(
-  node: () => Node,
-  sent: Set<number>,
-  isEnded: () => boolean,
+  t: Test,
+  {
+    node,
+    sent,
+    isEnded,
+  }: {
+    readonly node: () => Node;
+    readonly sent: Set<number>;
+    readonly isEnded: () => boolean;
+  },
 ): Promise<void> {
+  let isTestOver = false;
+  t.teardown(() => {
+    isTestOver = true;
+  });
   await Promise.all(
     CHANNELS.map(async (channelId) => {
-      while (!isEnded()) {
+      while (!isEnded() && !isTestOver) {
         const isSent = await send(node(), channelId, sent).catch(() => false);
         if (!isSent) await pause(RETRY_MS);
       }
