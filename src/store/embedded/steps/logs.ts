@@ -187,16 +187,12 @@ export class LogRules {
     return appendedTo(log, producer);
   }
 
-  /**
-   * Decides whether an append to a live log is accepted. `frame` contains its records. The limits
-   * of the settings `logs.*` are only applied if `isLimited` is true.
-   */
+  /** Decides whether an append to a live log is accepted. `frame` contains its records. */
   judge(
     log: OpenLog,
     append: LogAppend,
     frame: OpenFrame | undefined,
     changes: LogChanges,
-    isLimited = true,
   ): LogJudgement {
     const { assigned: state } = log;
     const { producer, records, order, contentType } = append;
@@ -215,7 +211,7 @@ export class LogRules {
     const refusal = producer && producerRefusal(producer, newest);
     if (refusal !== undefined) return refusal;
     if (order !== undefined && !isLater(order, state.order)) return { verdict: "out_of_order" };
-    const limit = isLimited ? this.limitOf(state, [frame]) : undefined;
+    const limit = this.limitOf(state, [frame]);
     if (limit !== undefined) return { verdict: "full", limit };
     const change = producer && this.#producerChange(log, producer, changes.idleMs);
     if (change === "full") return { verdict: "full", limit: "producers" };

@@ -217,8 +217,7 @@ class StreamRules {
     if (refused !== undefined) return { verdict: "refused", refused };
     const stream = live.find(key, clientMsgNo);
     const frame = frameOf(draft, changes.nowMs);
-    const isLimited = stream?.isTextSession === false;
-    const judgement = logRules.judge(log, draft, frame, changes.logs, isLimited);
+    const judgement = logRules.judge(log, draft, frame, changes.logs);
     if (judgement.verdict !== "accepted") return judgement;
     if (stream === undefined) return { verdict: "missing" }; // an open log has a stream in memory
     const { producer } = judgement;

@@ -370,7 +370,7 @@ end
 --   type                    content type, '' for none
 --   producer, epoch, number  producer, '' for none
 --   has_order, order
-local function append_refusal(log, append, is_limited)
+local function append_refusal(log, append)
   local producers, stored, verdict, reported = log.base .. 'logProducers:' .. log.name, nil, nil, nil
   local producer, epoch, content_type = append.producer, append.epoch, append.type
   if producer ~= '' then
@@ -386,7 +386,7 @@ local function append_refusal(log, append, is_limited)
   end
   if verdict then return append_reply(log, verdict, epoch, reported) end
   if append.has_order == 1 and log.order and not is_higher(append.order, log.order) then return string.char(LOG_OUT_OF_ORDER) end
-  local full = is_limited and full_verdict(log, append.frame, append.records)
+  local full = full_verdict(log, append.frame, append.records)
   if full then return string.char(full) end
   local silent = producer ~= '' and not stored and silent_producer(producers)
   if silent == nil then return string.char(LOG_PRODUCERS) end
@@ -417,7 +417,7 @@ local function log_append()
   local absence = absence_of(log)
   if absence then return string.char(absence) end
   local append = { records = records, frame = frame, type = content_type, producer = producer, epoch = epoch, number = number, has_order = has_order, order = order }
-  local refusal, silent = append_refusal(log, append, true)
+  local refusal, silent = append_refusal(log, append)
   if refusal then return refusal end
   local position, check, whole, check_after = log.position, log.check, '', log.check
   if records > 0 then

@@ -528,7 +528,7 @@ local function stream_append()
   refusal = refusal_of(channel, uid, check, refusal)
   if refusal > 0 then return string.char(APPEND_REFUSED, refusal) end
   local append = { records = records, frame = frame, type = content_type, producer = producer, epoch = epoch, number = number, has_order = has_order, order = order }
-  local judged, silent = append_refusal(log, append, log.is_limited)
+  local judged, silent = append_refusal(log, append)
   if judged then
     if is_repeated(judged) then publish_again(channel, log) end
     return with_frames(channel, judged)
