@@ -190,8 +190,22 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return PARTITIONS.map((at) => ({ number: values[2 * at] ?? 0, id: values[2 * at + 1] ?? 0 }));
   }
 
+  /**
+   * Returns the newest number of each partition. On a Cluster, a partition whose server is away keeps
+   * its previous number, so that the readers of the others are notified.
+   */
+  async function newestNumbers(previous: readonly number[]): Promise<readonly number[]> {
+    if (!link.isCluster) return (await newestEvents()).map(({ number }) => number);
+    const results = await Promise.allSettled(PARTITIONS.map(newestOf));
+    const failed = results.find(({ status }) => status === "rejected");
+    if (failed?.status === "rejected") onError(failed.reason, "Could not look up new events");
+    return results.map((result, at) =>
+      result.status === "fulfilled" ? result.value.number : (previous[at] ?? 0),
+    );
+  }
+
   async function poll(previous: readonly number[]): Promise<readonly number[]> {
-    const numbers = (await newestEvents()).map(({ number }) => number);
+    const numbers = await newestNumbers(previous);
     const changed = PARTITIONS.filter((at) => numbers[at] !== previous[at]);
     if (changed.length === 0) return numbers;
     const changedNumbers = changed.map((at) => numbers[at] ?? 0);
