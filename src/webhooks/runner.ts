@@ -394,7 +394,8 @@ export class Runner {
       if (waitMs === 0 || this.#isStopping) continue;
       if (mustWait || waitMs !== IDLE || partition === undefined) {
         await this.#guarded(() => lane.flush());
-        const fillMs = lane.isFilling ? Math.max(0, fillUntilMs - performance.now()) : IDLE;
+        const isFilling = startedMs !== 0 && lane.isFilling; // only a turn fills a batch
+        const fillMs = isFilling ? Math.max(0, fillUntilMs - performance.now()) : IDLE;
         const pauseMs = Math.min(waitMs, fillMs, MAX_SLEEP_MS);
         await this.#pause(lane, pauseMs, startedMs === 0 ? undefined : { partition, notices });
         continue;

@@ -446,9 +446,6 @@ class WebhookDispatch implements WebhookService {
     const endpoints = this.#endpointsOf(stored);
     const isIdle = endpoints.length + this.#ports.fixed.length === 0;
     this.#tickMs = isIdle ? IDLE_TICK_MS : LEASE_TICK_MS;
-    await this.#createFixed(endpoints);
-    await this.#noteFixed(endpoints);
-    await this.#removeUnseen(stored);
     const active = new Map(endpoints.filter(isActive).map((endpoint) => [endpoint.id, endpoint]));
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
     await this.#renewLeases([...active.values()].filter(({ id }) => !this.#ending.has(id)));
@@ -456,6 +453,15 @@ class WebhookDispatch implements WebhookService {
     for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
     for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
+    await this.#followFeed();
+    // A full disk refuses these writes, but the endpoints that exist keep their leases.
+    await this.#createFixed(endpoints);
+    await this.#noteFixed(endpoints);
+    await this.#removeUnseen(stored);
+  }
+
+  /** Wakes the lanes that have missed the notice of an event, and stores skipped positions. */
+  async #followFeed(): Promise<void> {
     if (this.#runners.size === 0) return;
     this.#newest = await this.#ports.store.newestEvents();
     this.#tail.check(this.#newest);
