@@ -281,11 +281,14 @@ async function sentBytes(link: RedisLink): Promise<number> {
   return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);
 }
 
+/** Commands that a link sends by itself, or that the statistics are read with. */
+const OWN_COMMANDS = ["info", "ping", "time"];
+
 /** Returns the numbers of commands that the server has run and of bytes that it has sent. */
 async function statsOf(link: RedisLink) {
   const commands = String(await link.call("info", "commandstats"));
   const calls = [...commands.matchAll(/^cmdstat_(.*?):calls=(\d+)/gm)]
-    .filter(([, name]) => name !== "info")
+    .filter(([, name = ""]) => !OWN_COMMANDS.includes(name))
     .map(([, , calls]) => Number(calls));
   return { commands: calls.reduce((sum, count) => sum + count, 0), bytes: await sentBytes(link) };
 }
