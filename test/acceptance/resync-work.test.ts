@@ -9,10 +9,7 @@ import t from "tap";
 import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
-import { commandCalls, startRedis } from "../support/redis.ts";
-
-/** Entry of the slow log: number, time, duration in microseconds, and arguments. */
-type SlowCommand = readonly [number, number, number, readonly string[]];
+import { commandCalls, LOG_ALL, type SlowCommand, startRedis } from "../support/redis.ts";
 
 const USERS = 100;
 const SESSIONS_EACH = 3;
@@ -89,7 +86,7 @@ t.test("a resync reads details only of the users whose groups or inbox have chan
 t.test("a node checks each of its sessions about once after a restart of Redis", async (t) => {
   const redis = await startRedis(t, [
     ...["--appendonly", "yes", "--appendfsync", "always"],
-    ...["--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000"],
+    ...LOG_ALL,
   ]);
   const node = await spawnBroker(t, {
     ...{ JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: "x" },

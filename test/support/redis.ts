@@ -317,6 +317,38 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   }
 }
 
+/** Options of a server that logs every command of its clients, for `callsByCommand`. */
+export const LOG_ALL = ["--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000"];
+
+/** Entry of the slow log: number, time, duration in microseconds, and arguments. */
+export type SlowCommand = readonly [number, number, number, readonly string[]];
+
+/** Commands that no script runs: they read statistics, or check a server. */
+const UNCOUNTED = /^(exec|info|multi|time|.*\|.*)$/;
+
+/**
+ * Returns how often each command was run since the statistics and the log were last reset
+ * together. Omits `UNCOUNTED` commands and SETs of a data format, because each link sends such
+ * commands every second to check its server. The server must have the options `LOG_ALL`.
+ */
+export async function callsByCommand(client: Redis): Promise<ReadonlyMap<string, number>> {
+  const replies = await client.multi().info("commandstats").call("SLOWLOG", "GET", -1).exec();
+  const [stats, log] = (replies ?? []).map(([, reply]) => reply) as [string, SlowCommand[]];
+  const calls = new Map<string, number>();
+  for (const [, name = "", count] of stats.matchAll(/^cmdstat_(.*?):calls=(\d+)/gm))
+    if (!UNCOUNTED.test(name)) calls.set(name, Number(count));
+  const checks = log.filter(
+    ([, , , [name, key]]) => name?.toLowerCase() === "set" && key?.endsWith(":format"),
+  ).length;
+  calls.set("set", (calls.get("set") ?? 0) - checks);
+  return calls;
+}
+
+/** Resets the statistics and the log of commands together. */
+export async function resetCalls(client: Redis): Promise<void> {
+  await client.multi().config("RESETSTAT").call("SLOWLOG", "RESET").exec();
+}
+
 /** Returns how often clients and scripts have run the command since the statistics were reset. */
 export async function commandCalls(client: Redis, command: string): Promise<number> {
   return commandCallsIn(await client.info("commandstats"), command);

@@ -8,7 +8,14 @@ import type { ChannelKey } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { framesOf, isMessages } from "../../../src/redis/wire.ts";
 import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
-import { type RedisServer, startRedis } from "../../support/redis.ts";
+import {
+  callsByCommand,
+  commandCallsIn,
+  LOG_ALL,
+  type RedisServer,
+  resetCalls,
+  startRedis,
+} from "../../support/redis.ts";
 import { measureStalls } from "../../support/stalls.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { openStore, type StoreNode } from "./one-store.ts";
@@ -26,13 +33,12 @@ const numbersIn = async ({ store }: StoreNode, key = "2:g") => {
   return messages.map(({ payload }) => Number(Buffer.from(payload)));
 };
 
-/** Returns how often the server ran a command. */
-async function callsOf(redis: RedisServer, command: string): Promise<number> {
+/** Returns how often the server ran each of these commands until one moment. */
+async function callsOf<const Names extends readonly string[]>(redis: RedisServer, ...names: Names) {
   const client = redis.client();
   const stats = await client.info("commandstats");
   client.disconnect();
-  const match = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
-  return Number(match?.[1] ?? 0);
+  return names.map((name) => commandCallsIn(stats, name)) as { [At in keyof Names]: number };
 }
 
 /** Settings with which no call times out, even on a busy machine. */
@@ -47,8 +53,7 @@ t.test(
     const frames: Buffer[] = [];
     const subscriber = await connectSubscriber(t, own.url, (_, frame) => frames.push(frame));
     await subscriber.ssubscribe(topic);
-    const commands = ["evalsha", "spublish", "xadd", "hmget"] as const;
-    const countCalls = () => Promise.all(commands.map((command) => callsOf(own, command)));
+    const countCalls = () => callsOf(own, "evalsha", "spublish", "xadd", "hmget");
     const before = await countCalls();
     await Promise.all(
       Array.from({ length: 100 }, (_, at) => node.store.append(numbered(at, undefined))),
@@ -79,17 +84,18 @@ t.test(
 t.test(
   "a call that appends to many channels reserves its message ids with at most two SETs",
   async (t) => {
-    const own = await startRedis(t);
+    const own = await startRedis(t, LOG_ALL);
+    const client = own.client();
     const { store } = await openStore(t, own.url);
     const groups = Array.from({ length: 32 }, (_, at) => `g${at}`);
     const ids: number[] = [];
     for (const turn of [1, 2]) {
-      const before = await callsOf(own, "set");
+      await resetCalls(client);
       const sent = groups.map((id) => store.append(inGroup(id)));
       for (const { messageId } of await Promise.all(sent)) ids.push(messageId);
       // The test's clock stands still, so the second call needs another SET to skip the ids of the
       // first.
-      t.equal((await callsOf(own, "set")) - before, turn);
+      t.equal((await callsByCommand(client)).get("set"), turn);
     }
     t.equal(new Set(ids).size, 64, "every id is unique");
     t.ok(Math.min(...ids.slice(32)) > Math.max(...ids.slice(0, 32)), "ids grow");
@@ -102,13 +108,14 @@ t.test(
     const own = await startRedis(t);
     const { store } = await openStore(t, own.url);
     const large = { payload: new Uint8Array(100_000) };
-    const before = await callsOf(own, "evalsha");
+    const [before] = await callsOf(own, "evalsha");
     await Promise.all(
       [large, large, large, large, { payload: new Uint8Array(400_000) }].map((over) =>
         store.append(inGroup("g", over)),
       ),
     );
-    t.equal((await callsOf(own, "evalsha")) - before, 3);
+    const [after] = await callsOf(own, "evalsha");
+    t.equal(after - before, 3);
     t.equal(await store.headSeq("2:g"), 5);
   },
 );
@@ -348,6 +355,7 @@ t.test("a message waits for a slow server for at most four times the timeout", a
   t.ok(tookMs < 4 * timeoutMs + 10 * stalls.totalMs(), `the messages took ${tookMs} ms`);
   const errors = new Set(codes);
   errors.delete(undefined);
+  errors.delete("too_late"); // the reply of a server whose clock this node knows only late
   t.same(errors, new Set(["unavailable"]));
   const stored = new Set(await numbersIn(node));
   const accepted = codes.flatMap((code, at) => (code === undefined ? [at] : []));
@@ -363,7 +371,7 @@ t.test("the store has at most two full append calls in flight", async (t) => {
   const own = await startRedis(t);
   const node = await openStore(t, own.url, { settings: { timeoutMs: 1000 } });
   const { store } = node;
-  const before = await callsOf(own, "evalsha");
+  const [before] = await callsOf(own, "evalsha");
   own.signal("SIGSTOP");
   const codes = await Promise.all(
     Array.from({ length: 100 }, (_, at) => codeOf(store.append(numbered(at, undefined)))),
@@ -371,7 +379,8 @@ t.test("the store has at most two full append calls in flight", async (t) => {
   own.signal("SIGCONT");
   t.same([...new Set(codes)], ["unavailable"]);
   await store.append(numbered(100, undefined)); // sent after the 64 messages in flight
-  t.equal((await callsOf(own, "evalsha")) - before, 3);
+  const [after] = await callsOf(own, "evalsha");
+  t.equal(after - before, 3);
   t.same(await numbersIn(node), [100], "the messages that were sent came too late to be stored");
 });
 
@@ -442,7 +451,7 @@ t.test("all partitions of the event feed are watched with one call at a time", a
   const own = await startRedis(t);
   const { store } = await openStore(t, own.url);
   await store.switchFeed(true);
-  const [oldReads, oldScripts] = [await callsOf(own, "hmget"), await callsOf(own, "evalsha")];
+  const [oldReads, oldScripts] = await callsOf(own, "hmget", "evalsha");
   for (let written = 0; written < 2; written++) {
     const changed = new Promise<void>((resolve) => {
       const end = store.onEvents(() => {
@@ -453,8 +462,9 @@ t.test("all partitions of the event feed are watched with one call at a time", a
     await store.append(numbered(written, undefined));
     await changed;
   }
-  const polls = (await callsOf(own, "evalsha")) - oldScripts - 2;
-  const lookups = (await callsOf(own, "hmget")) - oldReads;
+  const [reads, scripts] = await callsOf(own, "hmget", "evalsha");
+  const polls = scripts - oldScripts - 2;
+  const lookups = reads - oldReads;
   t.ok(polls >= 2, `${polls} scripts besides those of the two appends`);
   t.ok(lookups - 64 * polls <= 4, `${lookups} lookups, almost all in these scripts`);
 });

@@ -282,7 +282,7 @@ async function sentBytes(link: RedisLink): Promise<number> {
 }
 
 /** Commands that a link sends by itself, or that the statistics are read with. */
-const OWN_COMMANDS = ["info", "ping", "time"];
+const OWN_COMMANDS = ["info", "ping", "set", "time"];
 
 /** Returns the numbers of commands that the server has run and of bytes that it has sent. */
 async function statsOf(link: RedisLink) {

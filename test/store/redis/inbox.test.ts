@@ -6,7 +6,14 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import type { CommandDraft } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { commandCallsIn, startRedis, startRedisCluster } from "../../support/redis.ts";
+import {
+  callsByCommand,
+  commandCallsIn,
+  LOG_ALL,
+  resetCalls,
+  startRedis,
+  startRedisCluster,
+} from "../../support/redis.ts";
 import {
   copiesOf,
   freshPrefix,
@@ -272,19 +279,14 @@ t.test("inboxes work on a single Redis server", async (t) => {
   suites(t, (t, over = {}) => startInbox(t, { url, ...over }));
 
   t.test("a command to few users is stored by one script and is never pending", async (t) => {
-    const own = await startRedis(t);
-    const { inbox, link } = await startInbox(t, { url: own.url });
-    const calls = async () => {
-      const stats = String(await link.call("info", "commandstats"));
-      return [...stats.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].flatMap(([, name = "", count]) =>
-        /info|time|\|/.test(name) ? [] : [[name, count]],
-      );
-    };
-    await own.client().config("RESETSTAT");
+    const own = await startRedis(t, LOG_ALL);
+    const { inbox } = await startInbox(t, { url: own.url });
+    const client = own.client();
+    await resetCalls(client);
     await inbox.appendCommand(retry({ recipients: USERS, pushOnlyRecipients: ["alice"] }));
-    t.same(Object.fromEntries(await calls()), {
-      ...{ evalsha: "1", get: "1", set: "2" },
-      ...{ xlen: "41", incr: "40", xadd: "40", pexpire: "80", exists: "40", spublish: "41" },
+    t.same(Object.fromEntries(await callsByCommand(client)), {
+      ...{ evalsha: 1, get: 1, set: 2 },
+      ...{ xlen: 41, incr: 40, xadd: 40, pexpire: 80, exists: 40, spublish: 41 },
     });
   });
 
