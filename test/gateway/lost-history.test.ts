@@ -12,7 +12,11 @@ import { Waiters } from "../support/waiters.ts";
 
 const redis = await startRedis(t);
 const admin = redis.client();
-const world = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
+const world = await startWorld(t, {
+  JINDOU_REDIS_URL: redis.url,
+  // A busy process is neither declared dead nor late with its calls.
+  ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", JINDOU_REDIS_TIMEOUT_MS: "20000" },
+});
 
 /** Size of a message text. A page of 128 KiB holds two such messages. */
 const TEXT_BYTES = 60_000;
@@ -35,7 +39,8 @@ async function send(channel: ChannelRef, count: number) {
   const ids: number[] = [];
   for (let n = 0; n < count; n++) {
     const text = `${n}`.padEnd(TEXT_BYTES);
-    const { body } = await world.send("alice", channel, text);
+    const { status, body } = await world.send("alice", channel, text);
+    if (status !== 200) throw new Error(`a message was refused: ${JSON.stringify(body)}`);
     ids.push(body.message_id);
   }
   return ids;
@@ -111,7 +116,14 @@ function open(cursors: ReturnType<Client["cursors"]>) {
     seen.push(messageId);
     waiters.check();
   });
-  const until = (count: number) => waiters.until(`${count} messages`, () => seen.length >= count);
+  const until = async (count: number) => {
+    try {
+      await waiters.until(`${count} messages`, () => seen.length >= count);
+    } catch (cause) {
+      const state = JSON.stringify({ received: seen.length, cursors: client.cursors() });
+      throw new Error(`messages are missing: ${state}`, { cause });
+    }
+  };
   return { client, seen, until };
 }
 
