@@ -122,13 +122,14 @@ t.test(
     const redis = await startRedis(t);
     const proxy = await startStallingProxy(t, redis.port);
     const url = `redis://127.0.0.1:${proxy.port}`;
-    const link = await openLink(t, { url, timeoutMs: 3000, maxClockAgeMs: 200 });
+    const timeoutMs = 60_000;
+    const link = await openLink(t, { url, timeoutMs, maxClockAgeMs: 200 });
     t.equal(await codeOf(link.write("set", "key", "1")), undefined, "it is written at first");
     proxy.stall();
     await pause(400);
     const before = performance.now();
     t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
-    t.ok(performance.now() - before < 1500, "after a moment, not after redis.timeoutMs");
+    t.ok(performance.now() - before < timeoutMs / 2, "after a moment, not after redis.timeoutMs");
     const read = link.call("get", "key");
     proxy.resume();
     t.equal(String(await read), "1", "the read is answered");

@@ -30,7 +30,11 @@ t.test(
     t.equal(clocks.now(server), undefined, "the clock is unknown before the first reply");
     // Both the server and this process read the clock of this machine.
     const behindMs = () => Date.now() - (clocks.now(server) ?? 0);
-    for (const isInTime of [true, true, false, true, true]) {
+    // On a busy machine, a reply may be late although nothing in this process delays it.
+    const limitMs = performance.now() + WAIT_MS;
+    do await clocks.ask(server);
+    while (behindMs() > TOLERANCE_MS / 4 && performance.now() < limitMs);
+    for (const isInTime of [true, false, true]) {
       const asking = clocks.ask(server);
       if (!isInTime) setImmediate(stall); // the question has been sent by then
       await asking;

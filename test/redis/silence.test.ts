@@ -14,6 +14,7 @@ import {
   waitForReplication,
 } from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";
+import { measureStalls } from "../support/stalls.ts";
 
 const WAIT_LIMIT_MS = 120_000;
 const SHORT_TIMEOUT = { timeoutMs: 1000 };
@@ -80,6 +81,7 @@ async function appendUntilAccepted({ store }: StoreNode): Promise<Set<string | u
     await sleep(20);
   }
   codes.delete(undefined);
+  codes.delete("too_late"); // a message that a slow machine brings to the server after its deadline
   return codes;
 }
 
@@ -148,44 +150,63 @@ t.test("a Redis that hangs has at most redis.maxInFlight pending commands", asyn
   t.equal(link.isUp, false, "the node sends no more calls to the silent server");
   redis.signal("SIGCONT");
   await appendUntilAccepted(node);
-  t.ok(pendingCommands(node) <= 1);
+  // The link itself may be asking the server for something at any single moment.
+  const limitMs = performance.now() + WAIT_LIMIT_MS;
+  while (pendingCommands(node) > 1 && performance.now() < limitMs) await sleep(5);
+  t.ok(pendingCommands(node) <= 1, "no command of the outage is pending any more");
 });
 
 t.test(
   "a message waits at most redis.timeoutMs in total, in the queue and for its reply",
   async (t) => {
-    const proxy = await startProxy(t, await startRedis(t));
+    const redis = await startRedis(t);
     const timeoutMs = 2000;
-    const node = await openStore(t, proxy.url, { settings: { timeoutMs } });
-    const send = async () => {
-      const sinceMs = performance.now();
-      const code = await codeOf(node.store.append(draftOf()));
-      return { code, ms: performance.now() - sinceMs };
-    };
-    const at = (part: number) => sleep(startMs + part * timeoutMs - performance.now());
-    await appendUntilAccepted(node);
-    proxy.hold();
-    const writesBefore = proxy.writeCount();
-    const startMs = performance.now();
-    const first = send(); // a call in flight: later messages wait in the queue
-    await at(0.1);
-    const early = send();
-    await at(0.5);
-    const late = send();
-    await at(0.8);
-    t.equal(proxy.writeCount(), writesBefore + 1, "later messages wait in the queue");
-    const writes = proxy.writeCount();
-    proxy.release();
-    t.equal((await first).code, undefined);
-    t.equal((await early).code, "unavailable");
-    t.ok((await early).ms < timeoutMs, "the second message was rejected before it was sent");
-    const { code, ms } = await late;
-    t.equal(code, "unavailable");
-    t.equal(proxy.writeCount(), writes + 1, "the late message was sent but got no reply");
+    // The times of a round in which this process had to wait for the processor are not judged.
+    let round = await sendWhileHeld(t, redis, timeoutMs);
+    for (let at = 0; at < 5 && round.stalledMs > 0.05 * timeoutMs; at++)
+      round = await sendWhileHeld(t, redis, timeoutMs);
+    const { first, early, late, queuedWrites, lateWrites } = round;
+    t.equal(queuedWrites, 1, "later messages wait in the queue");
+    t.equal(first.code, undefined);
+    t.equal(early.code, "unavailable");
+    t.ok(early.ms < timeoutMs, "the second message was rejected before it was sent");
+    t.equal(late.code, "unavailable");
+    t.equal(lateWrites, 1, "the late message was sent but got no reply");
     // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
-    t.ok(ms < 1.15 * timeoutMs, `the late message was rejected after ${Math.round(ms)} ms`);
+    t.ok(late.ms < 1.15 * timeoutMs, `the late message was rejected after ${late.ms} ms`);
   },
 );
+
+/**
+ * Sends three messages while the replies of Redis are held, and returns what became of each. The
+ * reply to the first one is released after 0.8 times the timeout.
+ */
+async function sendWhileHeld(t: Test, redis: RedisServer, timeoutMs: number) {
+  const proxy = await startProxy(t, redis);
+  const node = await openStore(t, proxy.url, { settings: { timeoutMs } });
+  const send = async () => {
+    const sinceMs = performance.now();
+    const code = await codeOf(node.store.append(draftOf()));
+    return { code, ms: Math.round(performance.now() - sinceMs) };
+  };
+  const at = (part: number) => sleep(startMs + part * timeoutMs - performance.now());
+  await appendUntilAccepted(node);
+  proxy.hold();
+  const writesBefore = proxy.writeCount();
+  const stalls = measureStalls(t);
+  const startMs = performance.now();
+  const sendingFirst = send(); // a call in flight: later messages wait in the queue
+  await at(0.1);
+  const sendingEarly = send();
+  await at(0.5);
+  const sendingLate = send();
+  await at(0.8);
+  const queuedWrites = proxy.writeCount() - writesBefore;
+  proxy.release();
+  const [first, early, late] = [await sendingFirst, await sendingEarly, await sendingLate];
+  const lateWrites = proxy.writeCount() - writesBefore - queuedWrites;
+  return { first, early, late, queuedWrites, lateWrites, stalledMs: stalls.totalMs() };
+}
 
 t.test("a connection with too many unsent bytes rejects calls with `overloaded`", async (t) => {
   const redis = await startRedis(t);

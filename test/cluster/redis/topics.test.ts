@@ -16,7 +16,7 @@ const admin = redis.client();
 /** Returns functions that start nodes of a new cluster and list its subscriptions in Redis. */
 function newCluster(t: Test) {
   const prefix = `t${randomUUID().slice(0, 8)}`;
-  const settings = redisSettings(redis.url, { prefix, timeoutMs: 1000 });
+  const settings = redisSettings(redis.url, { prefix, timeoutMs: 10_000 });
   return {
     prefix,
     node: (options?: NodeOptions) => startTopicNode(t, settings, options),

@@ -190,10 +190,10 @@ t.test(
   "sessions on other servers are confirmed while one server of a Redis Cluster hangs",
   async (t) => {
     const servers = await startRedisCluster(t);
-    const settings = { timeoutMs: 500 };
-    const node = await openStore(t, servers.url, { settings });
+    const node = await openStore(t, servers.url, { settings: { timeoutMs: 60_000 } });
     const all = await enterAll(node, 60);
     const { link } = node;
+    link.setTimeoutMs(1500);
     const addressOf = (uid: string) => {
       const { options } = link.primaryOf(link.keys.user("sessions", uid));
       return options.port;
