@@ -54,8 +54,10 @@ t.test("a fail-over rejects calls but does not reorder accepted calls", async (t
   await Promise.all(calls);
   while (!(await isUp())) await new Promise((resolve) => setTimeout(resolve, 20));
 
+  // A slow machine may bring a message to its server after its deadline.
+  const expected = [undefined, "unavailable", "too_late"];
   t.ok(
-    [...codes].every((code) => code === undefined || code === "unavailable"),
+    [...codes].every((code) => expected.includes(code)),
     [...codes].join(),
   );
   for (const { id } of groups) {
