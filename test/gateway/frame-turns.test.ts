@@ -10,8 +10,6 @@ import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 
-t.setTimeout(60_000);
-
 const range = (length: number) => Array.from({ length }, (_, i) => i);
 
 /** Adds frames of this work for each key, and returns the keys in the order of their turns. */

