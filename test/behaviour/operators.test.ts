@@ -6,7 +6,7 @@ import { WebSocket } from "ws";
 import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
-import { endingOf, eventually, startWorld, type World } from "./world.ts";
+import { endingOf, eventually, range, startWorld, type World } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -101,15 +101,13 @@ t.test(
 t.test(
   "strangers who are refused do not displace closed sessions, and nothing is kept with client.keepClosed 0",
   async (t) => {
-    const settings = { JINDOU_CLIENT_KEEP_CLOSED: "2", JINDOU_CLIENT_AUTH_TIMEOUT_MS: "100" };
+    const settings = { JINDOU_CLIENT_KEEP_CLOSED: "2", JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" };
     const node = await startWorld(t, settings);
     const client = await node.join(t, "ann");
     await node.ok("/user/device_quit", { uid: "ann", device_flag: -1 });
     await endingOf(client);
-    for (let at = 0; at < 5; at += 1) {
-      const socket = new WebSocket(`ws://127.0.0.1:${node.clientPort}/`);
-      await once(socket, "close");
-    }
+    const strangers = range(1, 5).map(() => new WebSocket(`ws://127.0.0.1:${node.clientPort}/`));
+    await Promise.all(strangers.map((socket) => once(socket, "close")));
     const { body } = await node.call("/connz?state=closed");
     t.same(body.connections.map(({ uid, reason }: Closed) => `${uid} ${reason}`).sort(), [
       " auth_timeout",

@@ -8,7 +8,7 @@ import { t } from "../support/suite.ts";
 import { TCP_LISTENER } from "../support/wkproto-client.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
-import { group, person, range, startWorld, textsOf, untilReceived } from "./world.ts";
+import { eventually, group, person, range, startWorld, textsOf, untilReceived } from "./world.ts";
 
 const NOT_ALLOWED = 11;
 const hook = await startHookServer(t);
@@ -342,7 +342,8 @@ t.test(
     hook.decide = () => undefined;
     t.equal(await outcomeOf(ann.send(person("ben"), "no answer")), "try again");
     hook.decide = allow;
-    t.equal(await outcomeOf(ann.send(person("ben"), "fine")), "ok");
+    // On a busy machine, even an answer that is sent at once may come too late.
+    await eventually(async () => (await outcomeOf(ann.send(person("ben"), "fine"))) === "ok");
   },
 );
 

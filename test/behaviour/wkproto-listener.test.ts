@@ -98,14 +98,8 @@ t.test("TCP sessions are listed in /connz and the metrics, and can be kicked", a
 });
 
 t.test("a client that does not log in in time, or sends too much, is closed", async (t) => {
-  const limited = await startWorld(t, {
-    ...TCP_LISTENER,
-    JINDOU_CLIENT_AUTH_TIMEOUT_MS: "300",
-    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
-    JINDOU_CLIENT_FRAME_BURST: "20",
-    JINDOU_CLIENT_USER_RATE_FACTOR: "1",
-  });
-  const port = tcpPortOf(limited);
+  const impatient = await startWorld(t, { ...TCP_LISTENER, JINDOU_CLIENT_AUTH_TIMEOUT_MS: "300" });
+  const port = tcpPortOf(impatient);
   t.equal((await exchange(t, port, "")).length, 0, "a silent client is closed");
   const started = Buffer.from([0x10, 200, 1, 5]);
   t.equal(
@@ -113,6 +107,12 @@ t.test("a client that does not log in in time, or sends too much, is closed", as
     0,
     "a CONNECT that does not end is not enough",
   );
+  const limited = await startWorld(t, {
+    ...TCP_LISTENER,
+    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
+    JINDOU_CLIENT_FRAME_BURST: "20",
+    JINDOU_CLIENT_USER_RATE_FACTOR: "1",
+  });
   const client = await join(t, "ann", {}, limited);
   client.writeBytes(Buffer.alloc(5000, 0x70));
   await client.closed();
