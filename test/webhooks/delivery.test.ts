@@ -208,13 +208,17 @@ t.test("webhooks of a node", async (t) => {
   });
 
   t.test("events that arrive within batch.waitMs share a request", async (t) => {
-    const receiver = await world.webhook(t, { batch: { max: 100, waitMs: 400 } });
+    const waitMs = 400;
+    const receiver = await world.webhook(t, { batch: { max: 100, waitMs } });
+    const startMs = performance.now();
     for (let at = 0; at < 40; at++) {
       await world.send("pam", `p-${at}`);
       await pause(20);
     }
+    const most = 2 + Math.ceil((performance.now() - startMs) / waitMs);
     await receiver.until(() => receiver.events.length === 40);
-    t.ok(receiver.requests.length <= 5, `${receiver.requests.length} requests for 40 events`);
+    const { length } = receiver.requests;
+    t.ok(length <= most, `${length} requests for 40 events, at most ${most}`);
     const contents = Array.from({ length: 40 }, (_, at) => `p-${at}`);
     t.strictSame(receiver.events.map(contentOf), contents, "they are in order");
   });
