@@ -114,7 +114,7 @@ export type Script = (operation: Operation, socket: ScriptedSocket) => void;
 export class ScriptedServer {
   readonly sockets: ScriptedSocket[] = [];
   readonly webSocket: SocketConstructor;
-  readonly #waiters = new Waiters(5000);
+  readonly #waiters = new Waiters(60_000);
 
   constructor(script: Script = welcome) {
     const server = this;

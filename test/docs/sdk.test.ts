@@ -32,7 +32,7 @@ const print = console.log;
 let printed = 0;
 console.log = (...values) => { printed += 1; print(...values); };
 async function until(lines) {
-  for (let n = 0; n < 500 && printed < lines; n++) await new Promise((go) => setTimeout(go, 10));
+  for (let n = 0; n < 6000 && printed < lines; n++) await new Promise((go) => setTimeout(go, 10));
 }`;
 
 t.test("the program in docs/sdk.md prints what the page says", async (t) => {

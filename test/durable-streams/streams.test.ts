@@ -92,16 +92,23 @@ t.test("headers over their limits are refused", async (t) => {
 });
 
 t.test("requests of a producer that overtake each other are all appended", async (t) => {
-  const path = "/v1/stream/overtaken";
-  t.equal((await put(path)).status, 201);
-  const late = [2, 1].map((number) => post(path, String(number), producer(0, number)));
-  await new Promise((resolve) => setTimeout(resolve, GAP_MS / 10));
-  t.equal((await post(path, "0", producer(0, 0))).status, 200);
-  t.same(
-    (await Promise.all(late)).map(({ status }) => status),
-    [200, 200],
-  );
-  t.equal((await call(path)).text, "[0,1,2]");
+  // If a busy machine delays the first number for longer than a request waits, the next try counts.
+  for (let at = 1, isInTime = false; !isInTime; at++) {
+    const path = `/v1/stream/overtaken-${at}`;
+    t.equal((await put(path)).status, 201);
+    const startMs = performance.now();
+    const late = [2, 1].map((number) => post(path, String(number), producer(0, number)));
+    await new Promise((resolve) => setTimeout(resolve, GAP_MS / 10));
+    t.equal((await post(path, "0", producer(0, 0))).status, 200);
+    const replies = await Promise.all(late);
+    isInTime = performance.now() - startMs < GAP_MS || at === 5;
+    if (!isInTime) continue;
+    t.same(
+      replies.map(({ status }) => status),
+      [200, 200],
+    );
+    t.equal((await call(path)).text, "[0,1,2]");
+  }
 });
 
 t.test(
