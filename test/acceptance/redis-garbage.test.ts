@@ -103,11 +103,18 @@ t.test("a frame with a forged seq or message id neither delays nor hides a messa
   t.equal(node.process.exitCode, null, "the node still runs");
   const reports = await rejectionCounts(node);
   t.ok((reports.get("disproved") ?? 0) > 0, "frames that contradict the store are counted");
-  const repairs = await metric(node, "jindou_cluster_repairs_total");
-  await pause(500);
-  const later = await metric(node, "jindou_cluster_repairs_total");
-  t.equal(later, repairs, "the node does not keep reading from the store");
+  t.ok(await repairsEnd(node), "the node does not keep reading from the store");
 });
+
+/** Returns whether half a second passes without a repair; the last frames may cause a few more. */
+async function repairsEnd(node: ChildBroker): Promise<boolean> {
+  for (let round = 0; round < 10; round++) {
+    const repairs = await metric(node, "jindou_cluster_repairs_total");
+    await pause(500);
+    if ((await metric(node, "jindou_cluster_repairs_total")) === repairs) return true;
+  }
+  return false;
+}
 
 interface Clients {
   readonly alice: NativeClient;

@@ -42,6 +42,9 @@ async function login(
   return client;
 }
 
+/** More values than the whole budget of a connection pays for. */
+const VALUES = `[${"[],".repeat(20_000)}0]`;
+
 const request = (method: string, id: string, params: Json = {}) =>
   JSON.stringify({ jsonrpc: "2.0", method, id, params });
 const send = { channelId: "bob", channelType: PERSON_CHANNEL, payload: { type: 1, content: "x" } };
@@ -107,11 +110,10 @@ t.test("each WKProto packet in one message counts towards the rate limit", async
 });
 
 t.test("a JSON message is charged for the values in it, even if it is refused", async (t) => {
-  const values = `[${"[],".repeat(20_000)}0]`;
   for (const [name, message] of Object.entries({
-    accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${values}}}`,
-    "without a method": `{"jsonrpc":"2.0","id":"1","x":${values}}`,
-    "not JSON": `{"jsonrpc":"2.0","id":"1","x":${values}`,
+    accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${VALUES}}}`,
+    "without a method": `{"jsonrpc":"2.0","id":"1","x":${VALUES}}`,
+    "not JSON": `{"jsonrpc":"2.0","id":"1","x":${VALUES}`,
   })) {
     const client = await login(t, `values-${name.slice(0, 3)}`);
     client.raw(message);
@@ -125,7 +127,7 @@ t.test(
   "a refused request is answered with its id, however the id is written, and notifications are not answered",
   async (t) => {
     const client = await login(t, "in-debt");
-    await sendTogether(client, "ping", {});
+    client.raw(`{"id":"costly","method":"ping","params":{"x":${VALUES}}}`);
     await client.exchange("fast", request("ping", "fast"));
     const before = client.texts.length;
     client.raw(
