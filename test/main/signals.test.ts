@@ -42,17 +42,12 @@ function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
 }
 
-/**
- * Starts the command and waits 100 ms and until its first module has run, which takes longer on a
- * busy machine. Returns a function that sends a signal to the process of Node.js.
- */
-async function startUntilHandled(t: Test, argv: readonly string[], invocation: Invocation) {
-  const isInNamespace = invocation.prefix?.[0] === "unshare";
-  const running = spawnJindou(t, argv, invocation);
-  const handledS = await new Promise<number>((resolve, reject) => {
+/** Returns the CPU time after which the process of Node.js was first seen to handle signals. */
+function secondsUntilHandled({ child }: JindouProcess, isInNamespace: boolean): Promise<number> {
+  return new Promise((resolve, reject) => {
     const poll = setInterval(() => {
       try {
-        const pid = nodePid(running.child, isInNamespace);
+        const pid = nodePid(child, isInNamespace);
         if (pid === undefined || !handlesSignals(pid)) return;
         resolve(cpuSeconds(pid));
       } catch (error) {
@@ -61,6 +56,25 @@ async function startUntilHandled(t: Test, argv: readonly string[], invocation: I
       clearInterval(poll);
     }, 1);
   });
+}
+
+/** Number of starts of which the fastest is judged. A busy machine sees the handlers late. */
+const ATTEMPTS = 5;
+
+/**
+ * Starts the command and waits 100 ms and until its first module has run, which takes longer on a
+ * busy machine. Returns a function that sends a signal to the process of Node.js.
+ */
+async function startUntilHandled(t: Test, argv: readonly string[], invocation: Invocation) {
+  const isInNamespace = invocation.prefix?.[0] === "unshare";
+  let running = spawnJindou(t, argv, invocation);
+  let handledS = await secondsUntilHandled(running, isInNamespace);
+  for (let at = 1; at < ATTEMPTS && handledS >= OWN_START_S; at++) {
+    running.child.kill("SIGKILL");
+    await running.exit;
+    running = spawnJindou(t, argv, invocation);
+    handledS = await secondsUntilHandled(running, isInNamespace);
+  }
   t.ok(
     handledS < OWN_START_S,
     `signals are handled after ${handledS} s of CPU time, before other modules are loaded`,
