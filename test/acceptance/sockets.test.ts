@@ -8,6 +8,7 @@ import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { launchBroker, startBroker, textPayload } from "../support/broker.ts";
+import { leastBelow } from "../support/least.ts";
 import { connectNative } from "../support/native-client.ts";
 
 const SILENT = Number(process.env.JINDOU_TEST_SOCKETS ?? 300);
@@ -322,15 +323,13 @@ async function until(condition: string, holds: () => boolean | Promise<boolean>)
  * Returns the share of one core that the process uses while no calls are made, measured again if
  * the process may still be busy with earlier calls.
  */
-async function idleShare(pid: number): Promise<number> {
-  let share = 1;
-  for (let at = 0; at < 5 && share >= IDLE_CPU; at++) {
+function idleShare(pid: number): Promise<number> {
+  return leastBelow(IDLE_CPU, 5, async () => {
     const startMs = performance.now();
     const before = cpuMs(pid);
     await delay(2000);
-    share = Math.min(share, (cpuMs(pid) - before) / (performance.now() - startMs));
-  }
-  return share;
+    return (cpuMs(pid) - before) / (performance.now() - startMs);
+  });
 }
 
 function cpuMs(pid: number): number {
