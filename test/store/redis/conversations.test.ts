@@ -15,7 +15,13 @@ import {
 } from "../../contract/conversation-fixture.ts";
 import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
 import { conversationsOf } from "../../support/conversation-list.ts";
-import { startRedis } from "../../support/redis.ts";
+import {
+  callsByCommand,
+  LOG_ALL,
+  type RedisServer,
+  resetCalls,
+  startRedis,
+} from "../../support/redis.ts";
 import { type ConversationOptions, openConversations } from "./conversation-store.ts";
 
 const START_MS = Date.UTC(2040, 0, 1);
@@ -28,12 +34,12 @@ async function openAtTime(t: Test, url: string, over: Partial<ConversationOption
 }
 
 t.test("conversations work on a single Redis server", async (t) => {
-  const server = await startRedis(t);
+  const server = await startRedis(t, LOG_ALL);
   t.test("unread counts and the newest message are exact", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
   t.test(
     "the cost of a page of conversations hardly grows with the number of the user's groups",
-    (t) => costs(t, server.url),
+    (t) => costs(t, server),
   );
   t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
     peers(t, server.url),
@@ -124,10 +130,12 @@ async function lists(t: Test, url: string): Promise<void> {
 /** Number of groups on the page whose cost is measured. */
 const PAGE = 10;
 
-async function costs(t: Test, url: string): Promise<void> {
+async function costs(t: Test, server: RedisServer): Promise<void> {
+  const client = server.client();
+
   /** Creates groups with a message that bob has read, and then the groups of the page. */
   async function openWithGroups(count: number) {
-    const opened = await openAtTime(t, url);
+    const opened = await openAtTime(t, server.url);
     const { store, time } = opened;
     const payload = new Uint8Array(5000);
     for (let at = 0; at < count + PAGE; at++) {
@@ -146,11 +154,13 @@ async function costs(t: Test, url: string): Promise<void> {
     const range = { sinceMs: 0, count: PAGE, beforeId: Number.MAX_SAFE_INTEGER, ...over };
     const list = () => store.newestConversations("bob", range);
     await list(); // loads the scripts
-    const before = await statsOf(link);
+    await resetCalls(client);
+    const before = await sentBytes(link);
     const { heads } = await list();
-    const after = await statsOf(link);
+    const bytes = (await sentBytes(link)) - before;
+    const commands = [...(await callsByCommand(client)).values()].reduce((sum, n) => sum + n, 0);
     t.equal(heads.length, PAGE);
-    return { commands: after.commands - before.commands, bytes: after.bytes - before.bytes };
+    return { commands, bytes };
   }
 
   const MORE = 200;
@@ -279,16 +289,4 @@ async function waiting(t: Test, url: string): Promise<void> {
 async function sentBytes(link: RedisLink): Promise<number> {
   const info = String(await link.call("info", "stats"));
   return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);
-}
-
-/** Commands that a link sends by itself, or that the statistics are read with. */
-const OWN_COMMANDS = ["info", "ping", "set", "time"];
-
-/** Returns the numbers of commands that the server has run and of bytes that it has sent. */
-async function statsOf(link: RedisLink) {
-  const commands = String(await link.call("info", "commandstats"));
-  const calls = [...commands.matchAll(/^cmdstat_(.*?):calls=(\d+)/gm)]
-    .filter(([, name = ""]) => !OWN_COMMANDS.includes(name))
-    .map(([, , calls]) => Number(calls));
-  return { commands: calls.reduce((sum, count) => sum + count, 0), bytes: await sentBytes(link) };
 }
