@@ -47,7 +47,7 @@ async function crashRepeatedly(t: Test, rounds: number, settings: Settings): Pro
 }
 
 t.test(
-  `a broker killed ${ROUNDS} times under load loses or duplicates no message [DESIGN 2.5]`,
+  `a broker killed ${ROUNDS} times under load loses or duplicates no message`,
   (t) => crashRepeatedly(t, ROUNDS, {}),
 );
 

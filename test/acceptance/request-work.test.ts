@@ -68,7 +68,7 @@ async function sendTogether(client: JsonRpcClient, method: string, params: Json)
 }
 
 t.test(
-  "each of 100 requests in one message counts towards the rate limit [decisions: Work is charged by what it costs]",
+  "each of 100 requests in one message counts towards the rate limit",
   async (t) => {
     const history = { channelId: "bob", channelType: PERSON_CHANNEL, limit: 100 };
     const cases = [

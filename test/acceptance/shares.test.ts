@@ -260,7 +260,7 @@ t.test(
 );
 
 t.test(
-  "missed messages and commands are pushed at the rate of the user's budget, however often the user reconnects [decisions: Work is charged by what it costs]",
+  "missed messages and commands are pushed at the rate of the user's budget, however often the user reconnects",
   async (t) => {
     const BYTES = 8192;
     const MESSAGES = 300;

@@ -109,7 +109,7 @@ const FRAMES: Readonly<Record<string, string | Uint8Array>> = {
 t.setTimeout(180_000);
 
 t.test(
-  "the most expensive first frame of a stranger costs little [decisions: Before a credential is known]",
+  "the most expensive first frame of a stranger costs little",
   async (t) => {
     const tiny = '{"jsonrpc":"2.0","id":"1","method":"ping"}';
     await costOf(tiny);
@@ -126,7 +126,7 @@ t.test(
 );
 
 t.test(
-  "a WKProto client with a wrong token costs no key agreement [decisions: Before a credential is known]",
+  "a WKProto client with a wrong token costs no key agreement",
   async (t) => {
     const json = connect('"x":1');
     const { clientKey } = newKeys();
@@ -144,7 +144,7 @@ t.test(
 );
 
 t.test(
-  "a WKProto key that leads to no secret is refused after the guess limit and the token were checked [decisions: Before a credential is known]",
+  "a WKProto key that leads to no secret is refused after the guess limit and the token were checked",
   async (t) => {
     const guarded = await startBroker(t, { JINDOU_AUTH_TOKEN_ATTEMPTS: "1" });
     const target = `ws://127.0.0.1:${guarded.clientPort}`;
@@ -163,7 +163,7 @@ t.test(
 );
 
 t.test(
-  "a CONNECT with 1,000 positions of 64-character ids is accepted in native and in JSON [decisions: Before a credential is known]",
+  "a CONNECT with 1,000 positions of 64-character ids is accepted in native and in JSON",
   async (t) => {
     await broker.call("/user/token", { uid: "bob", token: "t", device_flag: 0 });
     const ids = Array.from({ length: 1000 }, (_, i) => String(i).padStart(64, "g"));
@@ -206,7 +206,7 @@ t.test(
 );
 
 t.test(
-  "a network that sends too many bytes before a login is closed with 4100, and small logins from it and other networks are accepted [decisions: Before a credential is known]",
+  "a network that sends too many bytes before a login is closed with 4100, and small logins from it and other networks are accepted",
   async (t) => {
     const frame = connect(fill("[],", '"resume":[…[]]').slice(0, -300));
     const codes = new Set<number>();

@@ -16,7 +16,7 @@ async function rejection(api: TestApi, target: string, code: ErrorCode) {
 }
 
 t.test(
-  "POST /channel creates a channel with flags 0 and no subscribers by default [spec: Channel]",
+  "POST /channel creates a channel with flags 0 and no subscribers by default",
   async (t) => {
     const api = await startApi();
     const answer = await inject(api, "POST /channel", { body: GROUP });
@@ -28,7 +28,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel passes every flag and the subscribers on to the use case [spec: Channel]",
+  "POST /channel passes every flag and the subscribers on to the use case",
   async (t) => {
     const api = await startApi();
     const flags = {
@@ -56,7 +56,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel is rejected with 409 if the channel exists [spec: POST /channel]",
+  "POST /channel is rejected with 409 if the channel exists",
   async (t) => {
     const api = await startApi();
     t.equal(await rejection(api, "POST /channel", "channel_exists"), "409 channel_exists");
@@ -65,7 +65,7 @@ t.test(
 
 for (const path of ["/channel", "/channel/info"])
   t.test(
-    `POST ${path} rejects flags other than the integers 0 and 1, and channel types other than 1 and 2, with 400 [spec: Channel]`,
+    `POST ${path} rejects flags other than the integers 0 and 1, and channel types other than 1 and 2, with 400`,
     async (t) => {
       const api = await startApi();
       const names = ["ban", "disband", "send_ban", "allow_stranger", "large", "client_events"];
@@ -86,7 +86,7 @@ for (const path of ["/channel", "/channel/info"])
   );
 
 t.test(
-  "POST /channel rejects more than 10000 subscribers, or a subscriber who is not a valid id, with 400 [decisions: Limits]",
+  "POST /channel rejects more than 10000 subscribers, or a subscriber who is not a valid id, with 400",
   async (t) => {
     const api = await startApi();
     const tooMany = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
@@ -185,7 +185,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/subscriber_remove removes permanent subscribers, or temporary ones if temp_subscriber is 1 [spec: POST /channel/subscriber_remove]",
+  "POST /channel/subscriber_remove removes permanent subscribers, or temporary ones if temp_subscriber is 1",
   async (t) => {
     const api = await startApi();
     const remove = (body: object) => inject(api, "POST /channel/subscriber_remove", { body });
@@ -204,7 +204,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/subscriber_remove rejects a missing or empty list with 400 [decisions: subscriber_remove]",
+  "POST /channel/subscriber_remove rejects a missing or empty list with 400",
   async (t) => {
     const api = await startApi();
     for (const body of [
@@ -219,7 +219,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/subscriber_remove is rejected with 404 if the channel does not exist or a uid is not a subscriber, and with 403 if the channel is disbanded [spec: POST /channel/subscriber_remove]",
+  "POST /channel/subscriber_remove is rejected with 404 if the channel does not exist or a uid is not a subscriber, and with 403 if the channel is disbanded",
   async (t) => {
     const api = await startApi();
     const target = "POST /channel/subscriber_remove";

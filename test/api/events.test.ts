@@ -21,7 +21,7 @@ function lastInput(api: TestApi): EventInput {
 }
 
 t.test(
-  "POST /event uses defaults for absent fields, with the system as the sender [spec: Event]",
+  "POST /event uses defaults for absent fields, with the system as the sender",
   async (t) => {
     const api = await startApi();
     const { status, json } = await inject(api, TARGET, { body: EVENT });
@@ -41,7 +41,7 @@ t.test(
   },
 );
 
-t.test("POST /event passes every field on to the use case [spec: Event]", async (t) => {
+t.test("POST /event passes every field on to the use case", async (t) => {
   const api = await startApi();
   const event = {
     type: "weather",
@@ -64,7 +64,7 @@ t.test("POST /event passes every field on to the use case [spec: Event]", async 
   });
 });
 
-t.test("POST /event ends other streams only if force is 1 [spec: Query parameter]", async (t) => {
+t.test("POST /event ends other streams only if force is 1", async (t) => {
   const api = await startApi();
   for (const [query, force] of [
     ["", false],
@@ -92,7 +92,7 @@ t.test("POST /event returns the state of the stream to which the event belongs",
 });
 
 t.test(
-  "POST /event reports an empty event type before all other errors [spec: Error messages of /event]",
+  "POST /event reports an empty event type before all other errors",
   async (t) => {
     const api = await startApi();
     for (const body of [
@@ -114,7 +114,7 @@ t.test(
 );
 
 t.test(
-  "POST /event returns the error messages of the specification with 400 [spec: Error messages of /event; decisions]",
+  "POST /event returns the error messages of the specification with 400",
   async (t) => {
     const api = await startApi();
     for (const [code, error] of [

@@ -11,7 +11,7 @@ import { inject, LIST_CALLS, startApi } from "./harness.ts";
 const PUBLIC = ["POST /manager/login", "GET /", "GET /healthz", "GET /readyz"];
 
 t.test(
-  "a credential is required if other machines can reach the API, a static token is set, or the configuration requires it [decisions: Protected mode]",
+  "a credential is required if other machines can reach the API, a static token is set, or the configuration requires it",
   async (t) => {
     const loopback = { listensBeyondLoopback: false, staticToken: "" };
     t.equal(credentialRule({ ...loopback, authApi: "auto" }), false);
@@ -29,7 +29,7 @@ t.test(
 );
 
 t.test(
-  "the process does not start without a password or token if other machines can reach the API, and the error names the keys to set [decisions: Protected mode]",
+  "the process does not start without a password or token if other machines can reach the API, and the error names the keys to set",
   async (t) => {
     const withoutCredential = {
       listensBeyondLoopback: true,
@@ -54,7 +54,7 @@ t.test(
 );
 
 t.test(
-  "calls need no credential on loopback, even if managers exist [decisions: Who needs it]",
+  "calls need no credential on loopback, even if managers exist",
   async (t) => {
     const api = await startApi();
     t.equal((await inject(api, "GET /migrate/result")).status, 200);
@@ -92,7 +92,7 @@ t.test(
 );
 
 t.test(
-  "every call except login, the index, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read [decisions: Who needs it]",
+  "every call except login, the index, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {
@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "the static token authorizes every call, and any other value is rejected with 401 [decisions: Access token]",
+  "the static token authorizes every call, and any other value is rejected with 401",
   async (t) => {
     const api = await startApi({
       requiresCredential: true,
@@ -128,7 +128,7 @@ t.test(
 );
 
 t.test(
-  "the static token also authorizes calls as a Bearer token, and a wrong one is rejected with 401 [decisions: Values that clients really send]",
+  "the static token also authorizes calls as a Bearer token, and a wrong one is rejected with 401",
   async (t) => {
     const api = await startApi({ requiresCredential: true, staticToken: "s3cret" });
     const read = (authorization: string, target = "GET /metrics") =>
@@ -267,7 +267,7 @@ function routeOf(target: string): string {
 }
 
 t.test(
-  "each role may make the calls that its permissions allow, and other calls are rejected with 403 [decisions: Roles and permissions]",
+  "each role may make the calls that its permissions allow, and other calls are rejected with 403",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     const covered = new Set([...PUBLIC, "POST /manager/logout"]);
@@ -339,7 +339,7 @@ t.test(
 );
 
 t.test(
-  "a call without a credential from a page of the API itself is accepted, and from a page of any other origin it is rejected with 403 [decisions: Who needs it]",
+  "a call without a credential from a page of the API itself is accepted, and from a page of any other origin it is rejected with 403",
   async (t) => {
     const api = await startApi();
     const call = async (origin: string, host: string, target = "POST /user/onlinestatus") => {
@@ -369,7 +369,7 @@ t.test(
 );
 
 t.test(
-  "a login from a web page or with a foreign host name is rejected unless calls need a credential [decisions: Who needs it]",
+  "a login from a web page or with a foreign host name is rejected unless calls need a credential",
   async (t) => {
     const body = { username: "admin", password: "right" };
     const fromPage = { origin: "https://evil.example", host: "127.0.0.1:5001" };

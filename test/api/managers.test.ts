@@ -13,7 +13,7 @@ function login(api: TestApi, body: object, remoteAddress = "10.0.0.1") {
 }
 
 t.test(
-  "POST /manager/login returns a token, its lifetime, and the user with role and permissions [spec: POST /manager/login]",
+  "POST /manager/login returns a token, its lifetime, and the user with role and permissions",
   async (t) => {
     const api = await startApi();
     const { status, json } = await login(api, RIGHT);
@@ -38,7 +38,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login returns the same 401 for a wrong password and for an unknown username [spec: POST /manager/login]",
+  "POST /manager/login returns the same 401 for a wrong password and for an unknown username",
   async (t) => {
     const api = await startApi();
     const wrongPassword = await login(api, WRONG);
@@ -68,7 +68,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login accepts the correct password after 5 failed logins with the same username from other addresses [decisions: Failed credentials]",
+  "POST /manager/login accepts the correct password after 5 failed logins with the same username from other addresses",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
@@ -77,7 +77,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login rejects further logins with 429 after 5 failed logins from the same address [decisions: Login throttling]",
+  "POST /manager/login rejects further logins with 429 after 5 failed logins from the same address",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) await login(api, { username: `n${i}`, password: "x" });
@@ -91,7 +91,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login needs no credential and ignores an invalid credential, even if other calls need a credential [decisions: Who needs it]",
+  "POST /manager/login needs no credential and ignores an invalid credential, even if other calls need a credential",
   async (t) => {
     const api = await startApi({ requiresCredential: true, staticToken: "s" });
     const headers = { authorization: "Bearer nonsense", token: "wrong" };
@@ -107,7 +107,7 @@ t.test("POST /manager/login is rejected with 503 if the store is unreachable", a
 });
 
 t.test(
-  "POST /manager/logout revokes the token of the call at once [decisions: Tokens]",
+  "POST /manager/logout revokes the token of the call at once",
   async (t) => {
     const api = await startApi();
     const headers = { authorization: await api.login() };

@@ -23,7 +23,7 @@ function lastSend(api: TestApi): SendInput {
 }
 
 t.test(
-  "POST /message/send returns exactly message_id, message_seq and client_msg_no [spec: POST /message/send]",
+  "POST /message/send returns exactly message_id, message_seq and client_msg_no",
   async (t) => {
     const api = await startApi();
     api.sendResult = {
@@ -43,7 +43,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send uses defaults for absent fields [spec: POST /message/send]",
+  "POST /message/send uses defaults for absent fields",
   async (t) => {
     const api = await startApi();
     await inject(api, TARGET, { body: SEND });
@@ -68,7 +68,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send passes every field on to the use case [spec: POST /message/send]",
+  "POST /message/send passes every field on to the use case",
   async (t) => {
     const api = await startApi();
     const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
@@ -109,7 +109,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send rejects a payload that is not canonical standard base64 with 400 [decisions: payload]",
+  "POST /message/send rejects a payload that is not canonical standard base64 with 400",
   async (t) => {
     const api = await startApi();
     const invalid = [
@@ -157,7 +157,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send rejects an invalid field with 400 and names it [spec: POST /message/send]",
+  "POST /message/send rejects an invalid field with 400 and names it",
   async (t) => {
     const api = await startApi();
     const cases: readonly [object, string][] = [
@@ -198,7 +198,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/send returns 403 if sending is not permitted, 400 for invalid content and exceeded limits, and 503 if the store is unreachable [spec: Errors; decisions]",
+  "POST /message/send returns 403 if sending is not permitted, 400 for invalid content and exceeded limits, and 503 if the store is unreachable",
   async (t) => {
     const api = await startApi();
     for (const [code, status] of [

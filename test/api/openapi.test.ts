@@ -119,7 +119,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
 ];
 
 t.test(
-  "each call is documented with exactly the statuses that it may return [spec: Errors; decisions: Other statuses]",
+  "each call is documented with exactly the statuses that it may return",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths } = await documentOf(endpoint);

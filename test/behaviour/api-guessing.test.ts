@@ -45,8 +45,9 @@ async function statuses(count: number, from: string, headers: Headers): Promise<
   return replies.map(({ status }) => status);
 }
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "a network that guesses the API token is slowed down, and calls with the right token from another network are served at once [decisions: Failed credentials]",
+  "a network that guesses the API token is slowed down, and calls with the right token from another network are served at once",
   async (t) => {
     for (const credential of [inHeader, asBearer, inHeader])
       t.same(await statuses(1, GUESSER, credential("wrong")), [401]);

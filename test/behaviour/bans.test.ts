@@ -1,5 +1,5 @@
-// Banned accounts in the dialect of WuKongIM: their sessions and readers end, and nobody logs in
-// until the ban ends. Without the dialect, `ban` does not concern the account.
+// Banned accounts in the dialect of WuKongIM: their sessions and readers end, and they cannot log
+// in until the ban ends. Outside the dialect, `ban` does not affect the account.
 
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
@@ -17,9 +17,10 @@ const setFlags = (target: World, uid: string, flags: object) =>
 const registered = async (target: World, uid: string) =>
   (await target.call("/user/token", { uid, token: `token-${uid}`, device_flag: 0 })).body;
 
+// Covers [decisions: A banned account]
 for (const path of ["/channel", "/channel/info"])
   t.test(
-    `${path} with ban 1 ends all sessions of the account as banned, and refuses its logins until ban is 0 [decisions: A banned account]`,
+    `${path} with ban 1 ends all sessions of the account as banned, and refuses its logins until ban is 0`,
     async (t) => {
       const [alice, bob, watcher] = [world.name("alice"), world.name("bob"), world.name("watcher")];
       const ban = (ban: number) => world.call(path, { ...wire(person(alice)), ban });
@@ -44,8 +45,9 @@ for (const path of ["/channel", "/channel/info"])
     },
   );
 
+// Covers [decisions: A banned account]
 t.test(
-  "a banned user is refused in each wire format, with reason 19 in WuKongIM's protocols [decisions: A banned account]",
+  "a banned user is refused in each wire format, with reason 19 in WuKongIM's protocols",
   async (t) => {
     const alice = world.name("alice");
     const port = world.clientPort;
@@ -73,48 +75,45 @@ t.test(
   },
 );
 
-t.test(
-  "a banned user cannot read streams, and the user's open readers end [decisions: A banned account]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    await world.register(alice);
-    const channel = group(world.name("group"));
-    await world.call("/channel", { ...wire(channel), subscribers: [alice, bob] });
-    await world.call("/event", {
-      ...{ client_msg_no: "s1", ...wire(channel), from_uid: bob },
-      event: { type: "___TextMessageStart" },
-    });
-    const url = `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${alice}&token=token-${alice}&device_flag=0`;
-    const open = () => fetch(url, { headers: { accept: "text/event-stream" } });
-    const reader = await open();
-    t.equal(reader.status, 200);
-    await setFlags(world, alice, { ban: 1 });
-    await reader.text(); // resolves when the reply ends
-    const refused = await open();
-    t.equal(refused.status, 403);
-    t.match(await refused.json(), { code: "banned" });
-    await setFlags(world, alice, {});
-    const allowed = await open();
-    t.equal(allowed.status, 200, "an absent ban is 0");
-    await allowed.body?.cancel();
-  },
-);
+// Covers [decisions: A banned account]
+t.test("a banned user cannot read streams, and the user's open readers end", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  await world.register(alice);
+  const channel = group(world.name("group"));
+  await world.call("/channel", { ...wire(channel), subscribers: [alice, bob] });
+  await world.call("/event", {
+    ...{ client_msg_no: "s1", ...wire(channel), from_uid: bob },
+    event: { type: "___TextMessageStart" },
+  });
+  const url = `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${alice}&token=token-${alice}&device_flag=0`;
+  const open = () => fetch(url, { headers: { accept: "text/event-stream" } });
+  const reader = await open();
+  t.equal(reader.status, 200);
+  await setFlags(world, alice, { ban: 1 });
+  await reader.text(); // resolves when the reply ends
+  const refused = await open();
+  t.equal(refused.status, 403);
+  t.match(await refused.json(), { code: "banned" });
+  await setFlags(world, alice, {});
+  const allowed = await open();
+  t.equal(allowed.status, 200, "an absent field ban counts as 0");
+  await allowed.body?.cancel();
+});
 
-t.test(
-  "a disbanded account gets no token, and keeps its sessions [decisions: A banned account]",
-  async (t) => {
-    const alice = world.name("alice");
-    const client = await world.join(t, alice);
-    await setFlags(world, alice, { disband: 1 });
-    t.same(await registered(world, alice), { status: 24 });
-    t.equal((await client.ping()).kind, "pong");
-    const refused = await setFlags(world, alice, { ban: 1 });
-    t.equal(refused.status, 400, "the record of a disbanded account cannot be changed");
-    t.equal((await client.ping()).kind, "pong", "a refused call changes nothing");
-  },
-);
+// Covers [decisions: A banned account]
+t.test("a disbanded account gets no token, and keeps its sessions", async (t) => {
+  const alice = world.name("alice");
+  const client = await world.join(t, alice);
+  await setFlags(world, alice, { disband: 1 });
+  t.same(await registered(world, alice), { status: 24 });
+  t.equal((await client.ping()).kind, "pong");
+  const refused = await setFlags(world, alice, { ban: 1 });
+  t.equal(refused.status, 400, "the record of a disbanded account cannot be changed");
+  t.equal((await client.ping()).kind, "pong", "a refused call changes nothing");
+});
 
-t.test("a ban survives a restart [decisions: A banned account]", async (t) => {
+// Covers [decisions: A banned account]
+t.test("a ban survives a restart", async (t) => {
   const first = await startWorld(t, DIALECT);
   await first.register("alice");
   await setFlags(first, "alice", { ban: 1 });
@@ -124,8 +123,9 @@ t.test("a ban survives a restart [decisions: A banned account]", async (t) => {
   t.same(await registered(second, "alice"), { status: 19 });
 });
 
+// Covers [decisions: Personal channel record]
 t.test(
-  "without the dialect, ban 1 of a personal channel does not concern the account [decisions: Personal channel record]",
+  "outside the wukongim dialect, ban 1 of a personal channel does not ban the account",
   async (t) => {
     const plain = await startWorld(t);
     const client = await plain.join(t, "alice");

@@ -20,8 +20,10 @@ async function aliceAndBob(t: Test) {
   return { alice, bob, channel, client, send };
 }
 
+// Covers [spec: POST /channel 200; spec: channel_id; spec: channel_type]
+// Covers [spec: subscribers of a channel]
 t.test(
-  "POST /channel creates a channel, and its subscribers can send and receive messages at once [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
+  "POST /channel creates a channel, and its subscribers can send and receive messages at once",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const live = await world.join(t, bob);
@@ -35,8 +37,9 @@ t.test(
   },
 );
 
+// Covers [spec: POST /channel 200]
 t.test(
-  "POST /channel creates a group without subscribers, to which no user may send [spec: POST /channel 200]",
+  "POST /channel creates a group without subscribers, to which no user may send",
   async (t) => {
     const channel = await world.newGroup([]);
     const response = await world.send(world.name("alice"), channel, "hello");
@@ -44,8 +47,9 @@ t.test(
   },
 );
 
+// Covers [spec: POST /channel 409; decisions: Create again]
 t.test(
-  "POST /channel responds with 409 to an existing id of the same type and changes nothing [spec: POST /channel 409; decisions: Create again]",
+  "POST /channel responds with 409 to an existing id of the same type and changes nothing",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -57,65 +61,60 @@ t.test(
   },
 );
 
-t.test(
-  "POST /channel with disband 1 disbands an existing channel permanently [decisions: Create again; spec: disband; spec: Channel state]",
-  async (t) => {
-    const alice = world.name("alice");
-    const channel = await world.newGroup([alice]);
-    await world.ok("/channel", { ...wire(channel), disband: 1 });
-    const refused = { status: 403, body: { code: "channel_disbanded" } };
-    t.match(await world.send(alice, channel, "hello"), refused);
-    const create = { ...wire(channel), subscribers: [alice] };
-    t.equal(await world.refusal("/channel", create), "409 channel_exists");
-    await world.ok("/channel", { ...wire(channel), disband: 1 });
-    await world.ok("/channel/info", { ...wire(channel), disband: 0 });
-    t.match(await world.send(alice, channel, "hello"), refused);
-    const add = { ...wire(channel), subscribers: ["bob"] };
-    t.equal(await world.refusal(ADD, add), "403 channel_disbanded");
-  },
-);
+// Covers [decisions: Create again; spec: disband; spec: Channel state]
+t.test("POST /channel with disband 1 disbands an existing channel permanently", async (t) => {
+  const alice = world.name("alice");
+  const channel = await world.newGroup([alice]);
+  await world.ok("/channel", { ...wire(channel), disband: 1 });
+  const refused = { status: 403, body: { code: "channel_disbanded" } };
+  t.match(await world.send(alice, channel, "hello"), refused);
+  const create = { ...wire(channel), subscribers: [alice] };
+  t.equal(await world.refusal("/channel", create), "409 channel_exists");
+  await world.ok("/channel", { ...wire(channel), disband: 1 });
+  await world.ok("/channel/info", { ...wire(channel), disband: 0 });
+  t.match(await world.send(alice, channel, "hello"), refused);
+  const add = { ...wire(channel), subscribers: ["bob"] };
+  t.equal(await world.refusal(ADD, add), "403 channel_disbanded");
+});
 
-t.test(
-  "POST /channel responds with 400 to an invalid id, type, flag or subscriber [spec: POST /channel 400]",
-  async (t) => {
-    const valid = { channel_id: world.name("group"), channel_type: 2 };
-    for (const change of [
-      { channel_id: undefined },
-      { channel_type: undefined },
-      { channel_type: 3 },
-      { ban: 2 },
-      { disband: "1" },
-      { send_ban: true },
-      { allow_stranger: -1 },
-      { large: 0.5 },
-      { subscribers: "bob" },
-    ])
-      t.equal(
-        await world.refusal("/channel", { ...valid, ...change }),
-        "400 bad_request",
-        `${JSON.stringify(change)} is refused`,
-      );
-    for (const change of [{ channel_id: "a&b" }, { subscribers: ["a", ""] }])
-      t.equal(await world.refusal("/channel", { ...valid, ...change }), "400 bad_id");
-    await world.ok("/channel", valid);
-  },
-);
+// Covers [spec: POST /channel 400]
+t.test("POST /channel responds with 400 to an invalid id, type, flag or subscriber", async (t) => {
+  const valid = { channel_id: world.name("group"), channel_type: 2 };
+  for (const change of [
+    { channel_id: undefined },
+    { channel_type: undefined },
+    { channel_type: 3 },
+    { ban: 2 },
+    { disband: "1" },
+    { send_ban: true },
+    { allow_stranger: -1 },
+    { large: 0.5 },
+    { subscribers: "bob" },
+  ])
+    t.equal(
+      await world.refusal("/channel", { ...valid, ...change }),
+      "400 bad_request",
+      `${JSON.stringify(change)} is refused`,
+    );
+  for (const change of [{ channel_id: "a&b" }, { subscribers: ["a", ""] }])
+    t.equal(await world.refusal("/channel", { ...valid, ...change }), "400 bad_id");
+  await world.ok("/channel", valid);
+});
 
-t.test(
-  "a group with `large` 1 delivers and stores messages like other groups [spec: large; decisions: large]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob], { large: 1 });
-    const live = await world.join(t, bob);
-    await world.send(alice, channel, "hello");
-    t.same(await untilReceived(live, 1), ["hello"]);
-    const { messages } = await live.history(channel);
-    t.equal(messages.length, 1);
-  },
-);
+// Covers [spec: large; decisions: large]
+t.test("a group with `large` 1 delivers and stores messages like other groups", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob], { large: 1 });
+  const live = await world.join(t, bob);
+  await world.send(alice, channel, "hello");
+  t.same(await untilReceived(live, 1), ["hello"]);
+  const { messages } = await live.history(channel);
+  t.equal(messages.length, 1);
+});
 
+// Covers [feature: channel/info]
 t.test(
-  "POST /channel/info changes only the given flags, and responds with 404 for an unknown channel [issue: channel/info]",
+  "POST /channel/info changes only the given flags, and responds with 404 for an unknown channel",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice], { ban: 1, send_ban: 1 });
@@ -136,8 +135,9 @@ t.test(
   },
 );
 
+// Covers [feature: subscriber_add; feature: Membership reaches live sessions]
 t.test(
-  "subscriber_add immediately lets the added user's live sessions receive and send [issue: subscriber_add; issue: Membership reaches live sessions]",
+  "subscriber_add immediately lets the added user's live sessions receive and send",
   async (t) => {
     const { alice, channel, send } = await aliceAndBob(t);
     const carol = world.name("carol");
@@ -154,8 +154,9 @@ t.test(
   },
 );
 
+// Covers [feature: subscriber_add]
 t.test(
-  "subscriber_add with reset 1 replaces the members, and a dropped member receives nothing more [issue: subscriber_add]",
+  "subscriber_add with reset 1 replaces the members, and a dropped member receives nothing more",
   async (t) => {
     const { alice, channel, client, send } = await aliceAndBob(t);
     const carol = world.name("carol");
@@ -171,8 +172,9 @@ t.test(
   },
 );
 
+// Covers [feature: subscriber_add]
 t.test(
-  "subscriber_add responds with 404 to an unknown channel and with 400 to an empty list [issue: subscriber_add]",
+  "subscriber_add responds with 404 to an unknown channel and with 400 to an empty list",
   async (t) => {
     const body = { channel_id: world.name("none"), channel_type: 2 };
     const add = { ...body, subscribers: ["bob"] };
@@ -181,8 +183,10 @@ t.test(
   },
 );
 
+// Covers [spec: POST /channel/subscriber_remove 200; decisions: After removal]
+// Covers [feature: Membership reaches live sessions]
 t.test(
-  "subscriber_remove immediately stops the removed user's live sessions from receiving and sending [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
+  "subscriber_remove immediately stops the removed user's live sessions from receiving and sending",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const laptop = await world.join(t, bob, { flag: 2 });
@@ -204,19 +208,18 @@ t.test(
   },
 );
 
-t.test(
-  "subscriber_remove can remove several members in one call [spec: POST /channel/subscriber_remove 200]",
-  async (t) => {
-    const uids = ["a", "b", "c"].map((name) => world.name(name));
-    const channel = await world.newGroup(uids);
-    await world.ok(REMOVE, { ...wire(channel), subscribers: uids.slice(1) });
-    const statuses = uids.map(async (uid) => (await world.send(uid, channel, "x")).status);
-    t.same(await Promise.all(statuses), [200, 403, 403]);
-  },
-);
+// Covers [spec: POST /channel/subscriber_remove 200]
+t.test("subscriber_remove can remove several members in one call", async (t) => {
+  const uids = ["a", "b", "c"].map((name) => world.name(name));
+  const channel = await world.newGroup(uids);
+  await world.ok(REMOVE, { ...wire(channel), subscribers: uids.slice(1) });
+  const statuses = uids.map(async (uid) => (await world.send(uid, channel, "x")).status);
+  t.same(await Promise.all(statuses), [200, 403, 403]);
+});
 
+// Covers [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]
 t.test(
-  "subscriber_remove responds with 404 and removes no member if the channel or a listed uid is unknown [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
+  "subscriber_remove responds with 404 and removes no member if the channel or a listed uid is unknown",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const stranger = world.name("stranger");
@@ -229,38 +232,34 @@ t.test(
   },
 );
 
-t.test(
-  "subscriber_remove responds with 403 for a disbanded channel [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
-  async (t) => {
-    const bob = world.name("bob");
-    const channel = await world.newGroup([bob], { disband: 1 });
-    const body = { ...wire(channel), subscribers: [bob] };
-    t.equal(await world.refusal(REMOVE, body), "403 channel_disbanded");
-  },
-);
+// Covers [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]
+t.test("subscriber_remove responds with 403 for a disbanded channel", async (t) => {
+  const bob = world.name("bob");
+  const channel = await world.newGroup([bob], { disband: 1 });
+  const body = { ...wire(channel), subscribers: [bob] };
+  t.equal(await world.refusal(REMOVE, body), "403 channel_disbanded");
+});
 
-t.test(
-  "subscriber_remove responds with 400 to missing, empty or invalid fields [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
-  async (t) => {
-    const bob = world.name("bob");
-    const valid = { ...wire(await world.newGroup([bob])), subscribers: [bob] };
-    for (const change of [
-      { subscribers: undefined },
-      { subscribers: [] },
-      { subscribers: bob },
-      { channel_id: undefined },
-      { channel_type: undefined },
-      { channel_type: 0 },
-      { temp_subscriber: 2 },
-    ])
-      t.equal(
-        await world.refusal(REMOVE, { ...valid, ...change }),
-        "400 bad_request",
-        `${JSON.stringify(change)} is refused`,
-      );
-    await world.ok(REMOVE, valid);
-  },
-);
+// Covers [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]
+t.test("subscriber_remove responds with 400 to missing, empty or invalid fields", async (t) => {
+  const bob = world.name("bob");
+  const valid = { ...wire(await world.newGroup([bob])), subscribers: [bob] };
+  for (const change of [
+    { subscribers: undefined },
+    { subscribers: [] },
+    { subscribers: bob },
+    { channel_id: undefined },
+    { channel_type: undefined },
+    { channel_type: 0 },
+    { temp_subscriber: 2 },
+  ])
+    t.equal(
+      await world.refusal(REMOVE, { ...valid, ...change }),
+      "400 bad_request",
+      `${JSON.stringify(change)} is refused`,
+    );
+  await world.ok(REMOVE, valid);
+});
 
 t.test(
   "subscriber_remove_all removes all members, including temporary ones, and members can be added again",
@@ -348,25 +347,24 @@ t.test(
   },
 );
 
-t.test(
-  "subscriber_remove removes only the membership that temp_subscriber selects [spec: temp_subscriber; decisions: subscriber_remove]",
-  async (t) => {
-    const { bob, channel, client, send } = await aliceAndBob(t);
-    const body = { ...wire(channel), subscribers: [bob] };
-    const temporary = { ...body, temp_subscriber: 1 };
-    t.equal(await world.refusal(REMOVE, temporary), "404 not_in_channel");
-    await world.ok(ADD, temporary);
-    await world.ok(REMOVE, body);
-    await send("still a temporary member");
-    t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
-    await world.ok(REMOVE, temporary);
-    await send("gone");
-    t.same(await untilReceived(client, 1), ["still a temporary member"]);
-  },
-);
+// Covers [spec: temp_subscriber; decisions: subscriber_remove]
+t.test("subscriber_remove removes only the membership that temp_subscriber selects", async (t) => {
+  const { bob, channel, client, send } = await aliceAndBob(t);
+  const body = { ...wire(channel), subscribers: [bob] };
+  const temporary = { ...body, temp_subscriber: 1 };
+  t.equal(await world.refusal(REMOVE, temporary), "404 not_in_channel");
+  await world.ok(ADD, temporary);
+  await world.ok(REMOVE, body);
+  await send("still a temporary member");
+  t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
+  await world.ok(REMOVE, temporary);
+  await send("gone");
+  t.same(await untilReceived(client, 1), ["still a temporary member"]);
+});
 
+// Covers [decisions: Personal channel record]
 t.test(
-  "the subscribers of a personal channel are the contacts who may write to its owner [decisions: Personal channel record]",
+  "the subscribers of a personal channel are the contacts who may write to its owner",
   async (t) => {
     const [owner, friend] = [world.name("owner"), world.name("friend")];
     const record = wire(person(owner));
@@ -380,7 +378,8 @@ t.test(
   },
 );
 
-t.test("channels, flags and members survive a restart [issue: Members survive]", async (t) => {
+// Covers [feature: Members survive]
+t.test("channels, flags and members survive a restart", async (t) => {
   const folder = await tempFolder(t);
   const before = await startWorld(t, {}, folder);
   const open = await before.newGroup(["alice", "bob"]);

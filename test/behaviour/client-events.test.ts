@@ -26,8 +26,9 @@ async function createGroup(t: Test, flags: object = {}) {
   return { ann, ben, channel, sender, member };
 }
 
+// Covers [feature: Client-made events]
 t.test(
-  "an event of a client reaches the members who are online, except the connection that sent it [issue: Client-made events]",
+  "an event of a client reaches the members who are online, except the connection that sent it",
   async (t) => {
     const { ann, channel, sender, member } = await createGroup(t);
     const device = await world.connect(t, ann);
@@ -119,35 +120,33 @@ t.test("events of one connection to one channel keep their order", async (t) => 
   t.same(sender.errors, [], "an event without a ref has no reply");
 });
 
-t.test(
-  "an event of a client is refused by the same rules as a message [decisions: Group rules on send]",
-  async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const sender = await world.join(t, ann);
-    const receiver = await world.join(t, ben);
-    const emitTo = (channel: { readonly id: string; readonly type: 1 | 2 }) =>
-      codeOf(sender.emit(channel, "typing"));
-    const refused = async (flags: object) => emitTo(await world.newGroup([ann, ben], flags));
-    t.equal(await refused({ ban: 1 }), "channel_banned");
-    t.equal(await refused({ send_ban: 1 }), "send_banned");
-    t.equal(await refused({ disband: 1 }), "channel_disbanded");
-    t.equal(await emitTo(await world.newGroup([ben])), "not_subscriber");
-    t.equal(await emitTo(group(world.name("none"))), "not_subscriber");
-    const denied = await world.newGroup([ann, ben]);
-    await world.ok("/channel/blacklist_add", { ...wire(denied), uids: [ann] });
-    t.equal(await emitTo(denied), "denylisted");
-    await world.ok("/channel", { ...wire(person(ben)), subscribers: ["eve"] });
-    t.equal(await emitTo(person(ben)), "stranger_refused");
-    await world.ok("/channel", { ...wire(person(ann)), send_ban: 1 });
-    t.equal(await emitTo(person(world.name("carl"))), "send_banned");
-    const open = await world.newGroup([ann, ben]);
-    t.equal(await emitTo(open), "ok");
-    await world.ok("/channel/subscriber_remove", { ...wire(open), subscribers: [ann] });
-    t.equal(await emitTo(open), "not_subscriber", "a removed member may send no events");
-    await receiver.waitFor(() => receiver.events.length > 0, "the event that was allowed");
-    t.same(await typesOf(receiver), ["typing"], "only the event that was allowed is received");
-  },
-);
+// Covers [decisions: Group rules on send]
+t.test("an event of a client is refused by the same rules as a message", async (t) => {
+  const [ann, ben] = [world.name("ann"), world.name("ben")];
+  const sender = await world.join(t, ann);
+  const receiver = await world.join(t, ben);
+  const emitTo = (channel: { readonly id: string; readonly type: 1 | 2 }) =>
+    codeOf(sender.emit(channel, "typing"));
+  const refused = async (flags: object) => emitTo(await world.newGroup([ann, ben], flags));
+  t.equal(await refused({ ban: 1 }), "channel_banned");
+  t.equal(await refused({ send_ban: 1 }), "send_banned");
+  t.equal(await refused({ disband: 1 }), "channel_disbanded");
+  t.equal(await emitTo(await world.newGroup([ben])), "not_subscriber");
+  t.equal(await emitTo(group(world.name("none"))), "not_subscriber");
+  const denied = await world.newGroup([ann, ben]);
+  await world.ok("/channel/blacklist_add", { ...wire(denied), uids: [ann] });
+  t.equal(await emitTo(denied), "denylisted");
+  await world.ok("/channel", { ...wire(person(ben)), subscribers: ["eve"] });
+  t.equal(await emitTo(person(ben)), "stranger_refused");
+  await world.ok("/channel", { ...wire(person(ann)), send_ban: 1 });
+  t.equal(await emitTo(person(world.name("carl"))), "send_banned");
+  const open = await world.newGroup([ann, ben]);
+  t.equal(await emitTo(open), "ok");
+  await world.ok("/channel/subscriber_remove", { ...wire(open), subscribers: [ann] });
+  t.equal(await emitTo(open), "not_subscriber", "a removed member may send no events");
+  await receiver.waitFor(() => receiver.events.length > 0, "the event that was allowed");
+  t.same(await typesOf(receiver), ["typing"], "only the event that was allowed is received");
+});
 
 t.test(
   "client_events of a channel allows or refuses the events of clients, and is 0 by default in a large group",
@@ -164,7 +163,7 @@ t.test(
     t.equal(await emitTo(channel), "ok");
     t.equal(await shown(channel), 1);
     await world.ok("/channel/info", { ...wire(channel), ban: 0 });
-    t.equal(await shown(channel), 1, "a call without the field does not change it");
+    t.equal(await shown(channel), 1, "a call without client_events does not change the flag");
     const large = await world.newGroup([ann, ben], { large: 1 });
     t.equal(await emitTo(large), "client_events_off");
     t.equal(await emitTo(await world.newGroup([ann], { large: 1, client_events: 1 })), "ok");
@@ -182,7 +181,7 @@ t.test(
       ...{ ...wire(large), from_uid: ann, client_msg_no: "c-1" },
       event: { type: "paid", data: "" },
     });
-    t.equal(fromBackend.status, 200, "events of backends are not concerned");
+    t.equal(fromBackend.status, 200, "the flag does not affect events of backends");
   },
 );
 

@@ -9,8 +9,10 @@ import { codeOf, eventually, person, range, startWorld, wire } from "./world.ts"
 
 const world = await startWorld(t);
 
+// Covers [spec: payload type 99; spec: header sync_once]
+// Covers [decisions: sync_once 1, or payload type 99]
 t.test(
-  "a command is pushed with its inbox seq to every online device of each recipient [spec: payload type 99; spec: header sync_once; decisions: sync_once 1, or payload type 99]",
+  "a command is pushed with its inbox seq to every online device of each recipient",
   async (t) => {
     const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
       string,
@@ -51,8 +53,9 @@ t.test(
   },
 );
 
+// Covers [feature: Inbox pulled at connect]
 t.test(
-  "commands that were sent while a user was offline are pushed at connect in order, before live commands [issue: Inbox pulled at connect]",
+  "commands that were sent while a user was offline are pushed at connect in order, before live commands",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -69,53 +72,50 @@ t.test(
   },
 );
 
-t.test(
-  "a command is pushed at each connect until one device acknowledges it [issue: Inbox acknowledge]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const phone = await world.join(t, bob);
-    const laptop = await world.join(t, bob, { flag: 2 });
-    for (const text of ["first", "second", "third"])
-      await sendCommand(world, alice, person(bob), text);
-    await untilCommands(phone, 3);
-    t.same(
-      await pulledCommands(t, bob, world),
-      ["1 first", "2 second", "3 third"],
-      "no device has acknowledged a command",
-    );
-    t.equal((await phone.acknowledge([1, 3])).count, 2);
-    t.equal(
-      (await laptop.acknowledge([1, 3])).count,
-      0,
-      "commands that one device acknowledged are acknowledged for all devices",
-    );
-    t.same(await pulledCommands(t, bob, world), ["2 second"]);
-    t.equal((await laptop.acknowledge([2, 99])).count, 1, "unknown seqs are ignored");
-    t.same(await pulledCommands(t, bob, world), []);
-    await sendCommand(world, alice, person(bob), "fourth");
-    t.same(await pulledCommands(t, bob, world), ["4 fourth"]);
-  },
-);
+// Covers [feature: Inbox acknowledge]
+t.test("a command is pushed at each connect until one device acknowledges it", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const phone = await world.join(t, bob);
+  const laptop = await world.join(t, bob, { flag: 2 });
+  for (const text of ["first", "second", "third"])
+    await sendCommand(world, alice, person(bob), text);
+  await untilCommands(phone, 3);
+  t.same(
+    await pulledCommands(t, bob, world),
+    ["1 first", "2 second", "3 third"],
+    "no device has acknowledged a command",
+  );
+  t.equal((await phone.acknowledge([1, 3])).count, 2);
+  t.equal(
+    (await laptop.acknowledge([1, 3])).count,
+    0,
+    "commands that one device acknowledged are acknowledged for all devices",
+  );
+  t.same(await pulledCommands(t, bob, world), ["2 second"]);
+  t.equal((await laptop.acknowledge([2, 99])).count, 1, "unknown seqs are ignored");
+  t.same(await pulledCommands(t, bob, world), []);
+  await sendCommand(world, alice, person(bob), "fourth");
+  t.same(await pulledCommands(t, bob, world), ["4 fourth"]);
+});
 
-t.test(
-  "an acknowledgement removes commands only from the user's own inbox [issue: Inbox acknowledge]",
-  async (t) => {
-    const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
-      string,
-      string,
-      string,
-    ];
-    const channel = await world.newGroup([alice, bob, carol]);
-    const [first, second] = [await world.join(t, bob), await world.join(t, carol)];
-    await sendCommand(world, alice, channel, "c");
-    await Promise.all([untilCommands(first, 1), untilCommands(second, 1)]);
-    t.equal((await first.acknowledge([1])).count, 1);
-    t.same(await pulledCommands(t, carol, world), ["1 c"]);
-  },
-);
+// Covers [feature: Inbox acknowledge]
+t.test("an acknowledgement removes commands only from the user's own inbox", async (t) => {
+  const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
+    string,
+    string,
+    string,
+  ];
+  const channel = await world.newGroup([alice, bob, carol]);
+  const [first, second] = [await world.join(t, bob), await world.join(t, carol)];
+  await sendCommand(world, alice, channel, "c");
+  await Promise.all([untilCommands(first, 1), untilCommands(second, 1)]);
+  t.equal((await first.acknowledge([1])).count, 1);
+  t.same(await pulledCommands(t, carol, world), ["1 c"]);
+});
 
+// Covers [decisions: sync_once 1, or payload type 99]
 t.test(
-  "a command is pushed to its sender's other devices without a copy in the sender's inbox [decisions: sync_once 1, or payload type 99]",
+  "a command is pushed to its sender's other devices without a copy in the sender's inbox",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -131,20 +131,19 @@ t.test(
   },
 );
 
-t.test(
-  "a command to the sender's own uid is stored for the sender's other devices [decisions: sync_once 1, or payload type 99]",
-  async (t) => {
-    const alice = world.name("alice");
-    const phone = await world.join(t, alice);
-    await phone.send(person(alice), "note", { syncOnce: true });
-    await world.register(alice, { flag: 2 });
-    const laptop = await world.connect(t, alice, { flag: 2 });
-    t.same(await untilCommands(laptop, 1), ["1 note"]);
-  },
-);
+// Covers [decisions: sync_once 1, or payload type 99]
+t.test("a command to the sender's own uid is stored for the sender's other devices", async (t) => {
+  const alice = world.name("alice");
+  const phone = await world.join(t, alice);
+  await phone.send(person(alice), "note", { syncOnce: true });
+  await world.register(alice, { flag: 2 });
+  const laptop = await world.connect(t, alice, { flag: 2 });
+  t.same(await untilCommands(laptop, 1), ["1 note"]);
+});
 
+// Covers [spec: subscribers of a message; decisions: subscribers on send]
 t.test(
-  "a command with subscribers is stored only for the listed members of the channel [spec: subscribers of a message; decisions: subscribers on send]",
+  "a command with subscribers is stored only for the listed members of the channel",
   async (t) => {
     const [alice, bob, carol, eve] = ["alice", "bob", "carol", "eve"].map((name) =>
       world.name(name),
@@ -161,8 +160,9 @@ t.test(
   },
 );
 
+// Covers [decisions: subscribers on send]
 t.test(
-  "a command with subscribers in a personal channel is pushed only to the listed users of that channel [decisions: subscribers on send]",
+  "a command with subscribers in a personal channel is pushed only to the listed users of that channel",
   async (t) => {
     const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
       string,
@@ -182,8 +182,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Deduplication]
 t.test(
-  "a command that is sent several times with one client_msg_no is stored and pushed once [decisions: Deduplication]",
+  "a command that is sent several times with one client_msg_no is stored and pushed once",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(bob);
@@ -200,79 +201,72 @@ t.test(
   },
 );
 
-t.test(
-  "a command with no_persist is pushed to online devices and not stored [spec: header no_persist; decisions: sync_once 1, or payload type 99]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const online = await world.join(t, bob);
-    const options = { header: { no_persist: 1, sync_once: 1 } };
-    t.equal((await sendCommand(world, alice, person(bob), "now", options)).body.message_seq, 0);
-    t.equal(textOf(await online.nextMessage()), "now");
-    const late = await world.connect(t, bob);
-    t.same([await commandsOf(late, world), late.messages], [[], []]);
-  },
-);
+// Covers [spec: header no_persist; decisions: sync_once 1, or payload type 99]
+t.test("a command with no_persist is pushed to online devices and not stored", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const online = await world.join(t, bob);
+  const options = { header: { no_persist: 1, sync_once: 1 } };
+  t.equal((await sendCommand(world, alice, person(bob), "now", options)).body.message_seq, 0);
+  t.equal(textOf(await online.nextMessage()), "now");
+  const late = await world.connect(t, bob);
+  t.same([await commandsOf(late, world), late.messages], [[], []]);
+});
 
-t.test(
-  "a command to a large group is pushed to online members and not stored [decisions: large]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob], { large: 1 });
-    const online = await world.join(t, bob);
-    await sendCommand(world, alice, channel, "now");
-    t.equal(textOf(await online.nextMessage()), "now");
-    const late = await world.connect(t, bob);
-    t.same([await commandsOf(late, world), late.messages], [[], []]);
-  },
-);
+// Covers [decisions: large]
+t.test("a command to a large group is pushed to online members and not stored", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob], { large: 1 });
+  const online = await world.join(t, bob);
+  await sendCommand(world, alice, channel, "now");
+  t.equal(textOf(await online.nextMessage()), "now");
+  const late = await world.connect(t, bob);
+  t.same([await commandsOf(late, world), late.messages], [[], []]);
+});
 
-t.test(
-  "a command is stored for the users who are members at the time of the send [decisions: sync_once 1, or payload type 99]",
-  async (t) => {
-    const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
-      string,
-      string,
-      string,
-    ];
-    const channel = await world.newGroup([alice, bob]);
-    await sendCommand(world, alice, channel, "before");
-    await world.ok("/channel/subscriber_add", {
-      ...wire(channel),
-      subscribers: [carol],
-    });
-    await world.ok("/channel/subscriber_remove", {
-      ...wire(channel),
-      subscribers: [bob],
-    });
-    await sendCommand(world, alice, channel, "after");
-    for (const uid of [bob, carol]) await world.register(uid);
-    t.same(await pulledCommands(t, bob, world), ["1 before"]);
-    t.same(await pulledCommands(t, carol, world), ["1 after"]);
-  },
-);
+// Covers [decisions: sync_once 1, or payload type 99]
+t.test("a command is stored for the users who are members at the time of the send", async (t) => {
+  const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
+    string,
+    string,
+    string,
+  ];
+  const channel = await world.newGroup([alice, bob]);
+  await sendCommand(world, alice, channel, "before");
+  await world.ok("/channel/subscriber_add", {
+    ...wire(channel),
+    subscribers: [carol],
+  });
+  await world.ok("/channel/subscriber_remove", {
+    ...wire(channel),
+    subscribers: [bob],
+  });
+  await sendCommand(world, alice, channel, "after");
+  for (const uid of [bob, carol]) await world.register(uid);
+  t.same(await pulledCommands(t, bob, world), ["1 before"]);
+  t.same(await pulledCommands(t, carol, world), ["1 after"]);
+});
 
-t.test(
-  "a user who may not send messages may not send commands [spec: POST /message/send 403]",
-  async (t) => {
-    const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
-      string,
-      string,
-      string,
-    ];
-    const channel = await world.newGroup([alice, bob]);
-    const online = await world.join(t, bob);
-    matchObject(t, await sendCommand(world, eve, channel, "c"), {
-      status: 403,
-      body: { code: "not_subscriber" },
-    });
-    const stranger = await world.join(t, eve);
-    const refused = stranger.send(channel, "c", { syncOnce: true });
-    t.equal(await codeOf(refused), "not_subscriber");
-    t.same(await commandsOf(online, world), []);
-  },
-);
+// Covers [spec: POST /message/send 403]
+t.test("a user who may not send messages may not send commands", async (t) => {
+  const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
+    string,
+    string,
+    string,
+  ];
+  const channel = await world.newGroup([alice, bob]);
+  const online = await world.join(t, bob);
+  matchObject(t, await sendCommand(world, eve, channel, "c"), {
+    status: 403,
+    body: { code: "not_subscriber" },
+  });
+  const stranger = await world.join(t, eve);
+  const refused = stranger.send(channel, "c", { syncOnce: true });
+  t.equal(await codeOf(refused), "not_subscriber");
+  t.same(await commandsOf(online, world), []);
+});
 
-t.test("a command's payload reaches clients unchanged [spec: Command names]", async (t) => {
+// Covers [spec: Command names]
+t.test("a command's payload reaches clients unchanged", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const client = await world.join(t, bob);
   const commands = [
@@ -296,7 +290,8 @@ t.test("a command's payload reaches clients unchanged [spec: Command names]", as
   );
 });
 
-t.test("an inbox and its acknowledgements survive a restart [issue: Inbox survives]", async (t) => {
+// Covers [feature: Inbox survives]
+t.test("an inbox and its acknowledgements survive a restart", async (t) => {
   const before = await startWorld(t);
   const bob = "bob";
   await before.register(bob);
@@ -315,8 +310,9 @@ t.test("an inbox and its acknowledgements survive a restart [issue: Inbox surviv
   t.same(await pulledCommands(t, bob, after), ["1 first", "3 third", "4 fourth"]);
 });
 
+// Covers [feature: Inbox bound; feature: Inbox expiry]
 t.test(
-  "an inbox over its limit drops its oldest commands and counts them in a metric, and a command can expire [issue: Inbox bound; issue: Inbox expiry]",
+  "an inbox over its limit drops its oldest commands and counts the dropped commands in a metric, and commands can expire",
   async (t) => {
     const small = await startWorld(t, { JINDOU_COMMANDS_MAX_INBOX: "3" });
     await small.register("bob");

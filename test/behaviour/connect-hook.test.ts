@@ -56,9 +56,10 @@ async function outcomeOf(request: Promise<unknown>): Promise<string> {
   }
 }
 
+// Covers [feature: Hooks]
 for (const format of FORMATS)
   t.test(
-    `the connect hook accepts a login over ${format.name}, or refuses it, which ends the connection [issue: Hooks]`,
+    `the connect hook accepts a login over ${format.name}, or refuses it, which ends the connection`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -133,8 +134,9 @@ t.test("the connect hook gets the handshake headers that the setting names", asy
   t.same(Object.keys(question?.data.headers), ["cookie", "x-service"]);
 });
 
+// Covers [feature: Hooks]
 t.test(
-  "a hook can make the session of a main device a secondary one, never the reverse [issue: Hooks]",
+  "a connect hook can make a main device secondary, but cannot make a secondary device main",
   async (t) => {
     reset();
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -146,30 +148,35 @@ t.test(
       await world.connect(t, ann, { flag: 1, token: await tokenOf(ann, main) }),
       await world.connect(t, ann, { flag: 1, token: await tokenOf(ann, main) }),
     ];
-    for (const session of sessions) t.equal((await session.ping()).kind, "pong", "none is kicked");
+    for (const session of sessions)
+      t.equal((await session.ping()).kind, "pong", "no session is kicked");
     hook.decide = () => ({ allow: true, device_level: 1 });
     const secondary = [await world.join(t, ben, { level: 0 }), await world.connect(t, ben)];
     for (const session of secondary) t.equal((await session.ping()).kind, "pong");
     const first = await world.connect(t, ann);
     await world.connect(t, ann);
-    t.equal(await endingOf(first), "kicked 4200", "a main device stays one");
+    t.equal(await endingOf(first), "kicked 4200", "a main device stays a main device");
   },
 );
 
+// Covers [feature: Hooks]
 t.test(
-  "a hook can end a session earlier than its token, and is asked again at a refresh [issue: Hooks]",
+  "a connect hook can end a session before its token expires, and is called again at a refresh",
   async (t) => {
     reset();
     const uid = world.name("ann");
     const expiresAtS = nowS() + 60;
     hook.decide = () => ({ allow: true, expires_at: expiresAtS });
     const byJwt = await world.connect(t, uid, { token: await tokenOf(uid) });
-    t.ok(isWithin(byJwt.connack.expiresInS, 60), "earlier than the JWT");
+    t.ok(isWithin(byJwt.connack.expiresInS, 60), "the session ends before the JWT expires");
     const registered = await world.join(t, uid);
-    t.ok(isWithin(registered.connack.expiresInS, 60), "a registered token does not expire");
+    t.ok(
+      isWithin(registered.connack.expiresInS, 60),
+      "the session ends although a registered token does not expire",
+    );
     hook.decide = () => ({ allow: true, expires_at: nowS() + 6000 });
     const longJwt = await world.connect(t, uid, { token: await tokenOf(uid) });
-    t.ok(isWithin(longJwt.connack.expiresInS, 600), "not later than the JWT");
+    t.ok(isWithin(longJwt.connack.expiresInS, 600), "the session does not outlive the JWT");
 
     hook.questions.length = 0;
     const next = await tokenOf(uid, {}, { expiresInS: 1200 });
@@ -178,10 +185,14 @@ t.test(
     hook.decide = () => ({ allow: false, message: "No longer" });
     t.equal(await outcomeOf(byJwt.refresh(next)), "refused_by_hook");
     t.equal(await outcomeOf(registered.refresh("wrong")), "unauthorized");
-    t.equal(await outcomeOf(registered.refresh(next)), "unauthorized", "another kind of token");
+    t.equal(
+      await outcomeOf(registered.refresh(next)),
+      "unauthorized",
+      "a registered token cannot be replaced by a JWT",
+    );
     hook.decide = allow;
     const unlimited = await registered.refresh(`token-${uid}`);
-    t.equal(unlimited.expiresInS, undefined, "the hook sets no limit any more");
+    t.equal(unlimited.expiresInS, undefined, "the session no longer has a limit");
 
     hook.decide = () => ({ allow: true, expires_at: nowS() + 1 });
     const short = await world.connect(t, uid);
@@ -189,8 +200,9 @@ t.test(
   },
 );
 
+// Covers [feature: Hooks]
 t.test(
-  "a hook can restrict the channels of a session, and cannot extend those of its token [issue: Hooks]",
+  "a connect hook can restrict the channels of a session, but cannot add channels that the token excludes",
   async (t) => {
     reset();
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -209,13 +221,18 @@ t.test(
     }
     hook.decide = () => ({ allow: true, jd: { send: [], events: false }, expires_at: nowS() + 60 });
     await byJwt.refresh(await tokenOf(ann, { jd }, { expiresInS: 1200 }));
-    t.equal(await codeOf(byJwt.send(first, "hello")), "forbidden", "after a refresh");
+    t.equal(
+      await codeOf(byJwt.send(first, "hello")),
+      "forbidden",
+      "the refreshed session has the rights of the hook",
+    );
     t.equal(await codeOf(registered.send(first, "hello")), "ok", "another session is not affected");
   },
 );
 
+// Covers [feature: Hooks]
 t.test(
-  "the newest of two concurrent refreshes sets the terms, even if the hook answers the other one later [issue: Hooks]",
+  "the newer of two concurrent refreshes decides the rights of the session, even if the hook answers the older refresh last",
   async (t) => {
     reset();
     const ann = world.name("ann");
@@ -234,12 +251,13 @@ t.test(
     const slow = client.refresh(older);
     t.ok(isWithin((await client.refresh(newer)).expiresInS, 700));
     answerOlder({ allow: true, jd: { send: ["*"] } });
-    t.ok(isWithin((await slow).expiresInS, 700), "the terms are those of the newer refresh");
+    t.ok(isWithin((await slow).expiresInS, 700), "the session has the rights of the newer refresh");
     t.equal(await codeOf(client.send(group, "hello")), "forbidden");
   },
 );
 
-t.test("a JWT is verified before the connect hook is called [issue: Hooks]", async (t) => {
+// Covers [feature: Hooks]
+t.test("a JWT is verified before the connect hook is called", async (t) => {
   reset();
   const uid = world.name("ann");
   const revoked = await tokenOf(uid, {}, { ageS: 60 });
@@ -278,7 +296,8 @@ t.test("a connect hook that hangs delays only the logins that wait for it", asyn
   t.equal((await world.status(eve)).online, 1);
 });
 
-t.test("the connect hook can refuse a reader of /stream [issue: Hooks]", async (t) => {
+// Covers [feature: Hooks]
+t.test("the connect hook can refuse a reader of /stream", async (t) => {
   reset();
   const uid = world.name("ann");
   const channel = await world.newGroup([uid]);
@@ -307,8 +326,9 @@ t.test("the connect hook can refuse a reader of /stream [issue: Hooks]", async (
   t.match(await read(`token-${uid}`), /^401 token_expired/);
 });
 
+// Covers [feature: Hooks]
 t.test(
-  "with auth.clients none, only the connect hook decides which clients may connect [issue: Hooks]",
+  "with auth.clients none, only the connect hook decides which clients may connect",
   async (t) => {
     reset();
     const open = await startWorld(t, {

@@ -46,8 +46,9 @@ const open = (target: World, options: object = {}) =>
     ...options,
   });
 
+// Covers [feature: connect; decisions: Client authentication]
 t.test(
-  "a client with a wrong token is refused with unauthorized and closed with 4201 [issue: connect; decisions: Client authentication]",
+  "a client with a wrong token is refused with unauthorized and closed with 4201",
   async (t) => {
     await world.register("alice", { token: "right" });
     const client = await open(world, { token: "wrong" });
@@ -57,8 +58,9 @@ t.test(
   },
 );
 
+// Covers [feature: connect]
 t.test(
-  "a connection is closed with 4205 if its version is not supported or its first frame is not CONNECT [issue: connect]",
+  "a connection is closed with 4205 if its version is not supported or its first frame is not CONNECT",
   async (t) => {
     const newer = await open(world);
     t.equal(await codeOf(newer.connect({ version: 2 })), "unsupported_version");
@@ -69,17 +71,16 @@ t.test(
   },
 );
 
-t.test(
-  "a second CONNECT on a connection is refused, and the session continues [issue: errors]",
-  async (t) => {
-    const client = await world.join(t, world.name("alice"));
-    t.equal(await codeOf(client.connect()), "bad_request");
-    t.equal((await client.ping()).kind, "pong");
-  },
-);
+// Covers [feature: errors]
+t.test("a second CONNECT on a connection is refused, and the session continues", async (t) => {
+  const client = await world.join(t, world.name("alice"));
+  t.equal(await codeOf(client.connect()), "bad_request");
+  t.equal((await client.ping()).kind, "pong");
+});
 
+// Covers [feature: malformed frame]
 t.test(
-  "a malformed frame gets an error and closes the connection, and an unknown operation gets an error but does not close it [issue: malformed frame]",
+  "a malformed frame gets an error and closes the connection, and an unknown operation gets an error but does not close it",
   async (t) => {
     const unknown = await joinNative(t, world, world.name("alice"));
     unknown.raw(Buffer.from([0x92, 60, 5])); // [60, 5]
@@ -94,8 +95,9 @@ t.test(
   },
 );
 
+// Covers [feature: Client sockets]
 t.test(
-  "a client may offer the native subprotocol or none, and only unknown subprotocols are refused with 400 [issue: Client sockets]",
+  "a client may offer the native subprotocol or none, and only unknown subprotocols are refused with 400",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid);
@@ -113,13 +115,15 @@ t.test(
   },
 );
 
-t.test("PING is answered with the server's time [issue: ping]", async (t) => {
+// Covers [feature: ping]
+t.test("PING is answered with the server's time", async (t) => {
   const client = await world.join(t, world.name("alice"));
   const { serverTimeMs } = await client.ping();
   t.ok(Math.abs(serverTimeMs - Date.now()) < 60_000);
 });
 
-t.test("RECVACK is not answered and does not end the connection [issue: recvack]", async (t) => {
+// Covers [feature: recvack]
+t.test("RECVACK is not answered and does not end the connection", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const client = await world.join(t, bob);
   await world.send(alice, person(bob), "x");
@@ -128,28 +132,27 @@ t.test("RECVACK is not answered and does not end the connection [issue: recvack]
   t.same(client.errors, []);
 });
 
-t.test(
-  "a socket that sends no CONNECT before the deadline is closed with 4101 [issue: Authentication deadline]",
-  async (t) => {
-    const short = await startWorld(t, { JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" });
-    await short.register("alice");
-    const [first, silent, unknown] = await Promise.all([
-      short.connect(t, "alice"),
-      open(short),
-      open(short, { subprotocols: [] }),
-    ]);
-    t.equal(await endingOf(silent), "auth_timeout 4101");
-    t.equal(
-      await endingOf(unknown),
-      "silent 4101",
-      "a client without a subprotocol gets no disconnect frame",
-    );
-    t.equal((await first.ping()).kind, "pong");
-  },
-);
+// Covers [feature: Authentication deadline]
+t.test("a socket that sends no CONNECT before the deadline is closed with 4101", async (t) => {
+  const short = await startWorld(t, { JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" });
+  await short.register("alice");
+  const [first, silent, unknown] = await Promise.all([
+    short.connect(t, "alice"),
+    open(short),
+    open(short, { subprotocols: [] }),
+  ]);
+  t.equal(await endingOf(silent), "auth_timeout 4101");
+  t.equal(
+    await endingOf(unknown),
+    "silent 4101",
+    "a client without a subprotocol gets no disconnect frame",
+  );
+  t.equal((await first.ping()).kind, "pong");
+});
 
+// Covers [feature: Allowed origins]
 t.test(
-  "a handshake is accepted from an allowed origin or without an origin, and refused with 403 from other origins [issue: Allowed origins]",
+  "a handshake is accepted from an allowed origin or without an origin, and refused with 403 from other origins",
   async (t) => {
     const strict = await startWorld(t, {
       JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com,*.example.org",
@@ -173,8 +176,9 @@ t.test(
   },
 );
 
+// Covers [feature: Rate limit]
 t.test(
-  "frames over the rate limit are answered with rate_limited and the time to wait, and a client that keeps sending is closed with 4100 [issue: Rate limit]",
+  "frames over the rate limit are answered with rate_limited and the time to wait, and a client that keeps sending is closed with 4100",
   async (t) => {
     const slow = await startWorld(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
@@ -205,8 +209,9 @@ const UIDS = range(1, 1000).map((i) => `nobody-${i}`);
 const requestPresence = (client: NativeClient, times: number) =>
   Promise.all(range(1, times).map(() => codeOf(client.presence(UIDS))));
 
+// Covers [decisions: Rate]
 t.test(
-  "a frame is charged to the rate limit for the work it may cause, and the charge for rows that do not exist is refunded [decisions: Rate]",
+  "a frame is charged to the rate limit for the work it may cause, and the charge for rows that do not exist is refunded",
   async (t) => {
     const alice = await limited.join(t, "alice");
     t.same(await requestPresence(alice, 6), [...range(1, 5).map(() => "ok"), "rate_limited"]);
@@ -217,8 +222,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Rate]
 t.test(
-  "a user's connections share one rate limit, and a reconnect does not reset it [decisions: Rate]",
+  "a user's connections share one rate limit, and a reconnect does not reset it",
   async (t) => {
     const first = await limited.join(t, "carol");
     const second = await limited.connect(t, "carol");
@@ -228,7 +234,7 @@ t.test(
     t.same(
       await requestPresence(third, 1),
       ["rate_limited"],
-      "the user's limit applies although the connection's is unused",
+      "the limit of the user applies although the connection has not used its own",
     );
     for (const client of [first, second, third]) await client.close();
     await limited.offline("carol");
@@ -240,8 +246,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Rate]
 t.test(
-  "the bytes that a user stores over sockets are rate-limited, and unstored messages and messages from a backend are exempt [decisions: Rate]",
+  "the bytes that a user stores over sockets are rate-limited, and unstored messages and messages from a backend are exempt",
   async (t) => {
     const erin = await joinNative(t, limited, "erin"); // native frames are as long as the stored bytes
     const text = "x".repeat(600);
@@ -255,8 +262,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Rate]
 t.test(
-  "a payload that is too large does not count as stored bytes, in any wire format [decisions: Rate]",
+  "a payload that is too large does not count as stored bytes, in any wire format",
   async (t) => {
     const tooLarge = "x".repeat(65_536);
     const target = person("bob");
@@ -285,7 +293,7 @@ t.test(
 );
 
 t.test(
-  "an app that resumes channels, lists conversations and scrolls through history stays within the default rate limit [issue 8: point 8]",
+  "an app that resumes channels, lists conversations and scrolls through history stays within the default rate limit",
   async (t) => {
     await world.register("reader");
     const groups = await Promise.all(range(1, 200).map(() => world.newGroup(["reader"])));
@@ -316,8 +324,9 @@ t.test(
   },
 );
 
+// Covers [feature: In-flight bound]
 t.test(
-  "messages over the in-flight limit are refused as overloaded, and the other messages are stored without a gap [issue: In-flight bound]",
+  "messages over the in-flight limit are refused as overloaded, and the other messages are stored without a gap",
   async (t) => {
     const narrow = await startWorld(t, {
       JINDOU_CLIENT_MAX_IN_FLIGHT_SENDS: "2",
@@ -340,8 +349,9 @@ const SMALL_FRAMES = {
   JINDOU_CLIENT_MAX_FRAME_BYTES: "5120",
 };
 
+// Covers [feature: Frame size limit]
 t.test(
-  "a frame over client.maxFrameBytes is refused as too_large without being read, and one over twice that size ends the connection [issue: Frame size limit]",
+  "a frame over client.maxFrameBytes is refused as too_large without being read, and a frame over twice that size ends the connection",
   async (t) => {
     const small = await startWorld(t, SMALL_FRAMES);
     const frame = (bytes: number) => Buffer.alloc(bytes, PING);
@@ -360,7 +370,7 @@ t.test(
 );
 
 t.test(
-  "a JSON-RPC request over client.maxFrameBytes is refused with its id if the id stands in the first KiB, else with the id null",
+  "a JSON-RPC request over client.maxFrameBytes is refused with its id if the id is in the first KiB, and otherwise with the id null",
   async (t) => {
     const small = await startWorld(t, SMALL_FRAMES);
     await small.register("bob");
@@ -398,8 +408,9 @@ t.test(
   },
 );
 
+// Covers [feature: Client sockets]
 t.test(
-  "connections over client.maxConnections are refused with 503 until another connection closes [issue: Client sockets]",
+  "connections over client.maxConnections are refused with 503 until another connection closes",
   async (t) => {
     const small = await startWorld(t, { JINDOU_CLIENT_MAX_CONNECTIONS: "2" });
     const first = await small.join(t, "alice");
@@ -411,8 +422,9 @@ t.test(
   },
 );
 
+// Covers [feature: Client sockets]
 t.test(
-  "sessions over client.maxConnectionsPerUser are refused as overloaded and closed with 4102 [issue: Client sockets]",
+  "sessions over client.maxConnectionsPerUser are refused as overloaded and closed with 4102",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "2",
@@ -426,8 +438,9 @@ t.test(
   },
 );
 
+// Covers [feature: Client sockets; decisions: Kick rule]
 t.test(
-  "a device can replace its own session, and a main device can kick another main device, even if the user is at the session limit [issue: Client sockets; decisions: Kick rule]",
+  "a device can replace its own session, and a main device can kick another main device, even if the user is at the session limit",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "1",
@@ -443,32 +456,31 @@ t.test(
   },
 );
 
-t.test(
-  "a client that does not read is disconnected and resumes without a gap [issue: Byte budget]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob]);
-    const client = await world.join(t, bob);
-    client.pause();
-    const users = { from: alice, to: bob };
-    const sent = await sendUntilOffline(world, { ...users, channel });
-    client.resume();
-    const { code } = await client.closed;
-    t.ok(code === 4001 || code === 1006, `the close code is ${code}`);
-    const lastSeq = client.messages.length;
-    const resume = [{ channel, lastSeq }];
-    const resumed = await world.connect(t, bob, { resume });
-    await untilReceived(resumed, sent - lastSeq);
-    const read = [...client.messages, ...resumed.messages];
-    t.same(
-      read.map((message) => message.messageSeq),
-      range(1, sent),
-    );
-  },
-);
+// Covers [feature: Byte budget]
+t.test("a client that does not read is disconnected and resumes without a gap", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob]);
+  const client = await world.join(t, bob);
+  client.pause();
+  const users = { from: alice, to: bob };
+  const sent = await sendUntilOffline(world, { ...users, channel });
+  client.resume();
+  const { code } = await client.closed;
+  t.ok(code === 4001 || code === 1006, `the close code is ${code}`);
+  const lastSeq = client.messages.length;
+  const resume = [{ channel, lastSeq }];
+  const resumed = await world.connect(t, bob, { resume });
+  await untilReceived(resumed, sent - lastSeq);
+  const read = [...client.messages, ...resumed.messages];
+  t.same(
+    read.map((message) => message.messageSeq),
+    range(1, sent),
+  );
+});
 
+// Covers [feature: Idle time-out]
 t.test(
-  "a client that neither sends nor answers WebSocket pings is closed after the idle time-out [issue: Idle time-out]",
+  "a client that neither sends nor answers WebSocket pings is closed after the idle time-out",
   async (t) => {
     const short = await startWorld(t, { JINDOU_CLIENT_IDLE_TIMEOUT_S: "8" });
     const answering = await short.join(t, "alice");
@@ -492,32 +504,30 @@ t.test(
   },
 );
 
+// Covers [feature: STATE]
 for (const [format, wireOf] of [
   ["the native protocol", nativeWire],
   ["JSON-RPC", jsonRpcWire],
 ] as const)
-  t.test(
-    `/connz shows whether a client of ${format} is in the foreground [issue: STATE]`,
-    async (t) => {
-      const uid = world.name("ann");
-      const client = await world.join(t, uid, { wire: wireOf(uid) });
-      const shown = async () => {
-        for (;;) {
-          // with several nodes, only one of them has the session
-          const { connections } = (await world.call(`/connz?uid=${uid}`)).body;
-          if (connections.length > 0) return connections[0].foreground;
-        }
-      };
-      t.equal(await shown(), 1);
-      await client.state(false);
-      t.equal(await shown(), 0);
-      const { sessionId } = client.connack;
-      await client.state(true);
-      t.equal(await shown(), 1);
-      await client.state(false);
-      client.kill();
-      await world.offline(uid);
-      await world.connect(t, uid, { session: sessionId });
-      t.equal(await shown(), 1, "a session that continues another begins in the foreground");
-    },
-  );
+  t.test(`/connz shows whether a client of ${format} is in the foreground`, async (t) => {
+    const uid = world.name("ann");
+    const client = await world.join(t, uid, { wire: wireOf(uid) });
+    const shown = async () => {
+      for (;;) {
+        // with several nodes, only one of them has the session
+        const { connections } = (await world.call(`/connz?uid=${uid}`)).body;
+        if (connections.length > 0) return connections[0].foreground;
+      }
+    };
+    t.equal(await shown(), 1);
+    await client.state(false);
+    t.equal(await shown(), 0);
+    const { sessionId } = client.connack;
+    await client.state(true);
+    t.equal(await shown(), 1);
+    await client.state(false);
+    client.kill();
+    await world.offline(uid);
+    await world.connect(t, uid, { session: sessionId });
+    t.equal(await shown(), 1, "a session that continues another begins in the foreground");
+  });

@@ -17,8 +17,9 @@ interface Sessions {
 const devicesOf = async (uid: string): Promise<Sessions> =>
   (await world.call(`/user/devices?uid=${uid}`)).body;
 
+// Covers [feature: user/devices]
 t.test(
-  "GET /user/devices lists registered device classes and live sessions on every node [issue: user/devices]",
+  "GET /user/devices lists registered device classes and live sessions on every node",
   async (t) => {
     const ann = world.name("ann");
     t.same(await devicesOf(ann), { devices: [], sessions: [] });
@@ -47,8 +48,9 @@ t.test(
   },
 );
 
+// Covers [feature: conn/kick]
 t.test(
-  "POST /conn/kick ends one session as kicked, and the user's other sessions stay online [issue: conn/kick]",
+  "POST /conn/kick ends one session as kicked, and the user's other sessions stay online",
   async (t) => {
     const ann = world.name("ann");
     const kicked = await world.join(t, ann, { flag: 1 });
@@ -84,28 +86,26 @@ t.test(
   },
 );
 
-t.test(
-  "GET /connz, GET /varz and GET /health describe the node that responds [issue: connz; issue: varz; issue: health]",
-  async (t) => {
-    const ann = world.name("ann");
-    await world.join(t, ann, { flag: 1, deviceId: "browser" });
-    let connection: Record<string, unknown> | undefined;
-    await eventually(async () => {
-      const { body } = await world.call(`/connz?uid=${ann}`);
-      [connection] = body.connections;
-      return connection !== undefined;
-    });
-    const { sessions } = await devicesOf(ann);
-    t.match(connection, {
-      ...{ uid: ann, device: "web", device_id: "browser", device_level: 0 },
-      ...{ id: sessions[0]?.session_id, node_id: sessions[0]?.node_id },
-      ...{ ip: "127.0.0.1", pending_bytes: 0 },
-    });
-    t.ok(Number(connection?.uptime) < 600);
-    const { body } = await world.call("/varz");
-    t.match(body, { server_name: "Jindou", version: "test" });
-    t.ok(body.connections >= body.sessions);
-    const health = await world.call("/health");
-    t.match(health, { status: 200, body: { status: "ok" } });
-  },
-);
+// Covers [feature: connz; feature: varz; feature: health]
+t.test("GET /connz, GET /varz and GET /health describe the node that responds", async (t) => {
+  const ann = world.name("ann");
+  await world.join(t, ann, { flag: 1, deviceId: "browser" });
+  let connection: Record<string, unknown> | undefined;
+  await eventually(async () => {
+    const { body } = await world.call(`/connz?uid=${ann}`);
+    [connection] = body.connections;
+    return connection !== undefined;
+  });
+  const { sessions } = await devicesOf(ann);
+  t.match(connection, {
+    ...{ uid: ann, device: "web", device_id: "browser", device_level: 0 },
+    ...{ id: sessions[0]?.session_id, node_id: sessions[0]?.node_id },
+    ...{ ip: "127.0.0.1", pending_bytes: 0 },
+  });
+  t.ok(Number(connection?.uptime) < 600);
+  const { body } = await world.call("/varz");
+  t.match(body, { server_name: "Jindou", version: "test" });
+  t.ok(body.connections >= body.sessions);
+  const health = await world.call("/health");
+  t.match(health, { status: 200, body: { status: "ok" } });
+});

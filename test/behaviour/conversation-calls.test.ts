@@ -21,8 +21,9 @@ const change = (call: string, uid: string, channel: ChannelRef, fields: object =
 const unreadOf = (list: readonly { channel_id: string; unread: number }[]) =>
   list.map(({ channel_id, unread }) => `${channel_id} ${unread}`);
 
+// Covers [feature: conversation/sync]
 t.test(
-  "POST /conversation/sync lists each conversation with its seqs and unread count, newest first [issue: conversation/sync]",
+  "POST /conversation/sync lists each conversation with its seqs and unread count, newest first",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);
@@ -46,8 +47,9 @@ t.test(
   },
 );
 
+// Covers [feature: conversation/sync]
 t.test(
-  "POST /conversation/sync returns the msg_count newest messages of each conversation, and no messages if msg_count is absent or 0 [issue: conversation/sync]",
+  "POST /conversation/sync returns the msg_count newest messages of each conversation, and no messages if msg_count is absent or 0",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 5)) await world.send(bob, person(alice), `m${n}`, RED);
@@ -82,7 +84,8 @@ t.test(
   },
 );
 
-t.test("last_msg_seqs may contain ids with | and : [issue: conversation/sync]", async (t) => {
+// Covers [feature: conversation/sync]
+t.test("last_msg_seqs may contain ids with | and :", async (t) => {
   const alice = world.name("alice");
   const odd = [`a:1:2|b-${alice}`, `|:${alice}`];
   for (const uid of odd) for (const n of range(1, 3)) await world.send(uid, person(alice), `m${n}`);
@@ -97,7 +100,7 @@ t.test("last_msg_seqs may contain ids with | and : [issue: conversation/sync]", 
   t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
 });
 
-t.test("last_msg_seqs may be as long as the body [review of issue 30]", async (t) => {
+t.test("last_msg_seqs may be as long as the body", async (t) => {
   const [alice, bob] = names("alice", "bob");
   for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`);
   const others = range(1, 10_000).map((n) => `${String(n).padStart(32, "0")}:2:1234567`);
@@ -109,8 +112,9 @@ t.test("last_msg_seqs may be as long as the body [review of issue 30]", async (t
   );
 });
 
+// Covers [feature: conversation/sync]
 t.test(
-  "only_unread, exclude_channel_types, page and page_size filter the conversation list [issue: conversation/sync]",
+  "only_unread, exclude_channel_types, page and page_size filter the conversation list",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([alice, bob]);
@@ -131,8 +135,9 @@ t.test(
   },
 );
 
+// Covers [feature: conversation/sync]
 t.test(
-  "POST /conversation/sync with `version` returns only the conversations that changed since that version [issue: conversation/sync]",
+  "POST /conversation/sync with `version` returns only the conversations that changed since that version",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     for (const uid of [bob, carol]) await world.send(uid, person(alice), "x", RED);
@@ -147,8 +152,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Values that clients really send]
 t.test(
-  "POST /conversation/sync counts a version far in the future as 0, and skips entries of last_msg_seqs that cannot be read [decisions: Values that clients really send]",
+  "POST /conversation/sync counts a version far in the future as 0, and skips entries of last_msg_seqs that cannot be read",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`, RED);
@@ -178,31 +184,29 @@ t.test(
   },
 );
 
-t.test(
-  "the messages in recents have the fields of /channel/messagesync [issue: conversation/sync]",
-  async (t) => {
-    for (const kind of KINDS) {
-      const fixture = await createFixture(t, world, kind);
-      await fixture.start("s1");
-      await fixture.addText("s1", "so far");
-      const { uid } = fixture.bob;
-      for (const isEnded of [false, true]) {
-        if (isEnded) await fixture.post("s1", "___TextMessageEnd", "final");
-        const [{ channel_id, channel_type, recents }] = await sync(uid, { msg_count: 1 });
-        const body = { login_uid: uid, channel_id, channel_type };
-        const { messages } = await world.ok("/channel/messagesync", body);
-        t.same(recents, messages);
-        t.equal(recents[0].channel_id, fixture.channel.id, "the channel as its sender named it");
-        const { setting, stream_data, end, error } = recents[0];
-        t.same([setting, atob(stream_data), end], [2, "so far", isEnded ? 1 : undefined]);
-        t.equal(error, undefined, "data of an end event is no error in the default dialect");
-      }
+// Covers [feature: conversation/sync]
+t.test("the messages in recents have the fields of /channel/messagesync", async (t) => {
+  for (const kind of KINDS) {
+    const fixture = await createFixture(t, world, kind);
+    await fixture.start("s1");
+    await fixture.addText("s1", "so far");
+    const { uid } = fixture.bob;
+    for (const isEnded of [false, true]) {
+      if (isEnded) await fixture.post("s1", "___TextMessageEnd", "final");
+      const [{ channel_id, channel_type, recents }] = await sync(uid, { msg_count: 1 });
+      const body = { login_uid: uid, channel_id, channel_type };
+      const { messages } = await world.ok("/channel/messagesync", body);
+      t.same(recents, messages);
+      t.equal(recents[0].channel_id, fixture.channel.id, "the channel as its sender named it");
+      const { setting, stream_data, end, error } = recents[0];
+      t.same([setting, atob(stream_data), end], [2, "so far", isEnded ? 1 : undefined]);
+      t.equal(error, undefined, "the data of an end event is not an error in the default dialect");
     }
-  },
-);
+  }
+});
 
 t.test(
-  "a caller that syncs by version gets the text added to a stream with each call, until the stream has ended [review of issue 30]",
+  "a caller that syncs by version gets the text added to a stream with each call, until the stream has ended",
   async (t) => {
     for (const kind of KINDS) {
       const fixture = await createFixture(t, world, kind);
@@ -258,25 +262,24 @@ t.test(
   },
 );
 
-t.test(
-  "POST /conversations/clearUnread marks every message as read [issue: clearUnread]",
-  async (t) => {
-    const [alice, bob] = names("alice", "bob");
-    for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
-    t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
-    matchObject(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
-    await world.send(bob, person(alice), "4", RED);
-    matchObject(
-      t,
-      await sync(alice),
-      [{ unread: 1, readed_to_msg_seq: 3 }],
-      "only new messages are unread afterwards",
-    );
-  },
-);
+// Covers [feature: clearUnread]
+t.test("POST /conversations/clearUnread marks every message as read", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
+  t.same(await change("clearUnread", alice, person(bob)), { status: "ok" });
+  matchObject(t, await sync(alice), [{ unread: 0, readed_to_msg_seq: 3 }]);
+  await world.send(bob, person(alice), "4", RED);
+  matchObject(
+    t,
+    await sync(alice),
+    [{ unread: 1, readed_to_msg_seq: 3 }],
+    "only new messages are unread afterwards",
+  );
+});
 
+// Covers [feature: setUnread]
 t.test(
-  "POST /conversations/setUnread raises or lowers the unread count, up to the number of messages [issue: setUnread]",
+  "POST /conversations/setUnread raises or lowers the unread count, up to the number of messages",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 5)) await world.send(bob, person(alice), String(n), RED);
@@ -297,8 +300,9 @@ t.test(
   },
 );
 
+// Covers [feature: conversations/delete]
 t.test(
-  "POST /conversations/delete hides a conversation and its messages until a new message arrives [issue: conversations/delete]",
+  "POST /conversations/delete hides a conversation and its messages until a new message arrives",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
@@ -321,8 +325,9 @@ t.test(
   },
 );
 
+// Covers [feature: Pushed at once]
 t.test(
-  "a change of a conversation over HTTP is pushed to every device of the user at once [issue: Pushed at once]",
+  "a change of a conversation over HTTP is pushed to every device of the user at once",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [phone, laptop] = [await world.join(t, alice), await world.join(t, alice, { flag: 2 })];
@@ -344,22 +349,22 @@ t.test(
   },
 );
 
-t.test(
-  "the recents of a conversation contain a stream with its text so far [issue: conversation/sync; decisions: Stream and history]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    await fixture.addText("s1", "so far");
-    const [{ recents, last_client_msg_no }] = await sync(fixture.bob.uid, {
-      msg_count: 1,
-    });
-    t.equal(last_client_msg_no, "s1");
-    matchObject(t, recents, [{ stream: { state: "active", text: "so far", next_index: 2 } }]);
-  },
-);
+// Covers [feature: conversation/sync; decisions: Stream and history]
+t.test("the recents of a conversation contain a stream with its text so far", async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  await fixture.addText("s1", "so far");
+  const [{ recents, last_client_msg_no }] = await sync(fixture.bob.uid, {
+    msg_count: 1,
+  });
+  t.equal(last_client_msg_no, "s1");
+  matchObject(t, recents, [{ stream: { state: "active", text: "so far", next_index: 2 } }]);
+});
 
+// Covers [feature: conversation/sync; feature: clearUnread; feature: setUnread]
+// Covers [feature: conversations/delete]
 t.test(
-  "a conversation call is refused if a field is missing or invalid, or if the user is not a member of the group [issue: conversation/sync; issue: clearUnread; issue: setUnread; issue: conversations/delete]",
+  "a conversation call is refused if a field is missing or invalid, or if the user is not a member of the group",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const refusal = (path: string, body: object) => world.refusal(path, body);

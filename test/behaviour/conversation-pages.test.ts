@@ -69,37 +69,36 @@ async function readAll(
 
 const idsOf = (list: readonly Listed[]) => list.map(({ id }) => id);
 
-t.test(
-  "POST /conversation/sync without a page returns every conversation [decisions: Paging of conversations]",
-  async (t) => {
-    const alice = world.name("alice");
-    const peers = range(1, 130).map((n) => `${alice}-${n}`);
-    await Promise.all(peers.map((uid) => world.send(uid, person(alice), "x", RED)));
-    const { body, headers } = await world.call("/conversation/sync", { uid: alice, version: 0 });
-    const listed = body.map(({ channel_id }: { channel_id: string }) => channel_id);
-    t.same(new Set(listed), new Set(peers));
-    t.equal(listed.length, peers.length);
-    t.equal(headers.get("jindou-cursor"), null);
-    const versions: number[] = body.map(({ version }: { version: number }) => version);
-    t.same(
-      versions,
-      versions.toSorted((a, b) => b - a),
-      "the conversation with the newest message comes first",
-    );
-    for (const zero of [
-      { page: 0, page_size: 0 },
-      { limit: 0, cursor: "" },
-    ])
-      t.equal((await world.ok("/conversation/sync", { uid: alice, ...zero })).length, 130);
-    for (const size of [{ limit: 50 }, { page_size: 50 }]) {
-      const pages = await readAll(overHttp(alice, size));
-      t.same(idsOf(pages), listed, "pages contain the same conversations in the same order");
-    }
-  },
-);
+// Covers [decisions: Paging of conversations]
+t.test("POST /conversation/sync without a page returns every conversation", async (t) => {
+  const alice = world.name("alice");
+  const peers = range(1, 130).map((n) => `${alice}-${n}`);
+  await Promise.all(peers.map((uid) => world.send(uid, person(alice), "x", RED)));
+  const { body, headers } = await world.call("/conversation/sync", { uid: alice, version: 0 });
+  const listed = body.map(({ channel_id }: { channel_id: string }) => channel_id);
+  t.same(new Set(listed), new Set(peers));
+  t.equal(listed.length, peers.length);
+  t.equal(headers.get("jindou-cursor"), null);
+  const versions: number[] = body.map(({ version }: { version: number }) => version);
+  t.same(
+    versions,
+    versions.toSorted((a, b) => b - a),
+    "the conversation with the newest message comes first",
+  );
+  for (const zero of [
+    { page: 0, page_size: 0 },
+    { limit: 0, cursor: "" },
+  ])
+    t.equal((await world.ok("/conversation/sync", { uid: alice, ...zero })).length, 130);
+  for (const size of [{ limit: 50 }, { page_size: 50 }]) {
+    const pages = await readAll(overHttp(alice, size));
+    t.same(idsOf(pages), listed, "pages contain the same conversations in the same order");
+  }
+});
 
+// Covers [decisions: Paging of conversations]
 t.test(
-  "a conversation between two pages is neither skipped nor repeated when others leave the list or get a message [decisions: Paging of conversations]",
+  "a deletion or a new message between two pages neither skips nor repeats other conversations",
   async (t) => {
     for (const door of ["http", "socket"]) {
       const alice = world.name("alice");
@@ -111,19 +110,28 @@ t.test(
       t.same(idsOf(first.list), [at(6), at(5)]);
       await world.ok("/conversations/delete", { uid: alice, ...wire(person(at(6))) });
       const second = await read(first.cursor, 2);
-      t.same(idsOf(second.list), [at(4), at(3)], `${door}: one that left the list`);
+      t.same(
+        idsOf(second.list),
+        [at(4), at(3)],
+        `${door}: a conversation that left the list hides no other`,
+      );
       await world.send(at(1), person(alice), "y", RED);
       await world.send(at(5), person(alice), "y", RED);
       const third = await read(second.cursor, 5);
       t.same(third.cursor, undefined);
       const ids = idsOf(third.list);
-      t.same(new Set(ids), new Set([at(2), at(1), at(5)]), `${door}: the changed ones come last`);
+      t.same(
+        new Set(ids),
+        new Set([at(2), at(1), at(5)]),
+        `${door}: the last page has the changed conversations again`,
+      );
     }
   },
 );
 
+// Covers [decisions: Paging of conversations]
 t.test(
-  "pages that are read during random changes contain each conversation, and only changed ones twice [decisions: Paging of conversations]",
+  "pages that are read during random changes contain each conversation that did not change once, and the newest state of the others",
   async (t) => {
     for (const seed of range(1, volume(20))) {
       const random = new Random(seed);
@@ -162,14 +170,19 @@ t.test(
             now.get(uid),
             `seed ${seed}: the newest state of ${uid} is listed`,
           );
-        t.equal(new Set(states).size, states.length, `seed ${seed}: no state comes twice`);
+        t.equal(
+          new Set(states).size,
+          states.length,
+          `seed ${seed}: no state of ${uid} is listed twice`,
+        );
       }
     }
   },
 );
 
+// Covers [decisions: Paging of conversations]
 t.test(
-  "a cursor keeps the version of the first page, although later pages are asked for with a newer one [decisions: Paging of conversations]",
+  "a cursor keeps the version of the first page even if a later page is requested with a newer version",
   async (t) => {
     const alice = world.name("alice");
     const peers = range(1, 5).map((n) => `${alice}-${n}`);
@@ -181,32 +194,34 @@ t.test(
   },
 );
 
-t.test(
-  "a cursor that cannot be read is refused with bad_cursor [decisions: Paging of conversations]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    for (const uid of [alice, bob])
-      for (const n of range(1, 3)) await world.send(`${uid}-${n}`, person(uid), "x");
-    const { cursor = "" } = await overHttp(alice)(undefined, 1);
-    const client = await world.join(t, alice);
-    const changed = `${cursor.slice(0, -4)}${cursor.endsWith("AAAA") ? "BBBB" : "AAAA"}`;
-    for (const wrong of [
-      "x",
-      "0",
-      "äöü",
-      cursor.slice(1),
-      `${cursor}AAAA`,
-      changed,
-      "A".repeat(9000),
-    ]) {
-      const body = { uid: alice, cursor: wrong };
-      t.equal(await world.refusal("/conversation/sync", body), "400 bad_cursor", wrong.slice(0, 9));
-      t.equal(await codeOf(client.conversations({ cursor: wrong })), "bad_cursor");
-    }
-    const sync = (body: object) => world.refusal("/conversation/sync", body);
-    t.equal(await sync({ uid: bob, cursor }), "400 bad_cursor", "a cursor of another user");
-    t.equal(await sync({ uid: alice, cursor, page: 1 }), "400 bad_request");
-    t.equal(await sync({ uid: alice, cursor: 1 }), "400 bad_request");
-    t.same((await overHttp(alice)(cursor, 9)).list.length, 2, "the right cursor still works");
-  },
-);
+// Covers [decisions: Paging of conversations]
+t.test("a cursor that cannot be read is refused with bad_cursor", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  for (const uid of [alice, bob])
+    for (const n of range(1, 3)) await world.send(`${uid}-${n}`, person(uid), "x");
+  const { cursor = "" } = await overHttp(alice)(undefined, 1);
+  const client = await world.join(t, alice);
+  const changed = `${cursor.slice(0, -4)}${cursor.endsWith("AAAA") ? "BBBB" : "AAAA"}`;
+  for (const wrong of [
+    "x",
+    "0",
+    "äöü",
+    cursor.slice(1),
+    `${cursor}AAAA`,
+    changed,
+    "A".repeat(9000),
+  ]) {
+    const body = { uid: alice, cursor: wrong };
+    t.equal(await world.refusal("/conversation/sync", body), "400 bad_cursor", wrong.slice(0, 9));
+    t.equal(await codeOf(client.conversations({ cursor: wrong })), "bad_cursor");
+  }
+  const sync = (body: object) => world.refusal("/conversation/sync", body);
+  t.equal(
+    await sync({ uid: bob, cursor }),
+    "400 bad_cursor",
+    "the cursor of another user is refused",
+  );
+  t.equal(await sync({ uid: alice, cursor, page: 1 }), "400 bad_request");
+  t.equal(await sync({ uid: alice, cursor: 1 }), "400 bad_request");
+  t.same((await overHttp(alice)(cursor, 9)).list.length, 2, "the right cursor still works");
+});

@@ -36,8 +36,9 @@ const write = (from: string, channel: ChannelRef, text: string, fields: object =
 const read = (client: NativeClient, channel: ChannelRef, seq: number) =>
   client.changeConversation(channel, { kind: "read", seq });
 
+// Covers [feature: Conversation list]
 t.test(
-  "the conversation list is sorted newest first and shows the unread count and the last message of each conversation [issue: Conversation list]",
+  "the conversation list is sorted newest first and shows the unread count and the last message of each conversation",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);
@@ -60,8 +61,9 @@ t.test(
   },
 );
 
+// Covers [feature: Conversation list]
 t.test(
-  "a page of conversations with long messages ends early, and the next page continues after it [issue: Conversation list]",
+  "a page of conversations with long messages ends early, and the next page continues after it",
   async (t) => {
     const alice = world.name("alice");
     const client = await world.join(t, alice);
@@ -86,26 +88,25 @@ t.test(
   },
 );
 
-t.test(
-  "every request in a burst of conversation list requests is answered [issue: Conversation list]",
-  async (t) => {
-    const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
-    const world = await startWorld(t, unlimited); // lists of 200 kB each would exceed a client's rate limit
-    const alice = world.name("alice");
-    const client = await world.join(t, alice);
-    for (const n of range(1, 4))
-      await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
-    const requests = range(1, 300).map((n) => client.conversations({ limit: n }));
-    const counts = (await Promise.all(requests)).map(({ conversations }) => conversations.length);
-    t.same(
-      counts.map((count) => Math.min(count, 2)),
-      [1, ...Array(299).fill(2)],
-    );
-    t.type((await client.conversations({ limit: 1 })).cursor, "string");
-  },
-);
+// Covers [feature: Conversation list]
+t.test("every request in a burst of conversation list requests is answered", async (t) => {
+  const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
+  const world = await startWorld(t, unlimited); // lists of 200 kB each would exceed a client's rate limit
+  const alice = world.name("alice");
+  const client = await world.join(t, alice);
+  for (const n of range(1, 4))
+    await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
+  const requests = range(1, 300).map((n) => client.conversations({ limit: n }));
+  const counts = (await Promise.all(requests)).map(({ conversations }) => conversations.length);
+  t.same(
+    counts.map((count) => Math.min(count, 2)),
+    [1, ...Array(299).fill(2)],
+  );
+  t.type((await client.conversations({ limit: 1 })).cursor, "string");
+});
 
-t.test("the conversation list can be read in pages [issue: Conversation list]", async (t) => {
+// Covers [feature: Conversation list]
+t.test("the conversation list can be read in pages", async (t) => {
   const alice = world.name("alice");
   const client = await world.join(t, alice);
   for (const n of range(1, 7)) await write(`${alice}-${n}`, person(alice), "x");
@@ -126,8 +127,9 @@ t.test("the conversation list can be read in pages [issue: Conversation list]", 
   t.equal(await codeOf(client.conversations({ limit: 501 })), "bad_request");
 });
 
+// Covers [feature: Unread]
 t.test(
-  "a user's own message and all earlier messages count as read for that user, and the message is unread for the peer [issue: Unread]",
+  "a user's own message and all earlier messages count as read for that user, and the message is unread for the peer",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [aliceClient, bobClient] = [await world.join(t, alice), await world.join(t, bob)];
@@ -142,8 +144,9 @@ t.test(
   },
 );
 
+// Covers [feature: Unread red_dot 0; spec: header red_dot]
 t.test(
-  "a message with red_dot 0 does not count as unread but can be the last message of a conversation [issue: Unread red_dot 0; spec: header red_dot]",
+  "a message with red_dot 0 does not count as unread but can be the last message of a conversation",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -156,8 +159,9 @@ t.test(
   },
 );
 
+// Covers [feature: Read position]
 t.test(
-  "the read position can be moved forward and back within the existing messages [issue: Read position]",
+  "the read position can be moved forward and back within the existing messages",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -183,8 +187,9 @@ t.test(
   },
 );
 
+// Covers [feature: Pushed at once]
 t.test(
-  "a change of a conversation on one device is pushed at once, and only to the user's other devices [issue: Pushed at once]",
+  "a change of a conversation on one device is pushed at once, and only to the user's other devices",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const phone = await world.join(t, alice);
@@ -212,8 +217,9 @@ t.test(
   },
 );
 
+// Covers [feature: Conversation delete]
 t.test(
-  "a deleted conversation is hidden until a new message arrives, and its older messages stay hidden [issue: Conversation delete]",
+  "a deleted conversation is hidden until a new message arrives, and its older messages stay hidden",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -232,8 +238,9 @@ t.test(
   },
 );
 
+// Covers [feature: Unread]
 t.test(
-  "earlier messages count as read for a new member, and a removed member's list lacks the group [issue: Unread]",
+  "earlier messages count as read for a new member, and a removed member's list lacks the group",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([bob]);
@@ -257,24 +264,23 @@ t.test(
   },
 );
 
-t.test(
-  "a large group is listed with an unread count of 0 [decisions: large; issue: Unread large]",
-  async (t) => {
-    const [alice, bob] = names("alice", "bob");
-    const channel = await world.newGroup([alice, bob], { large: 1 });
-    const client = await world.join(t, alice);
-    for (const text of ["first", "second"]) await write(bob, channel, text);
-    t.same(await listOf(client), [`${channel.id} 0 second`]);
-    const { conversation } = await client.changeConversation(channel, {
-      kind: "unread",
-      unread: 2,
-    });
-    t.equal(conversation.unread, 0);
-  },
-);
+// Covers [decisions: large; feature: Unread large]
+t.test("a large group is listed with an unread count of 0", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  const channel = await world.newGroup([alice, bob], { large: 1 });
+  const client = await world.join(t, alice);
+  for (const text of ["first", "second"]) await write(bob, channel, text);
+  t.same(await listOf(client), [`${channel.id} 0 second`]);
+  const { conversation } = await client.changeConversation(channel, {
+    kind: "unread",
+    unread: 2,
+  });
+  t.equal(conversation.unread, 0);
+});
 
+// Covers [feature: Unread; spec: expire]
 t.test(
-  "an expired message neither counts as unread nor is listed as the last message [issue: Unread; spec: expire]",
+  "an expired message neither counts as unread nor is listed as the last message",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -286,86 +292,79 @@ t.test(
   },
 );
 
-t.test(
-  "unstored messages, commands and events do not create a conversation [issue: Conversation list]",
-  async (t) => {
-    const [alice, bob] = names("alice", "bob");
-    const client = await world.join(t, alice);
-    await write(bob, person(alice), "gone", {
-      header: { no_persist: 1, red_dot: 1 },
-    });
-    await write(bob, person(alice), "command", {
-      header: { sync_once: 1, red_dot: 1 },
-    });
-    await world.call("/event", {
-      client_msg_no: "c",
-      from_uid: bob,
-      ...wire(person(alice)),
-      event: { type: "typing" },
-    });
-    t.same(await listOf(client), []);
-  },
-);
+// Covers [feature: Conversation list]
+t.test("unstored messages, commands and events do not create a conversation", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  const client = await world.join(t, alice);
+  await write(bob, person(alice), "gone", {
+    header: { no_persist: 1, red_dot: 1 },
+  });
+  await write(bob, person(alice), "command", {
+    header: { sync_once: 1, red_dot: 1 },
+  });
+  await world.call("/event", {
+    client_msg_no: "c",
+    from_uid: bob,
+    ...wire(person(alice)),
+    event: { type: "typing" },
+  });
+  t.same(await listOf(client), []);
+});
 
-t.test(
-  "a stream counts as one unread message and is listed with its text so far [issue: Unread; decisions: Stream and history]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    const { alice, bob, channel } = fixture;
-    await fixture.start("s1");
-    await fixture.addText("s1", "so ");
-    await fixture.addText("s1", "far");
-    t.same(await listOf(bob), [`${channel.id} 1 so far`]);
-    t.same(
-      await listOf(alice),
-      [`${channel.id} 0 so far`],
-      "the stream counts as read for its producer",
-    );
-    const { conversations } = await bob.conversations();
-    matchObject(t, conversations[0]?.last?.stream, { state: "active", nextIndex: 3 });
-    await fixture.end("s1");
-    t.same(await listOf(bob), [`${channel.id} 1 so far`]);
-  },
-);
+// Covers [feature: Unread; decisions: Stream and history]
+t.test("a stream counts as one unread message and is listed with its text so far", async (t) => {
+  const fixture = await createFixture(t, world);
+  const { alice, bob, channel } = fixture;
+  await fixture.start("s1");
+  await fixture.addText("s1", "so ");
+  await fixture.addText("s1", "far");
+  t.same(await listOf(bob), [`${channel.id} 1 so far`]);
+  t.same(
+    await listOf(alice),
+    [`${channel.id} 0 so far`],
+    "the stream counts as read for its producer",
+  );
+  const { conversations } = await bob.conversations();
+  matchObject(t, conversations[0]?.last?.stream, { state: "active", nextIndex: 3 });
+  await fixture.end("s1");
+  t.same(await listOf(bob), [`${channel.id} 1 so far`]);
+});
 
-t.test(
-  "read positions and unread counts survive a restart [issue: Conversations survive]",
-  async (t) => {
-    const before = await startWorld(t);
-    await before.register("alice");
-    for (const n of range(1, 4)) await before.send("bob", person("alice"), String(n), RED);
-    for (const n of range(1, 2)) await before.send("carol", person("alice"), String(n), RED);
-    const first = await before.connect(t, "alice");
-    await read(first, person("bob"), 3);
-    await first.changeConversation(person("carol"), { kind: "delete" });
-    await before.close();
-    const after = await startWorld(t, {}, before.dataPath);
-    const second = await after.connect(t, "alice");
-    t.same(await listOf(second), ["bob 1 4"]);
-    await after.send("carol", person("alice"), "3", RED);
-    t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
-  },
-);
+// Covers [feature: Conversations survive]
+t.test("read positions and unread counts survive a restart", async (t) => {
+  const before = await startWorld(t);
+  await before.register("alice");
+  for (const n of range(1, 4)) await before.send("bob", person("alice"), String(n), RED);
+  for (const n of range(1, 2)) await before.send("carol", person("alice"), String(n), RED);
+  const first = await before.connect(t, "alice");
+  await read(first, person("bob"), 3);
+  await first.changeConversation(person("carol"), { kind: "delete" });
+  await before.close();
+  const after = await startWorld(t, {}, before.dataPath);
+  const second = await after.connect(t, "alice");
+  t.same(await listOf(second), ["bob 1 4"]);
+  await after.send("carol", person("alice"), "3", RED);
+  t.same(await listOf(second), ["carol 1 3", "bob 1 4"]);
+});
 
-t.test(
-  "a change of a conversation the user cannot read is refused [issue: Read position]",
-  async (t) => {
-    const client = await world.join(t, world.name("alice"));
-    const none = { id: world.name("none"), type: 2 } as const;
-    t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
-    t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
-    const { conversation } = await read(client, person(world.name("silent")), 5);
-    matchObject(
-      t,
-      conversation,
-      { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
-      "a conversation without messages is at 0",
-    );
-  },
-);
+// Covers [feature: Read position]
+t.test("a change of a conversation the user cannot read is refused", async (t) => {
+  const client = await world.join(t, world.name("alice"));
+  const none = { id: world.name("none"), type: 2 } as const;
+  t.equal(await codeOf(read(client, none, 1)), "not_in_channel");
+  t.equal(await codeOf(read(client, person("a@b"), 1)), "bad_id");
+  const { conversation } = await read(client, person(world.name("silent")), 5);
+  matchObject(
+    t,
+    conversation,
+    { headSeq: 0, readSeq: 0, unread: 0, last: undefined },
+    "a conversation without messages is at 0",
+  );
+});
 
+// Covers [feature: Conversation read]
 t.test(
-  "a single conversation can be read, even without messages, and only by a member of the group [issue: Conversation read]",
+  "a single conversation can be read, even without messages, and only by a member of the group",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);
@@ -391,12 +390,13 @@ t.test(
     );
     t.equal(await codeOf(outsider.changeConversation(channel)), "not_in_channel");
     await phone.ping();
-    t.same(phone.pushesOf("conversation"), [], "reading notifies nobody");
+    t.same(phone.pushesOf("conversation"), [], "a read does not notify other devices");
   },
 );
 
+// Covers [feature: Conversation read]
 t.test(
-  "a list with `sinceMs` has the conversations that changed since, by messages or by the user [issue: Conversation read]",
+  "a list with `sinceMs` contains the conversations that changed since that time, by messages or by the user",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const client = await world.join(t, alice);

@@ -7,8 +7,9 @@ import { eventually, person, range, startWorld, untilReceived } from "./world.ts
 
 const world = await startWorld(t);
 
+// Covers [spec: client_msg_no; decisions: Deduplication]
 t.test(
-  "a message repeated over HTTP with the same client_msg_no is not stored again, and the response names the first message [spec: client_msg_no; decisions: Deduplication]",
+  "a message repeated over HTTP with the same client_msg_no is not stored again, and the response names the first message",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -22,8 +23,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Deduplication]
 t.test(
-  "parallel requests over HTTP and socket with one client_msg_no store one message [decisions: Deduplication]",
+  "parallel requests over HTTP and socket with one client_msg_no store one message",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice);
@@ -44,8 +46,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Deduplication]
 t.test(
-  "messages with a different sender, channel or client_msg_no are not duplicates [decisions: Deduplication]",
+  "messages with a different sender, channel or client_msg_no are not duplicates",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map(world.name) as [
       string,
@@ -68,31 +71,30 @@ t.test(
   },
 );
 
-t.test(
-  "a retry after a restart returns the first message [decisions: Deduplication]",
-  async (t) => {
-    const before = await startWorld(t);
-    const options = { client_msg_no: "n-1" };
-    const first = await before.send("alice", person("bob"), "x", options);
-    const unstored = { ...options, header: { no_persist: 1 } };
-    const firstUnstored = await before.send("carol", person("bob"), "x", unstored);
-    await before.close();
-    const after = await startWorld(t, {}, before.dataPath);
-    const retried = await after.send("alice", person("bob"), "x", options);
-    t.same(retried.body, { ...first.body, repeated: 1 });
-    const retriedUnstored = await after.send("carol", person("bob"), "x", unstored);
-    t.same(
-      retriedUnstored.body,
-      { ...firstUnstored.body, repeated: 1 },
-      "a retry of an unstored message returns the first one as well",
-    );
-    const next = await after.send("alice", person("bob"), "y");
-    t.equal(next.body.message_seq, 2);
-  },
-);
+// Covers [decisions: Deduplication]
+t.test("a retry after a restart returns the first message", async (t) => {
+  const before = await startWorld(t);
+  const options = { client_msg_no: "n-1" };
+  const first = await before.send("alice", person("bob"), "x", options);
+  const unstored = { ...options, header: { no_persist: 1 } };
+  const firstUnstored = await before.send("carol", person("bob"), "x", unstored);
+  await before.close();
+  const after = await startWorld(t, {}, before.dataPath);
+  const retried = await after.send("alice", person("bob"), "x", options);
+  t.same(retried.body, { ...first.body, repeated: 1 });
+  const retriedUnstored = await after.send("carol", person("bob"), "x", unstored);
+  t.same(
+    retriedUnstored.body,
+    { ...firstUnstored.body, repeated: 1 },
+    "a retry of an unstored message returns the first one as well",
+  );
+  const next = await after.send("alice", person("bob"), "y");
+  t.equal(next.body.message_seq, 2);
+});
 
+// Covers [decisions: Deduplication]
 t.test(
-  "a message that repeats a client_msg_no after store.dedupeWindowS is stored as a new message [decisions: Deduplication]",
+  "a message that repeats a client_msg_no after store.dedupeWindowS is stored as a new message",
   async (t) => {
     const short = await startWorld(t, { JINDOU_STORE_DEDUPE_WINDOW_S: "1" });
     const retry = async () => {

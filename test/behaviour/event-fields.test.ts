@@ -8,8 +8,10 @@ import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
+// Covers [spec: Event event.type; spec: Event type cannot be empty]
+// Covers [decisions: Status of the four /event errors]
 t.test(
-  'a missing or empty event type is refused first, with "Event type cannot be empty" [spec: Event event.type; spec: Event type cannot be empty; decisions: Status of the four /event errors]',
+  'a missing or empty event type is refused first, with "Event type cannot be empty"',
   async (t) => {
     const fixture = await createFixture(t, world);
     const refusal = {
@@ -33,7 +35,7 @@ t.test(
 );
 
 t.test(
-  "an empty optional string or list counts as absent, in events, in messages and in queries [review of issue 30]",
+  "an empty optional string or list counts as absent, in events, in messages and in queries",
   async (t) => {
     const fixture = await createFixture(t, world);
     const empty = { event: { id: "" } };
@@ -63,8 +65,9 @@ t.test(
   },
 );
 
+// Covers [spec: Stream already running in channel; decisions: Status of the four /event errors]
 t.test(
-  'a second stream in a channel is refused with "Stream already running in channel" [spec: Stream already running in channel; decisions: Status of the four /event errors]',
+  'a second stream in a channel is refused with "Stream already running in channel"',
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -78,40 +81,38 @@ t.test(
   },
 );
 
-t.test(
-  'content or an end without a start is refused with "Stream does not exist" [spec: Stream does not exist; decisions: Status of the four /event errors]',
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    for (const type of [CONTENT, END]) {
-      const response = await fixture.post("s1", type, "x");
-      t.equal(response.status, 400);
-      matchObject(t, response.body, {
-        error: "Stream does not exist",
-        code: "stream_not_found",
-        status: 400,
-      });
-    }
-  },
-);
-
-t.test(
-  'content of a closed stream is refused with "Stream is already closed" [spec: Stream is already closed; decisions: Status of the four /event errors]',
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    await fixture.end("s1");
-    const response = await fixture.addText("s1", "late");
+// Covers [spec: Stream does not exist; decisions: Status of the four /event errors]
+t.test('content or an end without a start is refused with "Stream does not exist"', async (t) => {
+  const fixture = await createFixture(t, world);
+  for (const type of [CONTENT, END]) {
+    const response = await fixture.post("s1", type, "x");
     t.equal(response.status, 400);
     matchObject(t, response.body, {
-      error: "Stream is already closed",
-      code: "stream_closed",
+      error: "Stream does not exist",
+      code: "stream_not_found",
       status: 400,
     });
-  },
-);
+  }
+});
 
+// Covers [spec: Stream is already closed; decisions: Status of the four /event errors]
+t.test('content of a closed stream is refused with "Stream is already closed"', async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  await fixture.end("s1");
+  const response = await fixture.addText("s1", "late");
+  t.equal(response.status, 400);
+  matchObject(t, response.body, {
+    error: "Stream is already closed",
+    code: "stream_closed",
+    status: 400,
+  });
+});
+
+// Covers [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id]
+// Covers [spec: Event channel_type; spec: Event event.type]
 t.test(
-  "POST /event responds with 400 to a missing or invalid field and pushes nothing [spec: POST /event 400; spec: Event client_msg_no; spec: Event channel_id; spec: Event channel_type; spec: Event event.type]",
+  "POST /event responds with 400 to a missing or invalid field and pushes nothing",
   async (t) => {
     const fixture = await createFixture(t, world);
     const long = "x".repeat(129);
@@ -144,21 +145,20 @@ t.test(
   },
 );
 
-t.test(
-  "streams of different channels may have the same client_msg_no [spec: Event client_msg_no]",
-  async (t) => {
-    const [first, second] = [await createFixture(t, world), await createFixture(t, world)];
-    for (const fixture of [first, second]) {
-      await fixture.start("same");
-      await fixture.addText("same", fixture.channel.id);
-    }
-    for (const fixture of [first, second])
-      t.equal((await fixture.viewOf(fixture.bob, "same")).text, fixture.channel.id);
-  },
-);
+// Covers [spec: Event client_msg_no]
+t.test("streams of different channels may have the same client_msg_no", async (t) => {
+  const [first, second] = [await createFixture(t, world), await createFixture(t, world)];
+  for (const fixture of [first, second]) {
+    await fixture.start("same");
+    await fixture.addText("same", fixture.channel.id);
+  }
+  for (const fixture of [first, second])
+    t.equal((await fixture.viewOf(fixture.bob, "same")).text, fixture.channel.id);
+});
 
+// Covers [spec: Event from_uid; decisions: System uid]
 t.test(
-  "an event's sender is from_uid, or the system uid if from_uid is empty or absent [spec: Event from_uid; decisions: System uid]",
+  "an event's sender is from_uid, or the system uid if from_uid is empty or absent",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, bob } = fixture;
@@ -178,8 +178,9 @@ t.test(
   },
 );
 
+// Covers [spec: Event event.data; decisions: Limits]
 t.test(
-  "event.data may be absent, null or a string up to the size limit, and other values are refused with 400 [spec: Event event.data; decisions: Limits]",
+  "event.data may be absent, null or a string up to the size limit, and other values are refused with 400",
   async (t) => {
     const fixture = await createFixture(t, world);
     for (const data of [undefined, null])
@@ -204,8 +205,9 @@ t.test(
   },
 );
 
+// Covers [spec: Event event.timestamp]
 t.test(
-  "an event's timestamp is event.timestamp in Unix milliseconds, or else the time of acceptance [spec: Event event.timestamp]",
+  "an event's timestamp is event.timestamp in Unix milliseconds, or else the time of acceptance",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1", { event: { timestamp: 1_700_000_000_123 } });
@@ -224,8 +226,9 @@ t.test(
   },
 );
 
+// Covers [spec: Event event id; decisions: Event id]
 t.test(
-  "an event's id is the id in the request, or else a unique id that the server generates [spec: Event event id; decisions: Event id]",
+  "an event's id is the id in the request, or else a unique id that the server generates",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -247,18 +250,17 @@ t.test(
   },
 );
 
-t.test(
-  "unknown fields of the body and of the event are ignored [decisions: Unknown body fields]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    const fields = { body: { other: 1 }, event: { other: [2], type: START } };
-    const body = { ...fields.body, event: fields.event };
-    t.equal(outcome(await fixture.post("s1", START, "", { body })), "200 active");
-  },
-);
+// Covers [decisions: Unknown body fields]
+t.test("unknown fields of the body and of the event are ignored", async (t) => {
+  const fixture = await createFixture(t, world);
+  const fields = { body: { other: 1 }, event: { other: [2], type: START } };
+  const body = { ...fields.body, event: fields.event };
+  t.equal(outcome(await fixture.post("s1", START, "", { body })), "200 active");
+});
 
+// Covers [decisions: Permission for events]
 t.test(
-  "an event of any type by a user who may not send is refused with 403 and not pushed [decisions: Permission for events]",
+  "an event of any type by a user who may not send is refused with 403 and not pushed",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { channel, eve } = fixture;
@@ -288,19 +290,17 @@ t.test(
   },
 );
 
-t.test(
-  "an event to a user who accepts no strangers is refused with 403 [decisions: Permission for events]",
-  async (t) => {
-    const fixture = await createFixture(t, world, "personal");
-    await world.ok("/channel", {
-      ...wire(fixture.channel),
-      subscribers: [fixture.eve.uid],
-    });
-    t.equal(outcome(await fixture.start("s1")), "403 stranger_refused");
-    t.equal(outcome(await fixture.post("s1", "status")), "403 stranger_refused");
-    t.same(await fixture.eventsOf(fixture.bob), []);
-  },
-);
+// Covers [decisions: Permission for events]
+t.test("an event to a user who accepts no strangers is refused with 403", async (t) => {
+  const fixture = await createFixture(t, world, "personal");
+  await world.ok("/channel", {
+    ...wire(fixture.channel),
+    subscribers: [fixture.eve.uid],
+  });
+  t.equal(outcome(await fixture.start("s1")), "403 stranger_refused");
+  t.equal(outcome(await fixture.post("s1", "status")), "403 stranger_refused");
+  t.same(await fixture.eventsOf(fixture.bob), []);
+});
 
 t.test(
   "the error of an event type that begins with ___ and is not known suggests the nearest known type",

@@ -15,8 +15,9 @@ const TOOL_CALL = [
 ] as const;
 
 for (const kind of KINDS) {
+  // Covers [spec: ___TextMessageStart; spec: POST /event 200]
   t.test(
-    `___TextMessageStart in a ${kind} channel starts a stream and pushes its message and event [spec: ___TextMessageStart; spec: POST /event 200]`,
+    `___TextMessageStart in a ${kind} channel starts a stream and pushes its message and event`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob, eve } = fixture;
@@ -62,32 +63,31 @@ for (const kind of KINDS) {
     },
   );
 
-  t.test(
-    `___TextMessageContent in a ${kind} channel appends exactly its text [spec: ___TextMessageContent]`,
-    async (t) => {
-      const fixture = await createFixture(t, world, kind);
-      await fixture.start("s1");
-      const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
-      for (const chunk of chunks)
-        t.equal(await outcomeOf(fixture.addText("s1", chunk)), "200 active");
-      for (const viewer of [fixture.alice, fixture.bob]) {
-        const view = await fixture.viewOf(viewer, "s1");
-        t.equal(view.text, chunks.join(""));
-        matchObject(t, view, {
-          nextIndex: 1 + chunks.length,
-          problems: [],
-          repeated: 0,
-          merged: 0,
-        });
-      }
-      t.same(await fixture.eventsOf(fixture.eve), []);
-      const { body } = await fixture.read("s1");
-      t.equal(body.text, chunks.join(""), "the stored text is the same");
-    },
-  );
+  // Covers [spec: ___TextMessageContent]
+  t.test(`___TextMessageContent in a ${kind} channel appends exactly its text`, async (t) => {
+    const fixture = await createFixture(t, world, kind);
+    await fixture.start("s1");
+    const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
+    for (const chunk of chunks)
+      t.equal(await outcomeOf(fixture.addText("s1", chunk)), "200 active");
+    for (const viewer of [fixture.alice, fixture.bob]) {
+      const view = await fixture.viewOf(viewer, "s1");
+      t.equal(view.text, chunks.join(""));
+      matchObject(t, view, {
+        nextIndex: 1 + chunks.length,
+        problems: [],
+        repeated: 0,
+        merged: 0,
+      });
+    }
+    t.same(await fixture.eventsOf(fixture.eve), []);
+    const { body } = await fixture.read("s1");
+    t.equal(body.text, chunks.join(""), "the stored text is the same");
+  });
 
+  // Covers [spec: ___TextMessageEnd]
   t.test(
-    `___TextMessageEnd in a ${kind} channel closes a stream and stores the data of the end event [spec: ___TextMessageEnd]`,
+    `___TextMessageEnd in a ${kind} channel closes a stream and stores the data of the end event`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       for (const [no, data] of [
@@ -115,8 +115,11 @@ for (const kind of KINDS) {
     },
   );
 
+  // Covers [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd]
+  // Covers [spec: ___ToolCallResult]
+  // Covers [decisions: Tool-call events]
   t.test(
-    `a tool call during a stream of a ${kind} channel keeps its position in the text [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call during a stream of a ${kind} channel keeps its position in the text`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -152,8 +155,11 @@ for (const kind of KINDS) {
     },
   );
 
+  // Covers [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd]
+  // Covers [spec: ___ToolCallResult]
+  // Covers [decisions: Tool-call events]
   t.test(
-    `a tool call in a ${kind} channel is pushed but not stored if no stream is active [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call in a ${kind} channel is pushed but not stored if no stream is active`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       for (const [type, data] of TOOL_CALL) {
@@ -172,8 +178,9 @@ for (const kind of KINDS) {
     },
   );
 
+  // Covers [spec: custom event; decisions: Custom events]
   t.test(
-    `a custom event in a ${kind} channel is pushed but not stored if no stream is active [spec: custom event; decisions: Custom events]`,
+    `a custom event in a ${kind} channel is pushed but not stored if no stream is active`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;
@@ -204,9 +211,10 @@ for (const kind of KINDS) {
   );
 }
 
+// Covers [decisions: Custom events]
 for (const kind of KINDS)
   t.test(
-    `a custom event of an active stream in a ${kind} channel is stored at its position and sent to late viewers [decisions: Custom events]`,
+    `a custom event of an active stream in a ${kind} channel is stored at its position and sent to late viewers`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -239,8 +247,9 @@ for (const kind of KINDS)
     },
   );
 
+// Covers [decisions: Custom events]
 t.test(
-  "a custom event after a viewer has stopped the stream is pushed, and is answered with the state [decisions: Custom events]",
+  "a custom event after a viewer has stopped the stream is pushed, and is answered with the state",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -252,8 +261,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Limits]
 t.test(
-  "a custom event that exceeds the maximum size of its stream is refused with 400 [decisions: Limits]",
+  "a custom event that exceeds the maximum size of its stream is refused with 400",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -267,38 +277,31 @@ t.test(
   },
 );
 
-t.test(
-  "an unknown event type that begins with ___ is refused with 400 [decisions: Reserved types]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    for (const type of ["___Other", "___", "____system", "___textmessagestart"])
-      t.equal(
-        outcome(await fixture.post("s1", type, "x")),
-        "400 bad_request",
-        `${type} is refused`,
-      );
-    t.same(await fixture.eventsOf(fixture.bob), []);
-  },
-);
+// Covers [decisions: Reserved types]
+t.test("an unknown event type that begins with ___ is refused with 400", async (t) => {
+  const fixture = await createFixture(t, world);
+  for (const type of ["___Other", "___", "____system", "___textmessagestart"])
+    t.equal(outcome(await fixture.post("s1", type, "x")), "400 bad_request", `${type} is refused`);
+  t.same(await fixture.eventsOf(fixture.bob), []);
+});
 
-t.test(
-  "the events of both users of a personal channel belong to one channel [spec: POST /event person channel]",
-  async (t) => {
-    const fixture = await createFixture(t, world, "personal");
-    const { alice, bob } = fixture;
-    await fixture.start("s1");
-    const bobToAlice = { from_uid: bob.uid, ...wire(person(alice.uid)) };
-    const second = await fixture.start("s2", { body: bobToAlice });
-    t.equal(outcome(second), "400 stream_running", "the channel has one stream for both users");
-    t.equal(await outcomeOf(fixture.addText("s1", "by bob", { body: bobToAlice })), "200 active");
-    for (const viewer of [alice, bob]) t.equal((await fixture.viewOf(viewer, "s1")).text, "by bob");
-    const texts = textsOf((await alice.history(person(bob.uid))).messages);
-    t.same(texts, ["by bob"]);
-  },
-);
+// Covers [spec: POST /event person channel]
+t.test("the events of both users of a personal channel belong to one channel", async (t) => {
+  const fixture = await createFixture(t, world, "personal");
+  const { alice, bob } = fixture;
+  await fixture.start("s1");
+  const bobToAlice = { from_uid: bob.uid, ...wire(person(alice.uid)) };
+  const second = await fixture.start("s2", { body: bobToAlice });
+  t.equal(outcome(second), "400 stream_running", "the channel has one stream for both users");
+  t.equal(await outcomeOf(fixture.addText("s1", "by bob", { body: bobToAlice })), "200 active");
+  for (const viewer of [alice, bob]) t.equal((await fixture.viewOf(viewer, "s1")).text, "by bob");
+  const texts = textsOf((await alice.history(person(bob.uid))).messages);
+  t.same(texts, ["by bob"]);
+});
 
+// Covers [decisions: After removal]
 t.test(
-  "a new member receives the events after the addition, and a removed member receives no more events [decisions: After removal]",
+  "a new member receives the events after the addition, and a removed member receives no more events",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

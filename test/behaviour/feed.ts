@@ -4,7 +4,7 @@ import type { Test } from "tap";
 import { eventually } from "./world.ts";
 
 export interface FeedEvent {
-  /** Index from which to continue after this event. */
+  /** Index of the event that follows this one. */
   readonly id: string;
   readonly name: string;
   // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests

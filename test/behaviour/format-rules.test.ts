@@ -1,5 +1,5 @@
-// Rules of the broker over every wire format: who may send, the order of messages, the devices they
-// are pushed to, and their size.
+// Rules of the broker over every wire format: who may send, the order of messages, the devices that
+// messages are pushed to, and the maximum size.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";

@@ -1,6 +1,6 @@
-// Guessing of clients' tokens. A network that guesses is slowed down, on sockets and at /stream.
-// Valid tokens are still served. They are served at once from other networks, and from the
-// guesser's network for users who connected from there before. Other users of the guesser's network
+// Guessing of clients' tokens. A network that guesses is slowed down, on sockets and at /stream,
+// and valid tokens are still served. They are served at once from other networks, and from the
+// guessing network for users who connected from there before. Other users of the guessing network
 // are served slowly.
 
 import { get } from "node:http";
@@ -72,8 +72,9 @@ const valid = (uid: string, from: string): Attempt => ({
   ...{ uid, token: `token-${uid}`, from },
 });
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "a network that guesses tokens on sockets is refused with rate_limited while valid tokens are served [decisions: Failed credentials]",
+  "a network that guesses tokens on sockets is refused with rate_limited while valid tokens are served",
   async (t) => {
     for (const uid of ["known", "new", "far"]) await world.register(uid);
     t.equal((await connect(valid("known", GUESSER))).code, "ok");
@@ -104,8 +105,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "once the wrong tokens from a network reach the limit, its further tokens are checked half a second apart [decisions: Failed credentials]",
+  "once the wrong tokens from a network reach the limit, its further tokens are checked half a second apart",
   async (t) => {
     const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
     const freeMs: number[] = [];
@@ -129,8 +131,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "if 3 failures are allowed, most of 100 simultaneous CONNECTs with wrong tokens are refused without a check of the token [decisions: Failed credentials]",
+  "if 3 failures are allowed, most of 100 simultaneous CONNECTs with wrong tokens are refused without a check of the token",
   async (t) => {
     const attempts = Array.from({ length: 100 }, (_, at) => guess(`victim${at}`, "127.0.0.6"));
     const sockets = await Promise.all(attempts.map(open));
@@ -149,8 +152,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "a network that guesses tokens at /stream gets 429 with Retry-After, and other networks are served [decisions: Failed credentials]",
+  "a network that guesses tokens at /stream gets 429 with Retry-After, and other networks are served",
   async (t) => {
     const guesser = "127.0.0.4";
     await world.register("carol", { flag: 1 });
@@ -177,8 +181,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "failed credentials of one network are counted together across all nodes, for sockets and streams [decisions: Failed credentials]",
+  "failed credentials of one network are counted together across all nodes, for sockets and streams",
   async (t) => {
     const from = "127.0.0.5";
     await world.register("dave");

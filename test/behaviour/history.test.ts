@@ -21,8 +21,8 @@ import {
 } from "./world.ts";
 
 /**
- * This world never sweeps, so that only reads hide expired messages. The test of the storage uses
- * its own world.
+ * This broker never sweeps, so that only reads hide expired messages. The test of the storage
+ * starts its own broker.
  */
 const world = await startWorld(t, {
   JINDOU_STORE_SWEEP_INTERVAL_MS: "3600000",
@@ -62,8 +62,9 @@ async function createFilledGroup(count: number) {
   return { alice, bob, channel };
 }
 
+// Covers [feature: channel/messages; decisions: tag_key]
 t.test(
-  "GET /channel/messages returns every field of a message, `head_seq` and `more` [issue: channel/messages; decisions: tag_key]",
+  "GET /channel/messages returns every field of a message, `head_seq` and `more`",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -95,8 +96,9 @@ t.test(
   },
 );
 
+// Covers [feature: History both directions]
 t.test(
-  "GET /channel/messages reads inclusive ranges in both directions, with `limit` and `more` [issue: History both directions]",
+  "GET /channel/messages reads inclusive ranges in both directions, with `limit` and `more`",
   async (t) => {
     const { channel } = await createFilledGroup(10);
     const read = (query: object) => seqsOf(channel, query);
@@ -111,8 +113,9 @@ t.test(
   },
 );
 
+// Covers [feature: History both directions]
 t.test(
-  "a client can read inclusive ranges of history in both directions, with `limit` and `more` [issue: History both directions]",
+  "a client can read inclusive ranges of history in both directions, with `limit` and `more`",
   async (t) => {
     const { bob, channel } = await createFilledGroup(10);
     const client = await world.join(t, bob);
@@ -132,8 +135,9 @@ t.test(
   },
 );
 
+// Covers [feature: History limit]
 t.test(
-  "a history page has at most 500 messages, and reading page after page by seq returns each message once [issue: History limit]",
+  "a history page has at most 500 messages, and reading page after page by seq returns each message once",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -157,8 +161,9 @@ t.test(
   },
 );
 
+// Covers [feature: channel/messages]
 t.test(
-  "both users of a personal channel read the same messages, and each names the channel by the other user's uid [issue: channel/messages]",
+  "both users of a personal channel read the same messages, and each names the channel by the other user's uid",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "ping");
@@ -181,8 +186,9 @@ t.test(
   },
 );
 
+// Covers [feature: channel/messages]
 t.test(
-  "GET /channel/messages responds with 400 to invalid parameters, and to a personal channel without uid [issue: channel/messages]",
+  "GET /channel/messages responds with 400 to invalid parameters, and to a personal channel without uid",
   async (t) => {
     const channel = group("g");
     t.equal((await world.call("/channel/messages")).status, 400);
@@ -205,7 +211,8 @@ t.test(
   },
 );
 
-t.test("only members can read a group's history on the socket [issue: History]", async (t) => {
+// Covers [feature: History]
+t.test("only members can read a group's history on the socket", async (t) => {
   const { channel } = await createFilledGroup(1);
   const eve = await world.join(t, world.name("eve"));
   t.equal(await codeOf(eve.history(channel)), "not_in_channel");
@@ -213,22 +220,21 @@ t.test("only members can read a group's history on the socket [issue: History]",
   t.equal(await codeOf(eve.history(none)), "not_in_channel");
 });
 
-t.test(
-  "the history and the last seq of a channel survive a restart [issue: Messages survive]",
-  async (t) => {
-    const before = await startWorld(t);
-    const channel = await before.newGroup(["alice"]);
-    for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
-    const { body } = await get(before, channel);
-    await before.close();
-    const after = await startWorld(t, {}, before.dataPath);
-    t.same((await get(after, channel)).body, body);
-    t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
-  },
-);
+// Covers [feature: Messages survive]
+t.test("the history and the last seq of a channel survive a restart", async (t) => {
+  const before = await startWorld(t);
+  const channel = await before.newGroup(["alice"]);
+  for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
+  const { body } = await get(before, channel);
+  await before.close();
+  const after = await startWorld(t, {}, before.dataPath);
+  t.same((await get(after, channel)).body, body);
+  t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
+});
 
+// Covers [spec: expire; spec: Limits expire; decisions: expire]
 t.test(
-  "an expired message disappears from history and resume, and its seq is not reused [spec: expire; spec: Limits expire; decisions: expire]",
+  "an expired message disappears from history and resume, and its seq is not reused",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -252,23 +258,21 @@ t.test(
   },
 );
 
-t.test(
-  "the storage of expired messages and of their expiry entries is reclaimed [decisions: expire]",
-  async (t) => {
-    const short = await startWorld(t, {
-      JINDOU_STORE_SWEEP_INTERVAL_MS: "100",
-    });
-    const channel = await short.newGroup(["alice"]);
-    await short.send("alice", channel, "stays");
-    for (const n of range(1, 5)) await short.send("alice", channel, `${n}`, { expire: 1 });
-    await eventually(async () => {
-      const { body } = await get(short, channel);
-      return body.messages.length === 1;
-    });
-    const key = channelKey(channel, "alice");
-    const stored = await countStored(t, short.dataPath, key);
-    await eventually(async () => (await stored()).messages === 1);
-    t.same(await stored(), { messages: 1, expiries: 0 });
-    t.equal((await short.send("alice", channel, "x")).body.message_seq, 7);
-  },
-);
+// Covers [decisions: expire]
+t.test("the storage of expired messages and of their expiry entries is reclaimed", async (t) => {
+  const short = await startWorld(t, {
+    JINDOU_STORE_SWEEP_INTERVAL_MS: "100",
+  });
+  const channel = await short.newGroup(["alice"]);
+  await short.send("alice", channel, "stays");
+  for (const n of range(1, 5)) await short.send("alice", channel, `${n}`, { expire: 1 });
+  await eventually(async () => {
+    const { body } = await get(short, channel);
+    return body.messages.length === 1;
+  });
+  const key = channelKey(channel, "alice");
+  const stored = await countStored(t, short.dataPath, key);
+  await eventually(async () => (await stored()).messages === 1);
+  t.same(await stored(), { messages: 1, expiries: 0 });
+  t.equal((await short.send("alice", channel, "x")).body.message_seq, 7);
+});

@@ -22,7 +22,7 @@ import {
 const G = group("g");
 const HOUR_S = 3600;
 const SENT_S = Math.floor(Date.now() / 1000) - 3 * 24 * HOUR_S;
-/** Id of WuKongIM that JavaScript cannot store as a number. */
+/** Id of a WuKongIM message that JavaScript cannot represent as a number. */
 const LABEL = "9007199254740993";
 
 const base64 = (text: string) => Buffer.from(text).toString("base64");
@@ -56,8 +56,9 @@ const byNumber = (a: number, b: number) => a - b;
 
 const state = async (world: World) => (await world.call("/admin/import")).body.state;
 
+// Covers [decisions: Imported messages]
 t.test(
-  "an import is a phase of the whole cluster: while it is open no client is served, and after it was closed no line is accepted [decisions: Imported messages]",
+  "no node of a cluster serves clients while an import is open, and no node accepts lines after the import was closed",
   async (t) => {
     const world = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
     const early = await connectNative(t, {
@@ -142,7 +143,11 @@ t.test(
       { kind: "list", ...wire(G), list: "denylist", uids: ["cid"] },
     ];
     t.same((await importLines(world, people)).body, { stored: 7, unchanged: 2, refused: [] });
-    t.same((await importLines(world, people)).body.stored, 2, "the first members line replaces");
+    t.same(
+      (await importLines(world, people)).body.stored,
+      2,
+      "the first members line of a channel replaces its members",
+    );
 
     const messages = [message(2), message(3), message(9)];
     const bob = { ...message(1, { ...wire(person("bob")), client_msg_no: "p1" }) };
@@ -243,7 +248,7 @@ t.test(
 );
 
 t.test(
-  "a client that resumes an imported channel gets the messages on both sides of its gaps once, and then live ones, in every format",
+  "a client that resumes an imported channel gets each message around its gaps once, and then live messages, in every wire format",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});
@@ -257,7 +262,8 @@ t.test(
       ...imported.map((seq) => message(seq, { ...wire(person("bob")), client_msg_no: `p-${seq}` })),
     ]);
     await world.ok("/admin/import/close", {});
-    // Positions at a message, inside each gap, before the first message, and at the newest one.
+    // The positions are at a message, inside each gap, before the first message, and at the newest
+    // message.
     for (const [format, wireOf] of [
       ["native", nativeWire],
       ["JSON-RPC", jsonRpcWire],
@@ -295,7 +301,7 @@ t.test(
     t.match((await world.send("ann", G, "live")).body, { message_seq: 16 });
     t.equal((await untilReceived(bob, 2)).at(-1), "live");
     await eventually(() => seqsOfSdk.includes(16));
-    t.same(seqsOfSdk, [9, 15, 16], "the SDK gets them, too");
+    t.same(seqsOfSdk, [9, 15, 16], "the SDK also gets the messages");
   },
 );
 
@@ -320,7 +326,7 @@ t.test(
     const names = { client_msg_nos: ["no-1", "no-5200", "x".repeat(5000)] };
     t.same(await find(names), [newest], "the search covers the newest 5,000");
     t.same(await find({ ...names, from_uid: "ann" }), [1, newest]);
-    t.same(await find({ ...names, from_uid: "bob" }), [], "another sender has none of them");
+    t.same(await find({ ...names, from_uid: "bob" }), [], "no message of another sender is found");
     await world.ok("/channel/subscriber_add", { ...wire(G), subscribers: ["bob"] });
     await world.send("bob", G, "of bob", { client_msg_no: "no-1" });
     t.same(await find({ ...names, from_uid: "bob" }), [newest + 1]);
@@ -328,61 +334,67 @@ t.test(
   },
 );
 
-t.test("in the wukongim dialect an imported message has the id of its old server", async (t) => {
-  const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
-  await world.call("/admin/import/open", {});
-  const recent = message(5, { timestamp: Math.floor(Date.now() / 1000) - 60 });
-  await importLines(world, [
-    { kind: "channel", ...wire(G) },
-    { kind: "members", ...wire(G), uids: ["ann", "bob"] },
-    message(3, {
-      setting: 2,
-      payload: base64('{"type":100,"content":""}'),
-      stream_data: base64("whole text"),
-    }),
-    message(4),
-    recent,
-  ]);
-  t.match(await world.call("/admin/import/close", {}), { status: 200 });
-  const post = async (path: string, body: string) => {
-    const url = `http://127.0.0.1:${world.apiPort}${path}`;
-    const headers = { "content-type": "application/json" };
-    const response = await fetch(url, { method: "POST", headers, body });
-    return response.text();
-  };
-  const [id, newId] = ["9007199254740997", "9007199254740998"];
-  const page = await post("/channel/messagesync", JSON.stringify({ ...wire(G), login_uid: "ann" }));
-  for (const label of [id, newId]) {
-    t.match(page, `"message_id":${label},`, "the number has all digits");
-    t.match(page, `"message_idstr":"${label}"`);
-  }
-  t.notMatch(page, "source_id");
-  const [stream, ...others] = JSON.parse(page).messages;
-  t.match(stream, {
-    ...{ setting: 2, end: 1, stream_data: base64("whole text") },
-    payload: base64('{"type":100,"content":"whole text"}'),
-    event_meta: {
-      completed: true,
-      events: [
-        { event_key: "main", status: "closed", snapshot: { kind: "text", text: "whole text" } },
-      ],
-    },
-  });
-  for (const other of others) t.notOk("stream_data" in other);
-  const target = '"channel_id":"g","channel_type":2';
-  for (const written of ["18446744073709551616", '"99999999999999999999"']) {
-    t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), '"messages":[]');
-    t.match(await post("/message", `{${target},"message_id":${written}}`), '"status":404');
-  }
-  for (const written of [id, `"${id}"`]) {
-    t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), `"message_seq":4`);
-    t.match(await post("/message", `{${target},"message_id":${written}}`), `"message_id":${id},`);
-  }
-  const list = await post("/conversation/sync", '{"uid":"bob","msg_count":5}');
-  t.match(JSON.parse(list), [{ unread: 0, last_msg_seq: 5, timestamp: recent.timestamp }]);
-  t.match(list, `"message_id":${newId},`);
-  const again = { ...wire(G), from_uid: "ann", client_msg_no: "no-5", payload: recent.payload };
-  t.match(await world.call("/message/send", again), { body: { data: { message_seq: 5 } } });
-  const next = await world.call("/message/send", { ...again, client_msg_no: "new" });
-  t.match(next, { body: { data: { message_seq: 6 } } });
-});
+t.test(
+  "in the wukongim dialect, an imported message has the id that its old server assigned",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
+    await world.call("/admin/import/open", {});
+    const recent = message(5, { timestamp: Math.floor(Date.now() / 1000) - 60 });
+    await importLines(world, [
+      { kind: "channel", ...wire(G) },
+      { kind: "members", ...wire(G), uids: ["ann", "bob"] },
+      message(3, {
+        setting: 2,
+        payload: base64('{"type":100,"content":""}'),
+        stream_data: base64("whole text"),
+      }),
+      message(4),
+      recent,
+    ]);
+    t.match(await world.call("/admin/import/close", {}), { status: 200 });
+    const post = async (path: string, body: string) => {
+      const url = `http://127.0.0.1:${world.apiPort}${path}`;
+      const headers = { "content-type": "application/json" };
+      const response = await fetch(url, { method: "POST", headers, body });
+      return response.text();
+    };
+    const [id, newId] = ["9007199254740997", "9007199254740998"];
+    const page = await post(
+      "/channel/messagesync",
+      JSON.stringify({ ...wire(G), login_uid: "ann" }),
+    );
+    for (const label of [id, newId]) {
+      t.match(page, `"message_id":${label},`, "the number has all digits");
+      t.match(page, `"message_idstr":"${label}"`);
+    }
+    t.notMatch(page, "source_id");
+    const [stream, ...others] = JSON.parse(page).messages;
+    t.match(stream, {
+      ...{ setting: 2, end: 1, stream_data: base64("whole text") },
+      payload: base64('{"type":100,"content":"whole text"}'),
+      event_meta: {
+        completed: true,
+        events: [
+          { event_key: "main", status: "closed", snapshot: { kind: "text", text: "whole text" } },
+        ],
+      },
+    });
+    for (const other of others) t.notOk("stream_data" in other);
+    const target = '"channel_id":"g","channel_type":2';
+    for (const written of ["18446744073709551616", '"99999999999999999999"']) {
+      t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), '"messages":[]');
+      t.match(await post("/message", `{${target},"message_id":${written}}`), '"status":404');
+    }
+    for (const written of [id, `"${id}"`]) {
+      t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), `"message_seq":4`);
+      t.match(await post("/message", `{${target},"message_id":${written}}`), `"message_id":${id},`);
+    }
+    const list = await post("/conversation/sync", '{"uid":"bob","msg_count":5}');
+    t.match(JSON.parse(list), [{ unread: 0, last_msg_seq: 5, timestamp: recent.timestamp }]);
+    t.match(list, `"message_id":${newId},`);
+    const again = { ...wire(G), from_uid: "ann", client_msg_no: "no-5", payload: recent.payload };
+    t.match(await world.call("/message/send", again), { body: { data: { message_seq: 5 } } });
+    const next = await world.call("/message/send", { ...again, client_msg_no: "new" });
+    t.match(next, { body: { data: { message_seq: 6 } } });
+  },
+);

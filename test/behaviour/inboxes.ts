@@ -29,8 +29,8 @@ function commandTexts(client: NativeClient): readonly string[] {
 }
 
 /**
- * Returns every command of the inbox. A command of the user's own marks the end, because it is
- * pushed to the user's sessions after the commands of the inbox.
+ * Returns every command of the inbox. The user sends a command to itself as a mark of the end,
+ * because that command is pushed to the user's sessions after the commands of the inbox.
  */
 export async function commandsOf(client: NativeClient, world: World): Promise<readonly string[]> {
   marks += 1;

@@ -19,7 +19,7 @@ async function connected(test: typeof t, target = world): Promise<JsonRpcClient>
   return client;
 }
 
-/** Sends a message and returns the next message of the server that is not a notification. */
+/** Sends a message and returns the server's next message that is not a notification. */
 async function answerTo(client: JsonRpcClient, message: string): Promise<string> {
   const { length } = client.texts;
   client.raw(message);
@@ -55,33 +55,31 @@ t.test("an id that is neither a text nor a number is refused with a null id", as
   t.ok(await client.request("ping"), "the connection stays open");
 });
 
-t.test(
-  "null in an optional field counts as an absent field [decisions: Values that clients really send]",
-  async (t) => {
-    const [uid, peer] = [world.name("ann"), world.name("bob")];
-    await world.register(uid);
-    const client = await openJsonRpc(t, { port: world.clientPort });
-    const device = { deviceFlag: null, deviceId: null, deviceLevel: null };
-    await client.request("connect", {
-      ...{ protocol: 1, uid, token: `token-${uid}`, ...device },
-      ...{ resume: null, session: null },
+// Covers [decisions: Values that clients really send]
+t.test("null in an optional field counts as an absent field", async (t) => {
+  const [uid, peer] = [world.name("ann"), world.name("bob")];
+  await world.register(uid);
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  const device = { deviceFlag: null, deviceId: null, deviceLevel: null };
+  await client.request("connect", {
+    ...{ protocol: 1, uid, token: `token-${uid}`, ...device },
+    ...{ resume: null, session: null },
+  });
+  const channel = { channelId: peer, channelType: 1 };
+  const payload = { type: 1, content: "hello", detail: null };
+  const message = { ...channel, payload };
+  const labels = { clientMsgNo: null, streamNo: null, tagKey: null, expireS: null };
+  for (const header of [null, { noPersist: null, redDot: null, syncOnce: null }])
+    t.match(await client.request("send", { ...message, ...labels, header }), {
+      messageSeq: Number,
     });
-    const channel = { channelId: peer, channelType: 1 };
-    const payload = { type: 1, content: "hello", detail: null };
-    const message = { ...channel, payload };
-    const labels = { clientMsgNo: null, streamNo: null, tagKey: null, expireS: null };
-    for (const header of [null, { noPersist: null, redDot: null, syncOnce: null }])
-      t.match(await client.request("send", { ...message, ...labels, header }), {
-        messageSeq: Number,
-      });
-    const range = { before: null, after: null, fromSeq: null, toSeq: null, reverse: null };
-    const history = await client.request("history", { ...channel, limit: 10, ...range });
-    t.equal((history as Json).messages.length, 2);
-    const list = await client.request("conversations", { limit: 10, cursor: null, sinceMs: null });
-    t.equal((list as Json).conversations.length, 1);
-    t.ok(await client.request("conversation", { ...channel, change: null }));
-  },
-);
+  const range = { before: null, after: null, fromSeq: null, toSeq: null, reverse: null };
+  const history = await client.request("history", { ...channel, limit: 10, ...range });
+  t.equal((history as Json).messages.length, 2);
+  const list = await client.request("conversations", { limit: 10, cursor: null, sinceMs: null });
+  t.equal((list as Json).conversations.length, 1);
+  t.ok(await client.request("conversation", { ...channel, change: null }));
+});
 
 t.test("a text message that is not JSON is answered with a parse error in JSON", async (t) => {
   for (const text of ["hello", "GET / HTTP/1.1", "\u0010", "", "<xml/>"]) {

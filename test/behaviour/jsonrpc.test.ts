@@ -1,5 +1,6 @@
 // JSON-RPC on a real broker. The responses equal those that WuKongIM's servers gave to real clients
-// (test/compat/wukongim/goldens/jsonrpc.json), except for their defects. The extended form adds resuming.
+// (test/compat/wukongim/goldens/jsonrpc.json), except where those are defects. The extended form
+// adds resuming.
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
@@ -99,8 +100,8 @@ async function replay(t: Test, target: World, names: readonly string[], level: 0
 }
 
 /**
- * Returns a notification without the fields that each server chooses and those that deliberately
- * differ.
+ * Returns a notification without the fields that each server chooses and without those that differ
+ * deliberately.
  */
 function comparable({ method, params }: Json): Json {
   if (method === "event") {
@@ -109,7 +110,8 @@ function comparable({ method, params }: Json): Json {
   }
   const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  // Copies for the sender's devices have other seqs here, and streams another red dot.
+  // On this broker, copies for the sender's devices have other seqs, and streams have another red
+  // dot.
   if (fields.clientMsgNo === "api-3") return { ...fields, messageSeq: 0, header };
   if (fields.clientMsgNo === "st-1") return { ...fields, messageSeq: 0, noPersist, syncOnce };
   return { ...fields, header };
@@ -253,7 +255,7 @@ t.test(
       [2, 3],
       "each missed message is pushed once",
     );
-    t.same(resumed.all("message"), [], "no missed message is pushed as a live one");
+    t.same(resumed.all("message"), [], "no missed message is pushed as a live message");
   },
 );
 
@@ -265,9 +267,10 @@ const OBJECT_TEXTS = [
   '{"type":1,"__proto__":{"a":[[],{},[{"b":"\\\\"}]]},"content":"漢😀"}',
 ];
 
+// Covers [decisions: A payload's text]
 for (const form of ["extended", "WuKongIM's"])
   t.test(
-    `a payload that is an object keeps its bytes in ${form} form, live, in history and over HTTP [decisions: A payload's text]`,
+    `a payload that is an object keeps its bytes in ${form} form, live, in history and over HTTP`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);
@@ -337,7 +340,7 @@ const refusal = (request: Promise<Json>): Promise<string> =>
   );
 
 t.test(
-  "a name with half of a surrogate pair is refused in every request, and U+FFFD is legal",
+  "a name with half of a surrogate pair is refused in every request, and U+FFFD is accepted",
   async (t) => {
     const { uid: ann, channel, client } = await connectMember(t);
     const target = { channelId: channel.id, channelType: 2 };

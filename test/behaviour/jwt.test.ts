@@ -30,33 +30,32 @@ const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =
   mint(HMAC_KEY, { ...ISSUER, sub: uid, ...claims }, options);
 
 for (const format of FORMATS) {
-  t.test(
-    `a client of ${format.name} logs in with a JWT, and a wrong one is refused [issue: JWT]`,
-    async (t) => {
-      const uid = world.name("alice");
-      const client = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
-      t.ok((await client.send(person(uid), "to myself")) > 0);
-      const other = world.name("bob");
-      const refusals = [
-        await tokenOf(other),
-        await tokenOf(uid, { aud: "mail" }),
-        await tokenOf(uid, { device_flag: 2 }),
-        await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
-        `${await tokenOf(uid)}x`,
-        `token-${uid}`,
-        "",
-      ];
-      for (const token of refusals) {
-        const refusal = await refusalOf(joinFormat(t, world, format, uid, { token }));
-        t.equal(refusal.reason, AUTH_FAILED);
-      }
-      await client.ping();
-      t.equal((await world.status(uid)).online, 1, "the first session is not affected");
-    },
-  );
+  // Covers [feature: JWT]
+  t.test(`a client of ${format.name} logs in with a JWT, and a wrong JWT is refused`, async (t) => {
+    const uid = world.name("alice");
+    const client = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
+    t.ok((await client.send(person(uid), "to myself")) > 0);
+    const other = world.name("bob");
+    const refusals = [
+      await tokenOf(other),
+      await tokenOf(uid, { aud: "mail" }),
+      await tokenOf(uid, { device_flag: 2 }),
+      await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
+      `${await tokenOf(uid)}x`,
+      `token-${uid}`,
+      "",
+    ];
+    for (const token of refusals) {
+      const refusal = await refusalOf(joinFormat(t, world, format, uid, { token }));
+      t.equal(refusal.reason, AUTH_FAILED);
+    }
+    await client.ping();
+    t.equal((await world.status(uid)).online, 1, "the first session is not affected");
+  });
 
+  // Covers [feature: JWT]
   t.test(
-    `a session of ${format.name} is closed with ${EXPIRED} when its JWT has expired [issue: JWT]`,
+    `a session of ${format.name} is closed with ${EXPIRED} when its JWT has expired`,
     async (t) => {
       const uid = world.name("alice");
       const token = await tokenOf(uid, {}, { expiresInS: 2 });
@@ -70,8 +69,9 @@ for (const format of FORMATS) {
     },
   );
 
+  // Covers [feature: JWT]
   t.test(
-    `the claim jd limits the channels in which a session of ${format.name} sends and receives [issue: JWT]`,
+    `the claim jd limits the channels in which a session of ${format.name} sends and receives`,
     async (t) => {
       const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
       const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
@@ -91,17 +91,18 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(
-    `${format.name} accepts a JWT of ${MAX_TOKEN_LENGTH} characters [issue: JWT]`,
-    async (t) => {
-      const uid = world.name("alice");
-      const token = await longToken(uid, MAX_TOKEN_LENGTH);
-      const client = await joinFormat(t, world, format, uid, { token });
-      await client.ping();
-      const tooLong = `${token}x`;
-      await t.rejects(joinFormat(t, world, format, uid, { token: tooLong }), "one more is refused");
-    },
-  );
+  // Covers [feature: JWT]
+  t.test(`${format.name} accepts a JWT of ${MAX_TOKEN_LENGTH} characters`, async (t) => {
+    const uid = world.name("alice");
+    const token = await longToken(uid, MAX_TOKEN_LENGTH);
+    const client = await joinFormat(t, world, format, uid, { token });
+    await client.ping();
+    const tooLong = `${token}x`;
+    await t.rejects(
+      joinFormat(t, world, format, uid, { token: tooLong }),
+      "a token with one more character is refused",
+    );
+  });
 }
 
 /** Returns a JWT with exactly this number of characters. */
@@ -113,90 +114,93 @@ async function longToken(uid: string, length: number): Promise<string> {
   }
 }
 
-t.test(
-  "a session reads, watches and resumes only channels of the claim jd [issue: JWT]",
-  async (t) => {
-    const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
-    const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
-    for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
-    await world.send(eve, person(ann), "hidden");
-    const command = { type: 99, cmd: "unreadClear", param: {} };
-    const payload = Buffer.from(JSON.stringify(command)).toString("base64");
-    const channels = { read: [`2:${open.id}*`, `1:${ben}`] };
-    const token = await tokenOf(ann, { jd: { ...channels, events: false } });
-    const resume = [open, hidden].map((channel) => ({ channel, lastSeq: 0 }));
-    const client = await world.connect(t, ann, { token, resume });
-    t.match(client.connack.resume, [{ status: "ok" }, { status: "denied" }]);
-    await client.waitFor(({ messages }) => messages.length > 0, "the messages of the group");
+// Covers [feature: JWT]
+t.test("a session reads, watches and resumes only channels of the claim jd", async (t) => {
+  const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+  const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+  for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
+  await world.send(eve, person(ann), "hidden");
+  const command = { type: 99, cmd: "unreadClear", param: {} };
+  const payload = Buffer.from(JSON.stringify(command)).toString("base64");
+  const channels = { read: [`2:${open.id}*`, `1:${ben}`] };
+  const token = await tokenOf(ann, { jd: { ...channels, events: false } });
+  const resume = [open, hidden].map((channel) => ({ channel, lastSeq: 0 }));
+  const client = await world.connect(t, ann, { token, resume });
+  t.match(client.connack.resume, [{ status: "ok" }, { status: "denied" }]);
+  await client.waitFor(({ messages }) => messages.length > 0, "the messages of the group");
 
-    const start = { type: "___TextMessageStart" };
-    for (const channel of [open, hidden])
-      await world.ok("/event", {
-        ...{ client_msg_no: "s1", ...wire(channel), from_uid: ben, event: start },
-      });
-    const read = { kind: "read", seq: 1 } as const;
-    for (const [channel, code] of [
-      [open, "ok"],
-      [hidden, "forbidden"],
-    ] as const) {
-      const requests = [
-        client.history(channel),
-        client.members(channel),
-        client.stream(channel, "s1"),
-        client.changeConversation(channel),
-        client.changeConversation(channel, read),
-      ];
-      for (const request of requests) t.equal(await codeOf(request), code);
-    }
-    t.equal(await codeOf(client.history(person(ben))), "ok");
-    t.equal(await codeOf(client.history(person(eve))), "forbidden");
-    for (const ask of ["presence", "watch"] as const) {
-      t.equal(await codeOf(client[ask]([ben])), "ok");
-      t.equal(await codeOf(client[ask]([ben, eve])), "forbidden");
-    }
-    t.equal(await codeOf(client.emit(open, "typing")), "forbidden", "events is false");
-    const { conversations } = await client.conversations();
-    t.same(
-      conversations.map(({ channel }) => channel.id).sort(),
-      [open.id, ben].sort(),
-      "the list has no other conversation",
-    );
+  const start = { type: "___TextMessageStart" };
+  for (const channel of [open, hidden])
+    await world.ok("/event", {
+      ...{ client_msg_no: "s1", ...wire(channel), from_uid: ben, event: start },
+    });
+  const read = { kind: "read", seq: 1 } as const;
+  for (const [channel, code] of [
+    [open, "ok"],
+    [hidden, "forbidden"],
+  ] as const) {
+    const requests = [
+      client.history(channel),
+      client.members(channel),
+      client.stream(channel, "s1"),
+      client.changeConversation(channel),
+      client.changeConversation(channel, read),
+    ];
+    for (const request of requests) t.equal(await codeOf(request), code);
+  }
+  t.equal(await codeOf(client.history(person(ben))), "ok");
+  t.equal(await codeOf(client.history(person(eve))), "forbidden");
+  for (const ask of ["presence", "watch"] as const) {
+    t.equal(await codeOf(client[ask]([ben])), "ok");
+    t.equal(await codeOf(client[ask]([ben, eve])), "forbidden");
+  }
+  t.equal(
+    await codeOf(client.emit(open, "typing")),
+    "forbidden",
+    "the session may not send events if `events` is false",
+  );
+  const { conversations } = await client.conversations();
+  t.same(
+    conversations.map(({ channel }) => channel.id).sort(),
+    [open.id, ben].sort(),
+    "the list has no other conversation",
+  );
 
-    await world.ok("/message/send", { from_uid: eve, ...wire(person(ann)), payload });
-    await world.ok("/message/send", { from_uid: ben, ...wire(person(ann)), payload });
-    await client.waitFor(({ commands }) => commands.length > 0, "the command");
-    t.same(
-      client.commands.map(({ channel }) => channel.id),
-      [ben],
-    );
-    const later = await world.newGroup([ann, ben]);
-    await world.untilSubscribed();
-    for (const channel of [later, hidden, open]) await world.send(ben, channel, "new");
-    await client.waitFor(({ messages }) => textsOf(messages).includes("new"), "the message");
-    t.notOk((await receivedTexts(client)).includes("hidden"));
-    t.same(
-      client.messages.filter(({ channel }) => channel.type === 2 && channel.id !== open.id),
-      [],
-      "no message of another group",
-    );
-    t.notOk(
-      client.pushes.some((push) => push.kind === "event" && push.channel.id === hidden.id),
-      "no event of another group",
-    );
+  await world.ok("/message/send", { from_uid: eve, ...wire(person(ann)), payload });
+  await world.ok("/message/send", { from_uid: ben, ...wire(person(ann)), payload });
+  await client.waitFor(({ commands }) => commands.length > 0, "the command");
+  t.same(
+    client.commands.map(({ channel }) => channel.id),
+    [ben],
+  );
+  const later = await world.newGroup([ann, ben]);
+  await world.untilSubscribed();
+  for (const channel of [later, hidden, open]) await world.send(ben, channel, "new");
+  await client.waitFor(({ messages }) => textsOf(messages).includes("new"), "the message");
+  t.notOk((await receivedTexts(client)).includes("hidden"));
+  t.same(
+    client.messages.filter(({ channel }) => channel.type === 2 && channel.id !== open.id),
+    [],
+    "no message of another group",
+  );
+  t.notOk(
+    client.pushes.some((push) => push.kind === "event" && push.channel.id === hidden.id),
+    "no event of another group",
+  );
 
-    const silent = await world.connect(t, ann, { token: await tokenOf(ann, { jd: { send: [] } }) });
-    t.equal(await codeOf(silent.history(hidden)), "ok", "send does not restrict reading");
-    for (const request of [
-      silent.send(open, "no"),
-      silent.emit(open, "typing"),
-      silent.cancel(open, "s1"),
-    ])
-      t.equal(await codeOf(request), "forbidden");
-    t.equal(await codeOf(world.connect(t, ann, { token: await tokenOf(ann, { jd: {} }) })), "ok");
-  },
-);
+  const silent = await world.connect(t, ann, { token: await tokenOf(ann, { jd: { send: [] } }) });
+  t.equal(await codeOf(silent.history(hidden)), "ok", "send does not restrict reading");
+  for (const request of [
+    silent.send(open, "no"),
+    silent.emit(open, "typing"),
+    silent.cancel(open, "s1"),
+  ])
+    t.equal(await codeOf(request), "forbidden");
+  t.equal(await codeOf(world.connect(t, ann, { token: await tokenOf(ann, { jd: {} }) })), "ok");
+});
 
-t.test("a token whose claim jd cannot be read is refused [issue: JWT]", async (t) => {
+// Covers [feature: JWT]
+t.test("a token whose claim jd cannot be read is refused", async (t) => {
   const uid = world.name("alice");
   const claims = [
     ...[5, "2:*", [], { read: "2:*" }, { reed: [] }, { events: 0 }, { read: [5] }],
@@ -227,26 +231,28 @@ t.test(
   },
 );
 
-t.test(
-  "the claims of a JWT set the uid, the device flag and the level [decisions: Which level counts]",
-  async (t) => {
-    const uid = world.name("alice");
-    const claims = { device_flag: 1, device_level: 1 };
-    const first = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
-    t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
-    const second = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
-    t.equal(await endingOf(first), "kicked 4200", "main devices end each other");
-    const secondary = { token: await tokenOf(uid), flag: 1 } as const;
-    const third = await world.connect(t, uid, { ...secondary, level: 1 });
-    t.equal((await second.ping()).kind, "pong", "the level in CONNECT does not count");
-    t.equal((await third.ping()).kind, "pong");
-    t.equal(await codeOf(world.connect(t, uid, { ...secondary, flag: 2 })), "ok");
-    const otherFlag = { token: await tokenOf(uid, claims), flag: 0 } as const;
-    t.equal(await codeOf(world.connect(t, uid, otherFlag)), "unauthorized");
-    const system = await tokenOf("____system");
-    t.equal(await codeOf(world.connect(t, "____system", { token: system })), "reserved_uid");
-  },
-);
+// Covers [decisions: Which level counts]
+t.test("the claims of a JWT set the uid, the device flag and the level", async (t) => {
+  const uid = world.name("alice");
+  const claims = { device_flag: 1, device_level: 1 };
+  const first = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+  t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
+  const second = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+  t.equal(
+    await endingOf(first),
+    "kicked 4200",
+    "the level in the JWT makes the session a main one",
+  );
+  const secondary = { token: await tokenOf(uid), flag: 1 } as const;
+  const third = await world.connect(t, uid, { ...secondary, level: 1 });
+  t.equal((await second.ping()).kind, "pong", "the level in CONNECT does not count");
+  t.equal((await third.ping()).kind, "pong");
+  t.equal(await codeOf(world.connect(t, uid, { ...secondary, flag: 2 })), "ok");
+  const otherFlag = { token: await tokenOf(uid, claims), flag: 0 } as const;
+  t.equal(await codeOf(world.connect(t, uid, otherFlag)), "unauthorized");
+  const system = await tokenOf("____system");
+  t.equal(await codeOf(world.connect(t, "____system", { token: system })), "reserved_uid");
+});
 
 t.test(
   "a login with the device id of a token replaces the earlier session of that device",
@@ -279,7 +285,8 @@ async function newStream(uid: string): Promise<string> {
   return `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}`;
 }
 
-t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
+// Covers [feature: JWT]
+t.test("/stream accepts the JWT of a viewer", async (t) => {
   const uid = world.name("alice");
   const url = await newStream(uid);
   const read = async (token: string, rest = "") => {
@@ -301,8 +308,9 @@ t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
   t.equal(await read(await longToken(uid, 3000)), "200 ok", "a long token in the query");
 });
 
+// Covers [feature: device_quit]
 t.test(
-  "/user/device_quit revokes earlier JWTs of the device flag and ends what they opened [issue: device_quit]",
+  "/user/device_quit revokes earlier JWTs of the device flag and ends the sessions and readers that they opened",
   async (t) => {
     const uid = world.name("alice");
     const url = await newStream(uid);
@@ -316,13 +324,13 @@ t.test(
     const connect = async (token: string, flag: 0 | 1 | 2) =>
       codeOf(world.connect(t, uid, { token, flag }));
     for (let node = 0; node < 3; node++) {
-      t.equal(await connect(old, 1), "unauthorized", "on every node");
+      t.equal(await connect(old, 1), "unauthorized", "the JWT is refused on every node");
       t.equal(await connect(timeless, 1), "unauthorized", "without iat");
     }
     t.equal(await endingOf(web), "logged_out 4204");
     await feed.ended;
     t.equal((await feedOf(old)).status, 401);
-    t.equal((await app.ping()).kind, "pong", "another device flag stays");
+    t.equal((await app.ping()).kind, "pong", "a session of another device flag stays open");
     t.equal(await connect(timeless, 2), "ok", "another device flag was not logged out");
     const next = await tokenOf(uid);
     t.equal(await connect(next, 1), "ok", "a later token is accepted");
@@ -333,7 +341,7 @@ t.test(
   },
 );
 
-t.test("a wrong JWT counts as a guess, and an expired one does not", async (t) => {
+t.test("a wrong JWT counts as a guess, and an expired JWT does not", async (t) => {
   const { clientPort } = world;
   const guarded = await startWorld(t, {
     ...SETTINGS,

@@ -18,8 +18,9 @@ async function post(path: string, body: string, type?: string) {
   return { status: response.status, body: await response.json() };
 }
 
+// Covers [decisions: Error body]
 t.test(
-  "an error body has error, code and status, and a validation error also has details [decisions: Error body]",
+  "an error body has error, code and status, and a validation error also has details",
   async (t) => {
     const invalid = await world.call("/user/token", { uid: 5 });
     t.equal(invalid.status, 400);
@@ -35,8 +36,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Other statuses 415]
 t.test(
-  "a content type that is not JSON is answered with 415, and a missing content type or JSON with parameters is accepted [decisions: Other statuses 415]",
+  "a content type that is not JSON is answered with 415, and a missing content type or JSON with parameters is accepted",
   async (t) => {
     const path = "/user/onlinestatus";
     for (const type of ["text/plain", "application/x-www-form-urlencoded"])
@@ -49,7 +51,8 @@ t.test(
   },
 );
 
-t.test("a body that is not JSON is answered with 400 [decisions: Error body]", async (t) => {
+// Covers [decisions: Error body]
+t.test("a body that is not JSON is answered with 400", async (t) => {
   for (const body of ["", "{", "[}", "nul"])
     t.match(await post("/user/onlinestatus", body), {
       status: 400,
@@ -57,18 +60,16 @@ t.test("a body that is not JSON is answered with 400 [decisions: Error body]", a
     });
 });
 
-t.test(
-  "a body over 1 MiB is answered with 413, with or without Content-Length [decisions: Other statuses 413; decisions: Limits]",
-  async (t) => {
-    const body = (bytes: number) => `["${"x".repeat(bytes - 4)}"]`;
-    const path = "/user/onlinestatus";
-    const over = await post(path, body(1_048_577), "application/json");
-    t.match(over, { status: 413, body: { code: "too_large", status: 413 } });
-    const largest = await post(path, body(1_048_576), "application/json");
-    t.match(largest, { status: 400, body: { code: "bad_id" } });
-    t.equal(await postStreamed(path, 1_048_577), 413);
-  },
-);
+// Covers [decisions: Other statuses 413; decisions: Limits]
+t.test("a body over 1 MiB is answered with 413, with or without Content-Length", async (t) => {
+  const body = (bytes: number) => `["${"x".repeat(bytes - 4)}"]`;
+  const path = "/user/onlinestatus";
+  const over = await post(path, body(1_048_577), "application/json");
+  t.match(over, { status: 413, body: { code: "too_large", status: 413 } });
+  const largest = await post(path, body(1_048_576), "application/json");
+  t.match(largest, { status: 400, body: { code: "bad_id" } });
+  t.equal(await postStreamed(path, 1_048_577), 413);
+});
 
 /**
  * POSTs `bytes` bytes without Content-Length and without an end, so that all bytes are read before
@@ -84,20 +85,19 @@ async function postStreamed(path: string, bytes: number): Promise<number> {
   return response.statusCode;
 }
 
-t.test(
-  "unknown fields of a body are accepted and ignored [decisions: Unknown body fields]",
-  async (t) => {
-    const uid = world.name("alice");
-    const body = { uid, token: "t", device_flag: 0, nonsense: { deep: [1] } };
-    t.same(await world.ok("/user/token", body), { status: "ok" });
-    const header = { no_persist: 0, nonsense: 1 };
-    const fields = { header, nonsense: "x" };
-    t.equal((await world.send(uid, person("bob"), "x", fields)).status, 200);
-  },
-);
+// Covers [decisions: Unknown body fields]
+t.test("unknown fields of a body are accepted and ignored", async (t) => {
+  const uid = world.name("alice");
+  const body = { uid, token: "t", device_flag: 0, nonsense: { deep: [1] } };
+  t.same(await world.ok("/user/token", body), { status: "ok" });
+  const header = { no_persist: 0, nonsense: 1 };
+  const fields = { header, nonsense: "x" };
+  t.equal((await world.send(uid, person("bob"), "x", fields)).status, 200);
+});
 
+// Covers [decisions: Limits]
 t.test(
-  "an id with 1 to 128 characters is accepted unless it has a control character, @, # or & [decisions: Limits]",
+  "an id with 1 to 128 characters is accepted unless it has a control character, @, # or &",
   async (t) => {
     const register = (uid: string) =>
       world.call("/user/token", { uid, token: "t", device_flag: 0 });
@@ -108,8 +108,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Limits]
 t.test(
-  "a client_msg_no with up to 128 characters is accepted, and a longer one is refused [decisions: Limits]",
+  "a client_msg_no with up to 128 characters is accepted, and a longer one is refused",
   async (t) => {
     const send = async (client_msg_no: string) => {
       const bob = person(world.name("bob"));
@@ -117,12 +118,13 @@ t.test(
     };
     t.equal(await send("@".repeat(128)), 200);
     t.equal(await send("@".repeat(129)), 400);
-    t.equal(await send(""), 200, "an empty client_msg_no is an absent one");
+    t.equal(await send(""), 200, "an empty client_msg_no counts as absent");
   },
 );
 
+// Covers [decisions: Limits]
 t.test(
-  "a call accepts 10,000 subscribers or uids and responds with 400 to one more entry [decisions: Limits]",
+  "a call accepts 10,000 subscribers or uids and responds with 400 to one more entry",
   async (t) => {
     const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
     const over = [...maximum, "one-more"];
@@ -141,21 +143,19 @@ t.test(
   },
 );
 
-t.test(
-  "the limits of lists, bodies and payloads are configurable [decisions: Limits]",
-  async (t) => {
-    const small = await startWorld(t, {
-      JINDOU_API_MAX_SUBSCRIBERS_PER_CALL: "2",
-      JINDOU_API_MAX_BODY_BYTES: "8192",
-      JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
-    });
-    const subscribers = ["a", "b", "c"];
-    const body = { channel_id: "g", channel_type: 2, subscribers };
-    t.equal(await small.refusal("/channel", body), "400 bad_request");
-    const path = "/user/onlinestatus";
-    const uid = "x".repeat(9000);
-    t.equal(await small.refusal(path, [uid]), "413 too_large");
-    const response = await small.send("a", person("b"), "x".repeat(1024));
-    t.match(response, { status: 400, body: { code: "too_large" } });
-  },
-);
+// Covers [decisions: Limits]
+t.test("the limits of lists, bodies and payloads are configurable", async (t) => {
+  const small = await startWorld(t, {
+    JINDOU_API_MAX_SUBSCRIBERS_PER_CALL: "2",
+    JINDOU_API_MAX_BODY_BYTES: "8192",
+    JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
+  });
+  const subscribers = ["a", "b", "c"];
+  const body = { channel_id: "g", channel_type: 2, subscribers };
+  t.equal(await small.refusal("/channel", body), "400 bad_request");
+  const path = "/user/onlinestatus";
+  const uid = "x".repeat(9000);
+  t.equal(await small.refusal(path, [uid]), "413 too_large");
+  const response = await small.send("a", person("b"), "x".repeat(1024));
+  t.match(response, { status: 400, body: { code: "too_large" } });
+});

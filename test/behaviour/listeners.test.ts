@@ -57,20 +57,19 @@ const tokenBody = (uid: string) => ({
   device_flag: 0,
 });
 
-t.test(
-  "the API can be served over HTTPS while clients connect without TLS [issue: TLS]",
-  async (t) => {
-    const world = await startWorld(t, API_TLS);
-    const path = "/user/token";
-    const body = await securePost(world.apiPort, path, tokenBody("alice"));
-    t.same(body, { status: "ok" });
-    await t.rejects(world.call("/healthz"), "plain HTTP is refused");
-    const client = await world.connect(t, "alice");
-    t.equal((await client.ping()).kind, "pong");
-  },
-);
+// Covers [feature: TLS]
+t.test("the API can be served over HTTPS while clients connect without TLS", async (t) => {
+  const world = await startWorld(t, API_TLS);
+  const path = "/user/token";
+  const body = await securePost(world.apiPort, path, tokenBody("alice"));
+  t.same(body, { status: "ok" });
+  await t.rejects(world.call("/healthz"), "plain HTTP is refused");
+  const client = await world.connect(t, "alice");
+  t.equal((await client.ping()).kind, "pong");
+});
 
-t.test("clients can be served over wss while the API uses plain HTTP [issue: TLS]", async (t) => {
+// Covers [feature: TLS]
+t.test("clients can be served over wss while the API uses plain HTTP", async (t) => {
   const world = await startWorld(t, CLIENT_TLS);
   await world.register("alice");
   const client = await secureClient(t, world.clientPort, "alice");
@@ -80,24 +79,23 @@ t.test("clients can be served over wss while the API uses plain HTTP [issue: TLS
   t.match(await codeOf(plain), /^closed_/);
 });
 
-t.test(
-  "one listener serves the API and clients if their addresses are equal [issue: One listener]",
-  async (t) => {
-    const listen = `127.0.0.1:${await freePort()}`;
-    const world = await startWorld(t, {
-      JINDOU_API_LISTEN: listen,
-      JINDOU_CLIENT_LISTEN: listen,
-    });
-    t.equal(world.apiPort, world.clientPort);
-    const client = await world.join(t, "alice");
-    await world.send("bob", person("alice"), "hello");
-    t.equal((await client.nextMessage()).fromUid, "bob");
-    t.equal((await world.call("/nothing")).status, 404);
-  },
-);
+// Covers [feature: One listener]
+t.test("one listener serves the API and clients if their addresses are equal", async (t) => {
+  const listen = `127.0.0.1:${await freePort()}`;
+  const world = await startWorld(t, {
+    JINDOU_API_LISTEN: listen,
+    JINDOU_CLIENT_LISTEN: listen,
+  });
+  t.equal(world.apiPort, world.clientPort);
+  const client = await world.join(t, "alice");
+  await world.send("bob", person("alice"), "hello");
+  t.equal((await client.nextMessage()).fromUid, "bob");
+  t.equal((await world.call("/nothing")).status, 404);
+});
 
+// Covers [feature: One listener; feature: TLS]
 t.test(
-  "one listener serves HTTPS and wss if the addresses and TLS settings are equal [issue: One listener; issue: TLS]",
+  "one listener serves HTTPS and wss if the addresses and TLS settings are equal",
   async (t) => {
     const listen = `127.0.0.1:${await freePort()}`;
     const world = await startWorld(t, {
@@ -112,8 +110,9 @@ t.test(
   },
 );
 
+// Covers [feature: One listener; feature: TLS]
 t.test(
-  "a node does not start if its listeners share an address but have different TLS settings, or if a certificate has no key [issue: One listener; issue: TLS]",
+  "a node does not start if its listeners share an address but have different TLS settings, or if a certificate has no key",
   async (t) => {
     const listen = "127.0.0.1:5999";
     const both = {
@@ -126,8 +125,9 @@ t.test(
   },
 );
 
+// Covers [feature: Client sockets]
 t.test(
-  "the client port answers no API calls and the API port upgrades no sockets if the addresses differ [issue: Client sockets]",
+  "the client port answers no API calls and the API port upgrades no sockets if the addresses differ",
   async (t) => {
     const world = await startWorld(t);
     const url = `http://127.0.0.1:${world.clientPort}/user/onlinestatus`;

@@ -69,8 +69,10 @@ const PROTECTED = {
   JINDOU_ADMIN_PASSWORD: "right",
 };
 
+// Covers [spec: POST /manager/login 200; spec: Manager session; spec: Limits manager token]
+// Covers [decisions: Access token]
 t.test(
-  "POST /manager/login returns token, expire and user, and the token is accepted as Authorization: Bearer [spec: POST /manager/login 200; spec: Manager session; spec: Limits manager token; decisions: Access token]",
+  "POST /manager/login returns token, expire and user, and the token is accepted as Authorization: Bearer",
   async (t) => {
     const world = await startWorld(t, {
       ...PROTECTED,
@@ -91,8 +93,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Tokens]
 t.test(
-  "an access token has 256 random bits and expires after 86,400 seconds by default [decisions: Tokens]",
+  "an access token has 256 random bits and expires after 86,400 seconds by default",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const first = (await world.call(LOGIN, CREDENTIALS)).body;
@@ -103,23 +106,22 @@ t.test(
   },
 );
 
-t.test(
-  "POST /manager/login responds with 401 to a wrong password or username [spec: POST /manager/login 401]",
-  async (t) => {
-    const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
-    const wrong = await world.call(LOGIN, { ...CREDENTIALS, password: "wrong" });
-    const unknown = await world.call(LOGIN, { ...CREDENTIALS, username: "root" });
-    for (const response of [wrong, unknown]) {
-      t.match(response, { status: 401, body: { code: "bad_credentials" } });
-      t.type(response.body.error, "string");
-    }
-    t.same(wrong.body, unknown.body, "the response does not reveal which of the two is wrong");
-    t.equal(await world.refusal(LOGIN, { username: "admin" }), "400 bad_request");
-  },
-);
+// Covers [spec: POST /manager/login 401]
+t.test("POST /manager/login responds with 401 to a wrong password or username", async (t) => {
+  const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
+  const wrong = await world.call(LOGIN, { ...CREDENTIALS, password: "wrong" });
+  const unknown = await world.call(LOGIN, { ...CREDENTIALS, username: "root" });
+  for (const response of [wrong, unknown]) {
+    t.match(response, { status: 401, body: { code: "bad_credentials" } });
+    t.type(response.body.error, "string");
+  }
+  t.same(wrong.body, unknown.body, "the response does not reveal which of the two is wrong");
+  t.equal(await world.refusal(LOGIN, { username: "admin" }), "400 bad_request");
+});
 
+// Covers [decisions: Failed credentials]
 t.test(
-  "a login from another address succeeds after a delay while the password of its username is being guessed [decisions: Failed credentials]",
+  "a login from another address succeeds after a delay while the password of its username is being guessed",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { ...CREDENTIALS, password: "wrong" };
@@ -132,8 +134,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Login throttling]
 t.test(
-  "each node checks at most 5 of 200 parallel guesses from one address, while another address can log in [decisions: Login throttling]",
+  "each node checks at most 5 of 200 parallel guesses from one address, while another address can log in",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { username: "nobody", password: "wrong" };
@@ -146,8 +149,9 @@ t.test(
   },
 );
 
+// Covers [spec: POST /manager/login 429; spec: Limits login attempts; decisions: Login throttling]
 t.test(
-  "an address with 5 failed logins is refused with 429 and Retry-After, and other addresses can log in [spec: POST /manager/login 429; spec: Limits login attempts; decisions: Login throttling]",
+  "an address with 5 failed logins is refused with 429 and Retry-After, and other addresses can log in",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     for (const username of ["a", "b", "c", "d", "e"]) {
@@ -167,8 +171,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Login throttling]
 t.test(
-  "a successful login clears the username's failures, and an address can log in again after the window [decisions: Login throttling]",
+  "a successful login clears the username's failures, and an address can log in again after the window",
   async (t) => {
     const world = await startWorld(t, {
       JINDOU_ADMIN_PASSWORD: "right",
@@ -178,7 +183,11 @@ t.test(
     const wrong = { ...CREDENTIALS, password: "wrong" };
     t.equal(await loginFrom(world, "127.0.0.2", wrong), 401);
     t.equal(await loginFrom(world, "127.0.0.3", CREDENTIALS), 200);
-    t.equal(await loginFrom(world, "127.0.0.4", wrong), 401, "the failure counts as the first");
+    t.equal(
+      await loginFrom(world, "127.0.0.4", wrong),
+      401,
+      "the next failure counts as the first one",
+    );
     for (let i = 0; i < 2; i++)
       t.equal((await world.call(LOGIN, { ...wrong, username: "f" })).status, 401);
     const refused = await world.call(LOGIN, CREDENTIALS);
@@ -189,8 +198,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Roles and permissions; decisions: Managers]
 t.test(
-  "the role admin permits every call, operator permits reads and writes, and viewer permits reads [decisions: Roles and permissions; decisions: Managers]",
+  "the role admin permits every call, operator permits reads and writes, and viewer permits reads",
   async (t) => {
     const world = await startWorld(t, {
       JINDOU_AUTH_API: "required",
@@ -200,7 +210,7 @@ t.test(
         { username: "view", password: "p", role: "viewer" },
       ]),
     });
-    t.equal((await world.call(LOGIN, CREDENTIALS)).status, 401, "there is no default admin");
+    t.equal((await world.call(LOGIN, CREDENTIALS)).status, 401, "no default account admin exists");
     for (const username of ["root", "ops", "view"]) {
       const headers = await login(world, { username, password: "p" });
       for (const [path, body] of WRITES) {
@@ -216,28 +226,27 @@ t.test(
   },
 );
 
-t.test(
-  "a manager's own permissions replace the permissions of the role [decisions: Roles and permissions; decisions: Managers]",
-  async (t) => {
-    const permissions = ["users:write"];
-    const manager = { username: "u", password: "p", role: "viewer" };
-    const world = await startWorld(t, {
-      JINDOU_AUTH_API: "required",
-      JINDOU_MANAGERS: JSON.stringify([{ ...manager, permissions }]),
-    });
-    const { body } = await world.call(LOGIN, manager);
-    t.same(body.user, { username: "u", role: "viewer", permissions });
-    const headers = bearer(body.token);
-    for (const [path, requestBody] of WRITES) {
-      const { status } = await world.call(path, requestBody, headers);
-      t.equal(status, path.startsWith("/user/") ? 200 : 403, `${path} is answered with ${status}`);
-    }
-    t.equal((await world.call("/metrics", undefined, headers)).status, 403);
-  },
-);
+// Covers [decisions: Roles and permissions; decisions: Managers]
+t.test("a manager's own permissions replace the permissions of the role", async (t) => {
+  const permissions = ["users:write"];
+  const manager = { username: "u", password: "p", role: "viewer" };
+  const world = await startWorld(t, {
+    JINDOU_AUTH_API: "required",
+    JINDOU_MANAGERS: JSON.stringify([{ ...manager, permissions }]),
+  });
+  const { body } = await world.call(LOGIN, manager);
+  t.same(body.user, { username: "u", role: "viewer", permissions });
+  const headers = bearer(body.token);
+  for (const [path, requestBody] of WRITES) {
+    const { status } = await world.call(path, requestBody, headers);
+    t.equal(status, path.startsWith("/user/") ? 200 : 403, `${path} is answered with ${status}`);
+  }
+  t.equal((await world.call("/metrics", undefined, headers)).status, 403);
+});
 
+// Covers [decisions: Roles and permissions; feature: events:write; feature: GET /stream]
 t.test(
-  "POST /event needs the permission events:write, and GET /stream needs messages:write [decisions: Roles and permissions; issue: events:write; issue: GET /stream]",
+  "POST /event needs the permission events:write, and GET /stream needs messages:write",
   async (t) => {
     const account = (username: string, permission: string) => ({
       ...{ username, password: "p", role: "viewer" },
@@ -263,8 +272,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Tokens]
 t.test(
-  "access tokens survive a restart unless they are revoked or their manager is removed [decisions: Tokens]",
+  "access tokens survive a restart unless they are revoked or their manager is removed",
   async (t) => {
     const folder = await tempFolder(t);
     const managers = ["a", "b"].map((username) => ({
@@ -293,8 +303,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Manager tokens]
 t.test(
-  "a change of a manager's password, role or permissions revokes only that manager's access tokens [decisions: Manager tokens]",
+  "a change of a manager's password, role or permissions revokes only that manager's access tokens",
   async (t) => {
     const folder = await tempFolder(t);
     const { hashPassword } = await import("../../src/broker/passwords.ts");
@@ -347,24 +358,23 @@ t.test(
   },
 );
 
-t.test(
-  "a changed JINDOU_ADMIN_PASSWORD revokes the access tokens of admin [decisions: Manager tokens]",
-  async (t) => {
-    const folder = await tempFolder(t);
-    const before = await startWorld(t, PROTECTED, folder);
-    const oldToken = await login(before);
-    await before.close();
-    const settings = { ...PROTECTED, JINDOU_ADMIN_PASSWORD: "changed" };
-    const after = await startWorld(t, settings, folder);
-    const read = (headers: Settings) => after.call("/metrics", undefined, headers);
-    t.equal((await read(oldToken)).status, 401);
-    const newToken = await login(after, { ...CREDENTIALS, password: "changed" });
-    t.equal((await read(newToken)).status, 200);
-  },
-);
+// Covers [decisions: Manager tokens]
+t.test("a changed JINDOU_ADMIN_PASSWORD revokes the access tokens of admin", async (t) => {
+  const folder = await tempFolder(t);
+  const before = await startWorld(t, PROTECTED, folder);
+  const oldToken = await login(before);
+  await before.close();
+  const settings = { ...PROTECTED, JINDOU_ADMIN_PASSWORD: "changed" };
+  const after = await startWorld(t, settings, folder);
+  const read = (headers: Settings) => after.call("/metrics", undefined, headers);
+  t.equal((await read(oldToken)).status, 401);
+  const newToken = await login(after, { ...CREDENTIALS, password: "changed" });
+  t.equal((await read(newToken)).status, 200);
+});
 
+// Covers [decisions: Managers]
 t.test(
-  "a node without configured managers has the user admin with a random password that is shown once [decisions: Managers]",
+  "a node without configured managers has the user admin with a random password that is shown once",
   async (t) => {
     const folder = await tempFolder(t);
     const before = await startWorld(t, {}, folder);
@@ -383,17 +393,15 @@ t.test(
   },
 );
 
-t.test(
-  "a manager whose password is configured as a scrypt hash can log in [decisions: Managers]",
-  async (t) => {
-    const { hashPassword } = await import("../../src/broker/passwords.ts");
-    const passwordHash = await hashPassword("right");
-    const manager = { username: "admin", passwordHash, role: "admin" };
-    const world = await startWorld(t, {
-      JINDOU_MANAGERS: JSON.stringify([manager]),
-    });
-    t.equal((await world.call(LOGIN, CREDENTIALS)).status, 200);
-    const wrong = { ...CREDENTIALS, password: passwordHash };
-    t.equal((await world.call(LOGIN, wrong)).status, 401);
-  },
-);
+// Covers [decisions: Managers]
+t.test("a manager whose password is configured as a scrypt hash can log in", async (t) => {
+  const { hashPassword } = await import("../../src/broker/passwords.ts");
+  const passwordHash = await hashPassword("right");
+  const manager = { username: "admin", passwordHash, role: "admin" };
+  const world = await startWorld(t, {
+    JINDOU_MANAGERS: JSON.stringify([manager]),
+  });
+  t.equal((await world.call(LOGIN, CREDENTIALS)).status, 200);
+  const wrong = { ...CREDENTIALS, password: passwordHash };
+  t.equal((await world.call(LOGIN, wrong)).status, 401);
+});

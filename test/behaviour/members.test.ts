@@ -5,8 +5,9 @@ import { codeOf, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
+// Covers [feature: Members of a group]
 t.test(
-  "a member reads the permanent and temporary members of a group, sorted and in pages [issue: Members of a group]",
+  "a member reads the permanent and temporary members of a group, sorted and in pages",
   async (t) => {
     const alice = world.name("alice");
     const others = range(1, 6).map((n) => `${alice}-${n}`);
@@ -38,8 +39,9 @@ t.test(
   },
 );
 
+// Covers [feature: Members of a group]
 t.test(
-  "the members of a group are refused to a user who is not a member, was removed, or names no group [issue: Members of a group]",
+  "the members of a group can be read only by its current members, and a personal channel is refused",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -56,8 +58,9 @@ t.test(
   },
 );
 
+// Covers [feature: Members of a group]
 t.test(
-  "reading the members of a large group is charged by their number, and then refused as rate_limited [issue: Members of a group]",
+  "a read of the members of a large group is charged by the number of members, and is refused as rate_limited over the budget",
   async (t) => {
     const alice = world.name("alice");
     const others = range(1, 9000).map((n) => `${alice}-${n}`);

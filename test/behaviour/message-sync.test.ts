@@ -17,65 +17,62 @@ interface SyncedMessage {
 const seqsOf = (messages: readonly SyncedMessage[]) =>
   messages.map(({ message_seq }) => message_seq);
 
-t.test(
-  "POST /channel/messagesync reads a channel in pages in both directions [issue: channel/messagesync]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    for (const channel of [await world.newGroup([alice]), person(bob)]) {
-      const place = { ...wire(channel), login_uid: alice };
-      for (const seq of range(1, 7)) await world.send(alice, channel, `${seq}`);
-      const page = (fields: object) => world.ok("/channel/messagesync", { ...place, ...fields });
-      const newest = await page({ limit: 3 });
-      t.same(seqsOf(newest.messages), [5, 6, 7]);
-      t.equal(newest.more, 1);
-      const older = await page({ start_message_seq: 4, limit: 10 });
-      t.same(seqsOf(older.messages), [1, 2, 3, 4]);
-      t.equal(older.more, 0);
-      const newer = { start_message_seq: 3, end_message_seq: 6, pull_mode: 1 };
-      t.same(seqsOf((await page(newer)).messages), [3, 4, 5]);
-      const { body } = await world.call(
-        `/channel/max_message_seq?channel_id=${channel.id}&channel_type=${channel.type}&login_uid=${alice}`,
-      );
-      t.same(body, { message_seq: 7 });
-    }
-    const nothing = { channel_id: world.name("none"), channel_type: 2 };
-    t.match(await world.ok("/channel/messagesync", nothing), {
-      more: 0,
-      messages: [],
-    });
-    t.match(
-      await world.call(`/channel/max_message_seq?channel_id=${nothing.channel_id}&channel_type=2`),
-      { status: 200, body: { message_seq: 0 } },
+// Covers [feature: channel/messagesync]
+t.test("POST /channel/messagesync reads a channel in pages in both directions", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  for (const channel of [await world.newGroup([alice]), person(bob)]) {
+    const place = { ...wire(channel), login_uid: alice };
+    for (const seq of range(1, 7)) await world.send(alice, channel, `${seq}`);
+    const page = (fields: object) => world.ok("/channel/messagesync", { ...place, ...fields });
+    const newest = await page({ limit: 3 });
+    t.same(seqsOf(newest.messages), [5, 6, 7]);
+    t.equal(newest.more, 1);
+    const older = await page({ start_message_seq: 4, limit: 10 });
+    t.same(seqsOf(older.messages), [1, 2, 3, 4]);
+    t.equal(older.more, 0);
+    const newer = { start_message_seq: 3, end_message_seq: 6, pull_mode: 1 };
+    t.same(seqsOf((await page(newer)).messages), [3, 4, 5]);
+    const { body } = await world.call(
+      `/channel/max_message_seq?channel_id=${channel.id}&channel_type=${channel.type}&login_uid=${alice}`,
     );
-  },
-);
+    t.same(body, { message_seq: 7 });
+  }
+  const nothing = { channel_id: world.name("none"), channel_type: 2 };
+  t.match(await world.ok("/channel/messagesync", nothing), {
+    more: 0,
+    messages: [],
+  });
+  t.match(
+    await world.call(`/channel/max_message_seq?channel_id=${nothing.channel_id}&channel_type=2`),
+    { status: 200, body: { message_seq: 0 } },
+  );
+});
 
-t.test(
-  "POST /messages finds single messages by seq, id and client_msg_no [issue: messages]",
-  async (t) => {
-    const alice = world.name("alice");
-    const channel = await world.newGroup([alice]);
-    const sent: SyncedMessage[] = [];
-    for (const seq of range(1, 20)) {
-      const options = seq % 2 === 0 ? { client_msg_no: `no ${seq}` } : {};
-      sent.push((await world.send(alice, channel, `${seq}`, options)).body);
-    }
-    const find = async (fields: object) =>
-      seqsOf((await world.ok("/messages", { ...wire(channel), ...fields })).messages);
-    const ids = sent.map(({ message_id }) => message_id);
-    t.same(await find({ message_seqs: [19, 3, 3, 99] }), [3, 19]);
-    t.same(await find({ message_ids: ids }), range(1, 20));
-    t.same(await find({ message_ids: [(ids.at(-1) ?? 0) + 1, 5] }), []);
-    const [first] = sent;
-    const names = ["no 6", first?.client_msg_no, "no 7", "server-1"];
-    t.same(await find({ client_msg_nos: names }), [1, 6]);
-    t.same(await find({ message_seqs: [1], message_ids: [ids[0]] }), [1]);
-    t.same(await find({}), []);
-  },
-);
+// Covers [feature: messages]
+t.test("POST /messages finds single messages by seq, id and client_msg_no", async (t) => {
+  const alice = world.name("alice");
+  const channel = await world.newGroup([alice]);
+  const sent: SyncedMessage[] = [];
+  for (const seq of range(1, 20)) {
+    const options = seq % 2 === 0 ? { client_msg_no: `no ${seq}` } : {};
+    sent.push((await world.send(alice, channel, `${seq}`, options)).body);
+  }
+  const find = async (fields: object) =>
+    seqsOf((await world.ok("/messages", { ...wire(channel), ...fields })).messages);
+  const ids = sent.map(({ message_id }) => message_id);
+  t.same(await find({ message_seqs: [19, 3, 3, 99] }), [3, 19]);
+  t.same(await find({ message_ids: ids }), range(1, 20));
+  t.same(await find({ message_ids: [(ids.at(-1) ?? 0) + 1, 5] }), []);
+  const [first] = sent;
+  const names = ["no 6", first?.client_msg_no, "no 7", "server-1"];
+  t.same(await find({ client_msg_nos: names }), [1, 6]);
+  t.same(await find({ message_seqs: [1], message_ids: [ids[0]] }), [1]);
+  t.same(await find({}), []);
+});
 
+// Covers [decisions: Values that clients really send]
 t.test(
-  "POST /messages returns the messages that exist and ignores numbers and names that match none [decisions: Values that clients really send]",
+  "POST /messages returns the messages that exist and ignores numbers and names that match none",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -104,8 +101,9 @@ t.test(
   },
 );
 
+// Covers [feature: message/sync]
 t.test(
-  "POST /message/sync lists commands until they are acknowledged on the socket or over HTTP [issue: message/sync]",
+  "POST /message/sync lists commands until they are acknowledged on the socket or over HTTP",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -134,8 +132,9 @@ async function textsOf(source: World, uid: string, limit = 0) {
   });
 }
 
+// Covers [feature: message/sendbatch]
 t.test(
-  "POST /message/sendbatch sends a message to each user and lists the users to whom it could not be sent [issue: message/sendbatch]",
+  "POST /message/sendbatch sends a message to each user and lists the users to whom it could not be sent",
   async (t) => {
     const [alice, bob, eve] = [world.name("alice"), world.name("bob"), world.name("eve")];
     const client = await world.join(t, bob);
@@ -154,8 +153,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Values that clients really send]
 t.test(
-  "POST /message/sendbatch names invalid uids in fail_uids and sends to the others [decisions: Values that clients really send]",
+  "POST /message/sendbatch names invalid uids in fail_uids and sends to the others",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);

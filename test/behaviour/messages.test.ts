@@ -18,8 +18,10 @@ import {
 const world = await startWorld(t);
 const SEND = "/message/send";
 
+// Covers [spec: POST /message/send 200; spec: message_id; spec: message_seq; spec: client_msg_no]
+// Covers [decisions: /message/send]
 t.test(
-  "POST /message/send returns message_id, message_seq and the client_msg_no of the request [spec: POST /message/send 200; spec: message_id; spec: message_seq; spec: client_msg_no; decisions: /message/send]",
+  "POST /message/send returns message_id, message_seq and the client_msg_no of the request",
   async (t) => {
     const channel = person(world.name("bob"));
     const options = { client_msg_no: "n-1" };
@@ -33,8 +35,9 @@ t.test(
   },
 );
 
+// Covers [spec: client_msg_no; decisions: /message/send]
 t.test(
-  "a message without client_msg_no gets a unique client_msg_no, which is the same in the response, pushes, history and conversations [spec: client_msg_no; decisions: /message/send]",
+  "a message without client_msg_no gets a unique client_msg_no, which is the same in the response, pushes, history and conversations",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -83,8 +86,9 @@ t.test(
   },
 );
 
+// Covers [spec: client_msg_no]
 t.test(
-  "a command without client_msg_no gets a unique client_msg_no, which is the same in the response, a push and the inbox [spec: client_msg_no]",
+  "a command without client_msg_no gets a unique client_msg_no, which is the same in the response, a push and the inbox",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -106,8 +110,9 @@ t.test(
   },
 );
 
+// Covers [decisions: message_id]
 t.test(
-  "message ids are unique and increase across channels, across HTTP and sockets, and across a restart [decisions: message_id]",
+  "message ids are unique and increase across channels, across HTTP and sockets, and across a restart",
   async (t) => {
     const before = await startWorld(t);
     const ids: number[] = [];
@@ -128,8 +133,9 @@ t.test(
   },
 );
 
+// Covers [spec: POST /message/send 400]
 t.test(
-  "POST /message/send responds with 400 to a missing or invalid field and stores nothing [spec: POST /message/send 400]",
+  "POST /message/send responds with 400 to a missing or invalid field and stores nothing",
   async (t) => {
     const bob = world.name("bob");
     const valid = {
@@ -166,8 +172,9 @@ t.test(
   },
 );
 
+// Covers [spec: from_uid; spec: channel_id of a message; spec: payload]
 t.test(
-  "a personal message is pushed to every device of the receiver, with the sender's uid as channel id [spec: from_uid; spec: channel_id of a message; spec: payload]",
+  "a personal message is pushed to every device of the receiver, with the sender's uid as channel id",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const phone = await world.join(t, bob);
@@ -191,8 +198,9 @@ t.test(
   },
 );
 
+// Covers [feature: Sender's other devices]
 t.test(
-  "a message is pushed to the sender's other devices and not to the sending connection [issue: Sender's other devices]",
+  "a message is pushed to the sender's other devices and not to the sending connection",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -212,20 +220,19 @@ t.test(
   },
 );
 
-t.test(
-  "a message sent over HTTP is pushed to all devices of its sender as well [issue: Sender's other devices]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const client = await world.join(t, alice);
-    const channel = await world.newGroup([alice, bob]);
-    await world.send(alice, person(bob), "personal");
-    await world.send(alice, channel, "group");
-    t.same([...(await untilReceived(client, 2))].sort(), ["group", "personal"]);
-  },
-);
+// Covers [feature: Sender's other devices]
+t.test("a message sent over HTTP is pushed to all devices of its sender as well", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const client = await world.join(t, alice);
+  const channel = await world.newGroup([alice, bob]);
+  await world.send(alice, person(bob), "personal");
+  await world.send(alice, channel, "group");
+  t.same([...(await untilReceived(client, 2))].sort(), ["group", "personal"]);
+});
 
+// Covers [feature: Sender's other devices]
 t.test(
-  "a message to the sender's own uid is pushed once to each of the sender's other devices [issue: Sender's other devices]",
+  "a message to the sender's own uid is pushed once to each of the sender's other devices",
   async (t) => {
     const alice = world.name("alice");
     const phone = await world.join(t, alice);
@@ -236,8 +243,9 @@ t.test(
   },
 );
 
+// Covers [spec: message_seq; decisions: Sequence]
 t.test(
-  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share one sequence [spec: message_seq; decisions: Sequence]",
+  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share one sequence",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const aliceClient = await world.join(t, alice);
@@ -253,24 +261,23 @@ t.test(
   },
 );
 
-t.test(
-  "messages of one connection are stored in order, even if many are in flight [decisions: Sequence; issue: Order]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const channel = await world.newGroup([alice, bob]);
-    const reader = await world.join(t, bob);
-    const writer = await world.join(t, alice);
-    const texts = range(1, 300).map(String);
-    const acks = texts.map((text) => writer.send(channel, text));
-    const stored = (await Promise.all(acks)).map((ack) => ack.messageSeq);
-    t.same(stored, range(1, 300));
-    t.same(await untilReceived(reader, 300), texts);
-    t.same(seqs(reader.messages), range(1, 300));
-  },
-);
+// Covers [decisions: Sequence; feature: Order]
+t.test("messages of one connection are stored in order, even if many are in flight", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob]);
+  const reader = await world.join(t, bob);
+  const writer = await world.join(t, alice);
+  const texts = range(1, 300).map(String);
+  const acks = texts.map((text) => writer.send(channel, text));
+  const stored = (await Promise.all(acks)).map((ack) => ack.messageSeq);
+  t.same(stored, range(1, 300));
+  t.same(await untilReceived(reader, 300), texts);
+  t.same(seqs(reader.messages), range(1, 300));
+});
 
+// Covers [decisions: Sequence]
 t.test(
-  "every member receives the messages of many senders in the order of their seqs [decisions: Sequence]",
+  "every member receives the messages of many senders in the order of their seqs",
   async (t) => {
     const senders = ["a", "b", "c"].map((name) => world.name(name));
     const watchers = [world.name("w"), world.name("w")];
@@ -286,8 +293,9 @@ t.test(
   },
 );
 
+// Covers [spec: header no_persist; decisions: /message/send]
 t.test(
-  "a message with no_persist 1 is pushed to online members with message_seq 0 and not stored [spec: header no_persist; decisions: /message/send]",
+  "a message with no_persist 1 is pushed to online members with message_seq 0 and not stored",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -311,8 +319,10 @@ t.test(
   },
 );
 
+// Covers [spec: header red_dot; spec: stream_no; spec: expire; spec: tag_key; decisions: tag_key]
+// Covers [decisions: stream_no]
 t.test(
-  "red_dot, stream_no, tag_key and expire of a message are pushed and kept in history [spec: header red_dot; spec: stream_no; spec: expire; spec: tag_key; decisions: tag_key; decisions: stream_no]",
+  "red_dot, stream_no, tag_key and expire of a message are pushed and kept in history",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -341,23 +351,22 @@ t.test(
   },
 );
 
-t.test(
-  "a message without optional fields has no red dot, no labels and no expiry [spec: header red_dot; spec: expire]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    const client = await world.join(t, bob);
-    await world.send(alice, person(bob), "x", { stream_no: "", tag_key: "" });
-    t.match(await client.nextMessage(), {
-      header: { noPersist: false, redDot: false },
-      streamNo: undefined,
-      tagKey: undefined,
-      expireS: 0,
-    });
-  },
-);
+// Covers [spec: header red_dot; spec: expire]
+t.test("a message without optional fields has no red dot, no labels and no expiry", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const client = await world.join(t, bob);
+  await world.send(alice, person(bob), "x", { stream_no: "", tag_key: "" });
+  t.match(await client.nextMessage(), {
+    header: { noPersist: false, redDot: false },
+    streamNo: undefined,
+    tagKey: undefined,
+    expireS: 0,
+  });
+});
 
+// Covers [spec: subscribers of a message; decisions: subscribers on send]
 t.test(
-  "a command with subscribers is pushed only to the listed members of the channel [spec: subscribers of a message; decisions: subscribers on send]",
+  "a command with subscribers is pushed only to the listed members of the channel",
   async (t) => {
     const [alice, bob, carol, eve] = [
       world.name("alice"),
@@ -387,18 +396,17 @@ t.test(
   },
 );
 
-t.test(
-  "a message that has subscribers but is not a command is answered with 400 [spec: subscribers of a message; decisions: subscribers on send]",
-  async (t) => {
-    const bob = world.name("bob");
-    const options = { subscribers: [bob] };
-    const response = await world.send("alice", person(bob), "x", options);
-    t.match(response, { status: 400, body: { code: "bad_request" } });
-  },
-);
+// Covers [spec: subscribers of a message; decisions: subscribers on send]
+t.test("a message that has subscribers but is not a command is answered with 400", async (t) => {
+  const bob = world.name("bob");
+  const options = { subscribers: [bob] };
+  const response = await world.send("alice", person(bob), "x", options);
+  t.match(response, { status: 400, body: { code: "bad_request" } });
+});
 
+// Covers [feature: errors]
 t.test(
-  "a send to an unknown group, to an invalid id or with an invalid payload is refused, and the connection stays open [issue: errors]",
+  "a send to an unknown group, to an invalid id or with an invalid payload is refused, and the connection stays open",
   async (t) => {
     const alice = await world.join(t, world.name("alice"));
     const none = group(world.name("none"));

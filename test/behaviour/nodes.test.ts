@@ -29,34 +29,33 @@ async function sessions(): Promise<number> {
   return (await nodes()).reduce((sum, node) => sum + node.sessions, 0);
 }
 
-t.test(
-  "GET /cluster/nodes lists the live nodes with their sessions and load [issue: cluster/nodes]",
-  async (t) => {
-    t.equal((await world.call("/cluster/nodes")).status, 200);
-    const all = await nodes();
-    t.ok(all.length >= 1);
-    t.equal(new Set(all.map((node) => node.id)).size, all.length);
-    for (const node of all) {
-      t.match(node, {
-        address: CLIENT_ADDRESS,
-        tcp_address: WKPROTO_ADDRESS,
-        version: "test",
-        draining: 0,
-      });
-      t.ok(node.uptime >= 0 && node.uptime < 600);
-      t.ok(node.load >= 0 && node.load <= 1);
-    }
-    const before = await sessions();
-    const tom = await world.join(t, world.name("tom"));
-    await world.join(t, world.name("ann"));
-    await eventually(async () => (await sessions()) === before + 2);
-    await tom.close();
-    await eventually(async () => (await sessions()) === before + 1);
-  },
-);
+// Covers [feature: cluster/nodes]
+t.test("GET /cluster/nodes lists the live nodes with their sessions and load", async (t) => {
+  t.equal((await world.call("/cluster/nodes")).status, 200);
+  const all = await nodes();
+  t.ok(all.length >= 1);
+  t.equal(new Set(all.map((node) => node.id)).size, all.length);
+  for (const node of all) {
+    t.match(node, {
+      address: CLIENT_ADDRESS,
+      tcp_address: WKPROTO_ADDRESS,
+      version: "test",
+      draining: 0,
+    });
+    t.ok(node.uptime >= 0 && node.uptime < 600);
+    t.ok(node.load >= 0 && node.load <= 1);
+  }
+  const before = await sessions();
+  const tom = await world.join(t, world.name("tom"));
+  await world.join(t, world.name("ann"));
+  await eventually(async () => (await sessions()) === before + 2);
+  await tom.close();
+  await eventually(async () => (await sessions()) === before + 1);
+});
 
+// Covers [feature: route]
 t.test(
-  "GET /route and POST /route/batch return the address that clients should connect to [issue: route]",
+  "GET /route and POST /route/batch return the address that clients should connect to",
   async (t) => {
     const addresses = { tcp_addr: WKPROTO_ADDRESS, ws_addr: "", wss_addr: CLIENT_ADDRESS };
     t.same((await world.call("/route?uid=tom")).body, addresses);

@@ -1,5 +1,5 @@
-// What an operator can ask a node: why a client was closed, which channels are busy, which
-// configuration is in effect [issue: Console; decisions: Roles and permissions].
+// Calls for operators: why a client was closed, which channels are busy, and which configuration is
+// in effect [feature: Console; decisions: Roles and permissions].
 
 import { once } from "node:events";
 import { WebSocket } from "ws";
@@ -16,7 +16,10 @@ interface Closed {
   readonly [field: string]: unknown;
 }
 
-/** Returns the closed sessions and refused connects of a user, the newest first, when there are any. */
+/**
+ * Waits until the list contains closed sessions or refused connects of the user, and returns them,
+ * newest first.
+ */
 async function closedOf(uid: string, query = "", node: World = world): Promise<readonly Closed[]> {
   let closed: readonly Closed[] = [];
   await eventually(async () => {
@@ -66,7 +69,11 @@ t.test(
       { uid, refused: 1, reason: "auth_failed", code: 4201, error: "unauthorized" },
     ]);
     t.notMatch(JSON.stringify(closed), /wrong-secret|token-/);
-    t.same((await world.call(`/connz?uid=${uid}`)).body.connections, [], "it is not open");
+    t.same(
+      (await world.call(`/connz?uid=${uid}`)).body.connections,
+      [],
+      "the list of open sessions does not contain the session",
+    );
   },
 );
 
@@ -84,7 +91,7 @@ t.test(
       return [body.total, ...body.connections.map(({ uid }: Closed) => uid)];
     };
     await eventually(async () => (await uids(""))[1] === "dan");
-    t.same(await uids(""), [3, "dan", "cid", "ben"], "the oldest was dropped");
+    t.same(await uids(""), [3, "dan", "cid", "ben"], "the oldest closed session was dropped");
     t.same(await uids("sort=end&limit=2"), [3, "ben", "cid"]);
     t.same(await uids("offset=2"), [3, "ben"]);
     t.same(await uids("client=desktop"), [1, "dan"]);
@@ -99,7 +106,7 @@ t.test(
 );
 
 t.test(
-  "strangers who are refused do not displace closed sessions, and nothing is kept with client.keepClosed 0",
+  "refused connects of strangers do not displace closed sessions from the list, and the list is empty with client.keepClosed 0",
   async (t) => {
     const settings = { JINDOU_CLIENT_KEEP_CLOSED: "2", JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" };
     const node = await startWorld(t, settings);

@@ -1,5 +1,5 @@
-// Payloads in each validation mode: those in the specification arrive unchanged, and others are
-// refused.
+// Payloads in each validation mode: the payloads of the specification arrive unchanged, and other
+// payloads are refused.
 
 import { t } from "../support/suite.ts";
 import { person, startWorld, type World } from "./world.ts";
@@ -8,9 +8,10 @@ const base64 = (text: string) => Buffer.from(text).toString("base64");
 const json = (content: unknown) => base64(JSON.stringify(content));
 const extra = [{ uid: "u1", name: "Alice" }];
 
-/** One payload of each type with all its fields. */
+/** A payload with all its fields, by type. */
 const KINDS: Readonly<Record<string, object>> = {
-  "[spec: payload type 1]": {
+  // Covers [spec: payload type 1]
+  "type 1": {
     type: 1,
     content: "hello",
     mention: { all: 0, uids: ["u1"] },
@@ -23,11 +24,16 @@ const KINDS: Readonly<Record<string, object>> = {
       payload: { type: 1, content: "before" },
     },
   },
-  "[spec: payload type 2]": { type: 2, url: "u", width: 1, height: 2 },
-  "[spec: payload type 3]": { type: 3, url: "u", width: 1, height: 2 },
-  "[spec: payload type 4]": { type: 4, url: "u", timeTrad: 3 },
-  "[spec: payload type 8]": { type: 8, url: "u", name: "n", size: 9 },
-  "[spec: payload type >1000]": { type: 1010, content: "{0} left", extra },
+  // Covers [spec: payload type 2]
+  "type 2": { type: 2, url: "u", width: 1, height: 2 },
+  // Covers [spec: payload type 3]
+  "type 3": { type: 3, url: "u", width: 1, height: 2 },
+  // Covers [spec: payload type 4]
+  "type 4": { type: 4, url: "u", timeTrad: 3 },
+  // Covers [spec: payload type 8]
+  "type 8": { type: 8, url: "u", name: "n", size: 9 },
+  // Covers [spec: payload type >1000]
+  "type >1000": { type: 1010, content: "{0} left", extra },
 };
 
 const world = await startWorld(t);
@@ -94,8 +100,8 @@ t.test("the error of a payload that is not valid names the cause on the socket",
   }
 });
 
-for (const [row, content] of Object.entries(KINDS))
-  t.test(`a payload with all its fields arrives unchanged ${row}`, async (t) => {
+for (const [type, content] of Object.entries(KINDS))
+  t.test(`a payload of ${type} with all its fields arrives unchanged`, async (t) => {
     for (const target of [world, strict]) {
       const bob = target.name("bob");
       const client = await target.join(t, bob);
@@ -106,8 +112,9 @@ for (const [row, content] of Object.entries(KINDS))
     }
   });
 
+// Covers [spec: payload type 1]
 t.test(
-  "a message that mentions everyone must have no uids if payloads are validated strictly [spec: payload type 1]",
+  "a message that mentions everyone must have no uids if payloads are validated strictly",
   async (t) => {
     const sendMention = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
     t.equal(await sendMention({ all: 1, uids: [] }), "200 undefined");
@@ -115,8 +122,9 @@ t.test(
   },
 );
 
+// Covers [spec: payload type 99; spec: header sync_once; spec: System and command types]
 t.test(
-  "a command, which has payload type 99 or sync_once, gets message_seq 0 and is not in history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
+  "a command, which has payload type 99 or sync_once, gets message_seq 0 and is not in history",
   async (t) => {
     const bob = world.name("bob");
     const client = await world.join(t, bob);
@@ -142,8 +150,9 @@ t.test(
   },
 );
 
+// Covers [spec: System and command types]
 t.test(
-  "a system message without sync_once is stored like any message, with its red dot [spec: System and command types]",
+  "a system message without sync_once is stored like any message, with its red dot",
   async (t) => {
     const bob = world.name("bob");
     const client = await world.join(t, bob);
@@ -157,8 +166,9 @@ t.test(
   },
 );
 
+// Covers [decisions: payload]
 t.test(
-  "by default, a payload must be base64 of a JSON object whose type is an integer [decisions: payload]",
+  "by default, a payload must be base64 of a JSON object whose type is an integer",
   async (t) => {
     for (const [payload, problem] of [
       ["%%%", "not base64"],
@@ -184,8 +194,9 @@ t.test(
   },
 );
 
+// Covers [decisions: payload]
 t.test(
-  "a payload of a known type must have its fields if content.validation is strict [decisions: payload]",
+  "a payload of a known type must have its fields if content.validation is strict",
   async (t) => {
     for (const content of [
       { type: 1 },
@@ -207,17 +218,16 @@ t.test(
   },
 );
 
-t.test(
-  "a payload may be any bytes in base64 if content.validation is opaque [decisions: payload]",
-  async (t) => {
-    const bytes = Buffer.from([0, 255, 1]).toString("base64");
-    t.equal(await post(opaque, bytes), "200 undefined");
-    t.equal(await post(opaque, "%%%"), "400 bad_payload");
-  },
-);
+// Covers [decisions: payload]
+t.test("a payload may be any bytes in base64 if content.validation is opaque", async (t) => {
+  const bytes = Buffer.from([0, 255, 1]).toString("base64");
+  t.equal(await post(opaque, bytes), "200 undefined");
+  t.equal(await post(opaque, "%%%"), "400 bad_payload");
+});
 
+// Covers [decisions: Limits]
 t.test(
-  "a payload of 65,536 decoded bytes is accepted, and a larger one is refused with too_large [decisions: Limits]",
+  "a payload of 65,536 decoded bytes is accepted, and a larger one is refused with too_large",
   async (t) => {
     const ofSize = (bytes: number) => {
       const frame = JSON.stringify({ type: 1, content: "" }).length;

@@ -28,8 +28,10 @@ for (const [flags, code] of [
   [{ disband: 1 }, "channel_disbanded"],
 ] as const) {
   const [flag] = Object.keys(flags);
+  // Covers [spec: ban; spec: send_ban; spec: disband; spec: POST /message/send 403]
+  // Covers [decisions: Group rules on send]
   t.test(
-    `a group with ${flag} 1 refuses its members' sends over HTTP and on the socket with the same code [spec: ban; spec: send_ban; spec: disband; spec: POST /message/send 403; decisions: Group rules on send]`,
+    `a group with ${flag} 1 refuses its members' sends over HTTP and on the socket with the same code`,
     async (t) => {
       const alice = world.name("alice");
       const channel = await world.newGroup([alice], flags);
@@ -42,8 +44,9 @@ for (const [flags, code] of [
   );
 }
 
+// Covers [decisions: Group rules on send; decisions: Send to a group that was never created]
 t.test(
-  "a send to a group that was never created, or by a user who is not a subscriber, is refused, and the reply to a backend names the reason [decisions: Group rules on send; decisions: Send to a group that was never created]",
+  "a send to a group that was never created, or by a user who is not a subscriber, is refused, and the reply to a backend names the reason",
   async (t) => {
     const mallory = world.name("mallory");
     const client = await world.join(t, mallory);
@@ -63,45 +66,40 @@ t.test(
   },
 );
 
-t.test(
-  "a temporary subscriber may send like a permanent one [spec: temp_subscriber]",
-  async (t) => {
-    const guest = world.name("guest");
-    const channel = await world.newGroup(["alice"]);
-    await world.ok("/channel/subscriber_add", {
-      ...wire(channel),
-      subscribers: [guest],
-      temp_subscriber: 1,
-    });
-    t.equal(await post(guest, channel), "ok");
-  },
-);
+// Covers [spec: temp_subscriber]
+t.test("a temporary subscriber may send like a permanent one", async (t) => {
+  const guest = world.name("guest");
+  const channel = await world.newGroup(["alice"]);
+  await world.ok("/channel/subscriber_add", {
+    ...wire(channel),
+    subscribers: [guest],
+    temp_subscriber: 1,
+  });
+  t.equal(await post(guest, channel), "ok");
+});
 
-t.test(
-  "the system uid may send to every group that is not disbanded [decisions: Group rules on send; decisions: System uid]",
-  async (t) => {
-    const bob = world.name("bob");
-    const muted = await world.newGroup([bob], { ban: 1, send_ban: 1 });
-    const client = await world.join(t, bob);
-    t.equal(await post(SYSTEM_UID, muted), "ok");
-    t.same(await untilReceived(client, 1), ["hello"]);
-    t.equal(client.messages[0]?.fromUid, SYSTEM_UID);
-    const disbanded = await world.newGroup([bob], { disband: 1 });
-    t.equal(await post(SYSTEM_UID, disbanded), "403 channel_disbanded");
-  },
-);
+// Covers [decisions: Group rules on send; decisions: System uid]
+t.test("the system uid may send to every group that is not disbanded", async (t) => {
+  const bob = world.name("bob");
+  const muted = await world.newGroup([bob], { ban: 1, send_ban: 1 });
+  const client = await world.join(t, bob);
+  t.equal(await post(SYSTEM_UID, muted), "ok");
+  t.same(await untilReceived(client, 1), ["hello"]);
+  t.equal(client.messages[0]?.fromUid, SYSTEM_UID);
+  const disbanded = await world.newGroup([bob], { disband: 1 });
+  t.equal(await post(SYSTEM_UID, disbanded), "403 channel_disbanded");
+});
 
-t.test(
-  "two users without a channel record may send to each other [decisions: Personal channel record]",
-  async (t) => {
-    const [alice, bob] = [world.name("alice"), world.name("bob")];
-    t.equal(await post(alice, person(bob)), "ok");
-    t.equal(await post(bob, person(alice)), "ok");
-  },
-);
+// Covers [decisions: Personal channel record]
+t.test("two users without a channel record may send to each other", async (t) => {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  t.equal(await post(alice, person(bob)), "ok");
+  t.equal(await post(bob, person(alice)), "ok");
+});
 
+// Covers [spec: ban; decisions: Personal channel record]
 t.test(
-  "no user may send to the owner of a personal channel with ban 1, and the owner may send [spec: ban; decisions: Personal channel record]",
+  "no user may send to the owner of a personal channel with ban 1, and the owner may send",
   async (t) => {
     const [uid, alice] = [await createOwner({ ban: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_banned");
@@ -110,47 +108,42 @@ t.test(
   },
 );
 
-t.test(
-  "the owner of a personal channel with send_ban 1 may receive but not send [spec: send_ban; decisions: Personal channel record]",
-  async (t) => {
-    const [uid, alice] = [await createOwner({ send_ban: 1 }), world.name("alice")];
-    t.equal(await post(uid, person(alice)), "403 send_banned");
-    t.equal(await post(alice, person(uid)), "ok");
-    const client = await world.join(t, uid);
-    t.equal(await codeOf(client.send(person(alice), "x")), "send_banned");
-  },
-);
+// Covers [spec: send_ban; decisions: Personal channel record]
+t.test("the owner of a personal channel with send_ban 1 may receive but not send", async (t) => {
+  const [uid, alice] = [await createOwner({ send_ban: 1 }), world.name("alice")];
+  t.equal(await post(uid, person(alice)), "403 send_banned");
+  t.equal(await post(alice, person(uid)), "ok");
+  const client = await world.join(t, uid);
+  t.equal(await codeOf(client.send(person(alice), "x")), "send_banned");
+});
 
-t.test(
-  "strangers are refused if the receiver has contacts and allow_stranger is 0 [spec: allow_stranger; decisions: Personal channel record]",
-  async (t) => {
-    const [friend, stranger] = [world.name("friend"), world.name("stranger")];
-    const sendBoth = async (rules: object) => {
-      const channel = person(await createOwner(rules));
-      return [await post(friend, channel), await post(stranger, channel)];
-    };
-    const subscribers = [friend];
-    t.same(await sendBoth({ subscribers }), ["ok", "403 stranger_refused"]);
-    t.same(await sendBoth({ subscribers, allow_stranger: 1 }), ["ok", "ok"]);
-    t.same(
-      await sendBoth({ allow_stranger: 0 }),
-      ["ok", "ok"],
-      "strangers are accepted if the receiver has no contacts",
-    );
-  },
-);
+// Covers [spec: allow_stranger; decisions: Personal channel record]
+t.test("strangers are refused if the receiver has contacts and allow_stranger is 0", async (t) => {
+  const [friend, stranger] = [world.name("friend"), world.name("stranger")];
+  const sendBoth = async (rules: object) => {
+    const channel = person(await createOwner(rules));
+    return [await post(friend, channel), await post(stranger, channel)];
+  };
+  const subscribers = [friend];
+  t.same(await sendBoth({ subscribers }), ["ok", "403 stranger_refused"]);
+  t.same(await sendBoth({ subscribers, allow_stranger: 1 }), ["ok", "ok"]);
+  t.same(
+    await sendBoth({ allow_stranger: 0 }),
+    ["ok", "ok"],
+    "strangers are accepted if the receiver has no contacts",
+  );
+});
 
-t.test(
-  "a user with contacts may send to any user, including the user's own uid [decisions: Personal channel record]",
-  async (t) => {
-    const uid = await createOwner({ subscribers: ["friend"] });
-    t.equal(await post(uid, person(world.name("other"))), "ok");
-    t.equal(await post(uid, person(uid)), "ok");
-  },
-);
+// Covers [decisions: Personal channel record]
+t.test("a user with contacts may send to any user, including the user's own uid", async (t) => {
+  const uid = await createOwner({ subscribers: ["friend"] });
+  t.equal(await post(uid, person(world.name("other"))), "ok");
+  t.equal(await post(uid, person(uid)), "ok");
+});
 
+// Covers [spec: disband]
 t.test(
-  "a personal channel with disband 1 refuses messages in both directions, even from the system uid [spec: disband]",
+  "a personal channel with disband 1 refuses messages in both directions, even from the system uid",
   async (t) => {
     const [uid, alice] = [await createOwner({ disband: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_disbanded");
@@ -159,8 +152,9 @@ t.test(
   },
 );
 
+// Covers [feature: channel/info]
 t.test(
-  "a change of a channel's rules applies to the next message that a live session sends [issue: channel/info]",
+  "a change of a channel's rules applies to the next message that a live session sends",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);

@@ -1,5 +1,5 @@
-// Runs the behaviour tests on one node with the embedded store and the portable transport: those
-// that depend most on the transport, and all of them with JINDOU_TEST_VOLUME=full.
+// Runs behaviour tests on one node with the embedded store and the portable transport: the suites
+// that depend most on the transport, or all suites with JINDOU_TEST_VOLUME=full.
 
 import t from "tap";
 import { IS_FULL } from "../support/volume.ts";

@@ -21,8 +21,9 @@ async function untilChanges(client: NativeClient, count: number) {
   return changes(client);
 }
 
+// Covers [feature: presence watch]
 t.test(
-  "WATCH returns the status of users in request order, and each later change is pushed once [issue: presence watch]",
+  "WATCH returns the status of users in request order, and each later change is pushed once",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,
@@ -45,8 +46,9 @@ t.test(
   },
 );
 
+// Covers [feature: presence watch]
 t.test(
-  "the login of a second device is not pushed to watchers if it does not change the user's status [issue: presence watch]",
+  "the login of a second device is not pushed to watchers if it does not change the user's status",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const watcher = await world.join(t, alice);
@@ -66,8 +68,9 @@ t.test(
   },
 );
 
+// Covers [feature: presence watch]
 t.test(
-  "a WATCH of other users replaces the previous WATCH, and an empty WATCH ends all notifications [issue: presence watch]",
+  "a WATCH of other users replaces the previous WATCH, and an empty WATCH ends all notifications",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,
@@ -87,44 +90,41 @@ t.test(
   },
 );
 
-t.test(
-  "each change is pushed to every watcher of the user and to no other session [issue: presence watch]",
-  async (t) => {
-    const bob = world.name("bob");
-    const watchers = await Promise.all(
-      ["w", "w", "w"].map((name) => world.join(t, world.name(name))),
-    );
-    const [first, second, unrelated] = watchers as [NativeClient, NativeClient, NativeClient];
-    await Promise.all([first.watch([bob]), second.watch([bob])]);
-    const client = await world.join(t, bob);
-    for (const watcher of [first, second]) t.same(await untilChanges(watcher, 1), [`${bob} on 0`]);
-    await first.close();
-    await client.close();
-    t.same(await untilChanges(second, 2), [`${bob} on 0`, `${bob} off 0`]);
-    t.same(await untilChanges(unrelated, 0), []);
-  },
-);
+// Covers [feature: presence watch]
+t.test("each change is pushed to every watcher of the user and to no other session", async (t) => {
+  const bob = world.name("bob");
+  const watchers = await Promise.all(
+    ["w", "w", "w"].map((name) => world.join(t, world.name(name))),
+  );
+  const [first, second, unrelated] = watchers as [NativeClient, NativeClient, NativeClient];
+  await Promise.all([first.watch([bob]), second.watch([bob])]);
+  const client = await world.join(t, bob);
+  for (const watcher of [first, second]) t.same(await untilChanges(watcher, 1), [`${bob} on 0`]);
+  await first.close();
+  await client.close();
+  t.same(await untilChanges(second, 2), [`${bob} on 0`, `${bob} off 0`]);
+  t.same(await untilChanges(unrelated, 0), []);
+});
 
-t.test(
-  "a session can watch up to 200 users, and a WATCH of more users is refused [issue: presence watch]",
-  async (t) => {
-    const watcher = await world.join(t, world.name("alice"));
-    const uids = range(1, 200).map((n) => `${watcher.uid}-friend-${n}`);
-    const { presence } = await watcher.watch(uids);
-    t.same(
-      presence.map(({ uid }) => uid),
-      uids,
-    );
-    const last = uids.at(-1) ?? "";
-    await world.join(t, last);
-    t.same(await untilChanges(watcher, 1), [`${last} on 0`]);
-    t.equal(await codeOf(watcher.watch([...uids, "one-more"])), "too_large");
-    t.equal(await codeOf(watcher.watch(["a@b"])), "bad_id");
-  },
-);
+// Covers [feature: presence watch]
+t.test("a session can watch up to 200 users, and a WATCH of more users is refused", async (t) => {
+  const watcher = await world.join(t, world.name("alice"));
+  const uids = range(1, 200).map((n) => `${watcher.uid}-friend-${n}`);
+  const { presence } = await watcher.watch(uids);
+  t.same(
+    presence.map(({ uid }) => uid),
+    uids,
+  );
+  const last = uids.at(-1) ?? "";
+  await world.join(t, last);
+  t.same(await untilChanges(watcher, 1), [`${last} on 0`]);
+  t.equal(await codeOf(watcher.watch([...uids, "one-more"])), "too_large");
+  t.equal(await codeOf(watcher.watch(["a@b"])), "bad_id");
+});
 
+// Covers [feature: presence watch]
 t.test(
-  "the last status that is pushed after many quick logins and logouts is the user's current status [issue: presence watch]",
+  "the last status that is pushed after many quick logins and logouts is the user's current status",
   async (t) => {
     const bob = world.name("bob");
     const watcher = await world.join(t, world.name("alice"));

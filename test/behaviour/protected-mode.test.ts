@@ -44,6 +44,7 @@ async function callEndpoint(
   return response;
 }
 
+// Covers [decisions: Who needs it]
 for (const [configuration, settings] of [
   ["default settings", {}],
   ["an admin password", PASSWORD],
@@ -51,7 +52,7 @@ for (const [configuration, settings] of [
   ["a host name", { JINDOU_API_LISTEN: "localhost:0" }],
 ] as const)
   t.test(
-    `calls over loopback with ${configuration} need no credential, but a wrong credential is refused [decisions: Who needs it]`,
+    `calls over loopback with ${configuration} need no credential, but a wrong credential is refused`,
     async (t) => {
       const world = await startWorld(t, settings);
       t.same(await world.ok("/user/onlinestatus", []), []);
@@ -62,6 +63,7 @@ for (const [configuration, settings] of [
     },
   );
 
+// Covers [decisions: Who needs it; decisions: Other statuses 401]
 for (const [configuration, settings] of [
   ["on loopback with a static token", TOKEN],
   ["on loopback with auth.api required", { ...REQUIRED, ...PASSWORD }],
@@ -70,7 +72,7 @@ for (const [configuration, settings] of [
   ["beyond loopback with managers", { ...EVERYWHERE, ...MANAGERS }],
 ] as const)
   t.test(
-    `every endpoint except /, login, healthz and readyz needs a credential if the node listens ${configuration} [decisions: Who needs it; decisions: Other statuses 401]`,
+    `every endpoint except /, login, healthz and readyz needs a credential if the node listens ${configuration}`,
     async (t) => {
       const world = await startWorld(t, settings);
       const publicPaths = ["/", "/manager/login", "/healthz", "/readyz"];
@@ -87,8 +89,9 @@ for (const [configuration, settings] of [
     },
   );
 
+// Covers [decisions: Access token]
 t.test(
-  "the static token in the header `token` is accepted by every endpoint, and any other value is refused [decisions: Access token]",
+  "the static token in the header `token` is accepted by every endpoint, and any other value is refused",
   async (t) => {
     const world = await startWorld(t, { ...TOKEN, ...PASSWORD });
     const credential = { token: TOKEN.JINDOU_API_TOKEN };
@@ -114,8 +117,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Who needs it]
 t.test(
-  "a process that listens beyond loopback without a password or token exits and names the settings to set [decisions: Who needs it]",
+  "a process that listens beyond loopback without a password or token exits and names the settings to set",
   async (t) => {
     const exit = await jindou(t, ["start"], {
       env: { JINDOU_STORE_PATH: await tempFolder(t), ...EVERYWHERE },
@@ -127,6 +131,7 @@ t.test(
   },
 );
 
+// Covers [decisions: Who needs it]
 for (const [address, settings] of [
   ["[::]", { JINDOU_API_LISTEN: "[::]:0" }],
   ["an address without a host", { JINDOU_API_LISTEN: ":0" }],
@@ -134,14 +139,15 @@ for (const [address, settings] of [
   ["every address with auth.api required", { ...EVERYWHERE, ...REQUIRED }],
 ] as const)
   t.test(
-    `a node that listens on ${address} without a password or token does not start [decisions: Who needs it]`,
+    `a node that listens on ${address} without a password or token does not start`,
     async (t) => {
       await t.rejects(startWorld(t, settings), ConfigError);
     },
   );
 
+// Covers [decisions: Who needs it]
 t.test(
-  "a call without a credential that a proxy forwarded is refused with 403, and accepted with a credential [decisions: Who needs it]",
+  "a call without a credential that a proxy forwarded is refused with 403, and accepted with a credential",
   async (t) => {
     const world = await startWorld(t, PASSWORD);
     const { body } = await world.call("/manager/login", { username: "admin", password: "right" });
@@ -162,20 +168,25 @@ t.test(
   },
 );
 
+// Covers [decisions: Limits that hold under attack]
 for (const [name, header] of [
   ["an IPv4 address", proxyHeader("203.0.113.7")],
   ["the loopback address", proxyHeader("127.0.0.1")],
   ["an IPv6 address", proxyHeader6("20010db8000000000000000000000001")],
 ] as const)
   t.test(
-    `a call without a credential behind a PROXY header with ${name} is refused with 403, and accepted with a credential [decisions: Limits that hold under attack]`,
+    `a call without a credential behind a PROXY header with ${name} is refused with 403, and accepted with a credential`,
     async (t) => {
       const world = await startWorld(t, PASSWORD);
       const { body } = await world.call("/manager/login", { username: "admin", password: "right" });
       const bearer = `Authorization: Bearer ${body.token}\r\n`;
       t.match(await rawCall(world.apiPort, header), / 403 [\s\S]*"forbidden"/);
       t.match(await rawCall(world.apiPort, header, bearer), / 200 /);
-      t.match(await rawCall(world.apiPort, Buffer.alloc(0)), / 200 /, "without a PROXY header");
+      t.match(
+        await rawCall(world.apiPort, Buffer.alloc(0)),
+        / 200 /,
+        "a call without a PROXY header is accepted",
+      );
     },
   );
 

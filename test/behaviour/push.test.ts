@@ -1,5 +1,5 @@
-// Push notifications: which users of a message the broker did not reach, as a backend reads it from
-// the event feed.
+// Push notifications: the event feed tells a backend which users of a message the broker did not
+// reach.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
@@ -142,7 +142,11 @@ t.test("only mentioned members of a large group need a push notification", async
     const key = keyOf(team, ann);
     const unmentioned = await send(ann, team);
     const seq = await send(ann, team, mention(ben, ann, eve));
-    t.strictSame(await uidsOf(key, seq), [ben], "neither the sender nor a stranger");
+    t.strictSame(
+      await uidsOf(key, seq),
+      [ben],
+      "neither the sender nor a stranger needs a push notification",
+    );
     const seqs = (await eventsOf(world, key)).map(({ data }) => data.message_seq);
     t.notOk(seqs.includes(unmentioned), "a message without a mention has no event");
   }
@@ -185,7 +189,7 @@ t.test("messages cause push notifications once, in order, unless they have expir
   const seqs = (await eventsOf(slow, key)).map(({ data }) => data.message_seq);
   const expected = Array.from({ length: 30 }, (_, at) => at + 1);
   const lasting = expected.filter((seq) => seq !== expiring?.data.message_seq);
-  t.strictSame(seqs, lasting, "in the order of the messages");
+  t.strictSame(seqs, lasting, "the events are in the order of the messages");
 });
 
 t.test("in the wukongim dialect, users need a push if no main device is connected", async (t) => {
@@ -199,7 +203,11 @@ t.test("in the wukongim dialect, users need a push if no main device is connecte
   await eventually(async () => (await eventsOf(dialect, key)).length === senders.length);
   const events = await eventsOf(dialect, key);
   for (const { data } of events)
-    t.strictSame(data.uids, [data.from_uid === ann ? ben : ann], "a later message does not count");
+    t.strictSame(
+      data.uids,
+      [data.from_uid === ann ? ben : ann],
+      "the sender of a later message still needs a push notification",
+    );
 });
 
 t.test("no push notifications are requested while push.enabled is false", async (t) => {

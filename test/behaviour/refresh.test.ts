@@ -34,8 +34,9 @@ for (const [format, wireOf] of [
   ["the native protocol", nativeWire],
   ["JSON-RPC", jsonRpcWire],
 ] as const) {
+  // Covers [feature: REFRESH]
   t.test(
-    `a session whose JWT is refreshed over ${format} outlives the JWT of its login [issue: REFRESH]`,
+    `a session whose JWT is refreshed over ${format} outlives the JWT of its login`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const token = await tokenOf(ann, 3);
@@ -47,7 +48,10 @@ for (const [format, wireOf] of [
       t.ok((connack.expiresInS ?? -1) >= 0 && (connack.expiresInS ?? 9) <= 3);
       const refreshed = await client.refresh(await tokenOf(ann, 600));
       const { expiresInS = 0, sessionId, nodeId, newestId, limits, resume } = refreshed;
-      t.ok(expiresInS > 500 && expiresInS <= 600, "the reply has the life of the new token");
+      t.ok(
+        expiresInS > 500 && expiresInS <= 600,
+        "the reply has the remaining lifetime of the new token",
+      );
       t.same(
         { sessionId, nodeId, newestId, limits, resume },
         {
@@ -60,54 +64,53 @@ for (const [format, wireOf] of [
       t.match(
         other.events,
         [{ fromUid: "____system", type: "auth.expiring", data: /^\{"expiresInS":\d\}$/ }],
-        "it was announced",
+        "the expiry was announced",
       );
       t.equal(await codeOf(client.send(person(ann), "still here")), "ok");
     },
   );
 
-  t.test(
-    `a REFRESH over ${format} replaces the rights of the session [issue: REFRESH]`,
-    async (t) => {
-      const [ann, ben] = [world.name("ann"), world.name("ben")];
-      const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
-      const refresh = async (expiresInS: number, read?: readonly string[]) =>
-        client.refresh(await tokenOf(ann, expiresInS, read && { jd: { read } }));
-      const token = await tokenOf(ann, 100, { jd: { read: [`2:${first.id}`] } });
-      const client = await world.connect(t, ann, { token, wire: wireOf(ann) });
-      const sendAll = async (text: string) => {
-        for (const channel of [first, second, person(ann)])
-          await world.send(ben, channel, `${text} ${channel.id}`);
-      };
-      const joined = (channel: ChannelRef) =>
-        eventually(async () => {
-          await world.send(ben, channel, "probe");
-          await client.ping();
-          return client.messages.some((message) => message.channel.id === channel.id);
-        });
-      const received = async (...texts: readonly string[]) => {
-        const last = texts.at(-1) ?? "";
-        await client.waitFor(({ messages }) => textsOf(messages).includes(last), last);
-        const all = await receivedTexts(client);
-        t.same([...new Set(all)].filter((text) => text !== "probe").toSorted(), texts.toSorted());
-      };
-      await sendAll("old");
-      await received(`old ${first.id}`);
-      await refresh(200, [`2:${second.id}`]);
-      t.equal(await codeOf(client.history(first)), "forbidden");
-      await joined(second);
-      await sendAll("narrow");
-      await received(`old ${first.id}`, `narrow ${second.id}`);
-      await refresh(300);
-      await world.send(ben, person(ann), "in person");
-      await client.waitFor(({ messages }) => textsOf(messages).includes(`narrow ${first.id}`));
-      await received(
-        ...[`old ${first.id}`, `narrow ${second.id}`, `narrow ${first.id}`, "in person"],
-      );
-    },
-  );
+  // Covers [feature: REFRESH]
+  t.test(`a REFRESH over ${format} replaces the rights of the session`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+    const refresh = async (expiresInS: number, read?: readonly string[]) =>
+      client.refresh(await tokenOf(ann, expiresInS, read && { jd: { read } }));
+    const token = await tokenOf(ann, 100, { jd: { read: [`2:${first.id}`] } });
+    const client = await world.connect(t, ann, { token, wire: wireOf(ann) });
+    const sendAll = async (text: string) => {
+      for (const channel of [first, second, person(ann)])
+        await world.send(ben, channel, `${text} ${channel.id}`);
+    };
+    const joined = (channel: ChannelRef) =>
+      eventually(async () => {
+        await world.send(ben, channel, "probe");
+        await client.ping();
+        return client.messages.some((message) => message.channel.id === channel.id);
+      });
+    const received = async (...texts: readonly string[]) => {
+      const last = texts.at(-1) ?? "";
+      await client.waitFor(({ messages }) => textsOf(messages).includes(last), last);
+      const all = await receivedTexts(client);
+      t.same([...new Set(all)].filter((text) => text !== "probe").toSorted(), texts.toSorted());
+    };
+    await sendAll("old");
+    await received(`old ${first.id}`);
+    await refresh(200, [`2:${second.id}`]);
+    t.equal(await codeOf(client.history(first)), "forbidden");
+    await joined(second);
+    await sendAll("narrow");
+    await received(`old ${first.id}`, `narrow ${second.id}`);
+    await refresh(300);
+    await world.send(ben, person(ann), "in person");
+    await client.waitFor(({ messages }) => textsOf(messages).includes(`narrow ${first.id}`));
+    await received(
+      ...[`old ${first.id}`, `narrow ${second.id}`, `narrow ${first.id}`, "in person"],
+    );
+  });
 
-  t.test(`a refused REFRESH over ${format} changes nothing [issue: REFRESH]`, async (t) => {
+  // Covers [feature: REFRESH]
+  t.test(`a refused REFRESH over ${format} changes nothing`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const client = await world.connect(t, ann, {
       ...{ token: await tokenOf(ann, 100), wire: wireOf(ann) },
@@ -131,7 +134,8 @@ for (const [format, wireOf] of [
   });
 }
 
-t.test(`a session can refresh its JWT ${CHAIN} times [issue: REFRESH]`, async (t) => {
+// Covers [feature: REFRESH]
+t.test(`a session can refresh its JWT ${CHAIN} times`, async (t) => {
   const ann = world.name("ann");
   const client = await world.connect(t, ann, { token: await tokenOf(ann, 100) });
   const tokens = await Promise.all(range(1, CHAIN).map((at) => tokenOf(ann, 100 + at)));

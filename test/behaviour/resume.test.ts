@@ -1,5 +1,5 @@
-// Resuming: a client names its last seq of each channel and gets the later messages without a gap
-// or repeat, and then every live message.
+// Resuming: a client names its last seq of each channel and receives the later messages without a
+// gap or repeat, and then every live message.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -50,8 +50,9 @@ function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
   });
 }
 
+// Covers [feature: resume]
 t.test(
-  "a client that resumes a channel gets the messages after lastSeq in MESSAGES frames, and then live messages [issue: resume]",
+  "a client that resumes a channel gets the messages after lastSeq in MESSAGES frames, and then live messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -69,8 +70,9 @@ t.test(
   },
 );
 
+// Covers [feature: resume]
 t.test(
-  "a connect can resume several channels from different positions, and its results are in the order of the request [issue: resume]",
+  "a connect can resume several channels from different positions, and its results are in the order of the request",
   async (t) => {
     const [alice, bob, carol] = [world.name("alice"), world.name("bob"), world.name("carol")];
     const first = await world.newGroup([alice, bob]);
@@ -101,12 +103,13 @@ t.test(
     t.same(seqsIn(client, second), [2, 3]);
     t.same(seqsIn(client, person(alice)), [1, 2]);
     t.same(seqsIn(client, person(carol)), [2], "a user's own messages are included");
-    t.same(runsOf(client, first), [], "a channel at its head has no run");
+    t.same(runsOf(client, first), [], "a channel at its head has no MESSAGES frame");
   },
 );
 
+// Covers [feature: resume]
 t.test(
-  "a channel that is not resumed, or has no messages, starts with live messages [issue: resume]",
+  "a channel that is not resumed, or has no messages, starts with live messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -121,8 +124,9 @@ t.test(
   },
 );
 
+// Covers [feature: resume denied]
 t.test(
-  "the resume of a channel that the user may not read is denied, and the other channels are resumed [issue: resume denied]",
+  "the resume of a channel that the user may not read is denied, and the other channels are resumed",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const foreign = await world.newGroup([alice]);
@@ -146,8 +150,9 @@ t.test(
   },
 );
 
+// Covers [feature: resume]
 t.test(
-  "a channel named twice in a resume is resumed once, from the last position named [issue: resume]",
+  "a channel named twice in a resume is resumed once, from the last position named",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -164,8 +169,9 @@ t.test(
   },
 );
 
+// Covers [feature: resume large backlog]
 t.test(
-  "a large backlog is pushed in several consecutive MESSAGES frames, followed by live messages [issue: resume large backlog]",
+  "a large backlog is pushed in several consecutive MESSAGES frames, followed by live messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -195,8 +201,9 @@ t.test(
   },
 );
 
+// Covers [feature: resume; decisions: Sequence]
 t.test(
-  "a client that reconnects many times while others send gets every message once and in order [issue: resume; decisions: Sequence]",
+  "a client that reconnects many times while others send gets every message once and in order",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -255,8 +262,9 @@ async function visit(
   await client.close();
 }
 
+// Covers [feature: resume]
 t.test(
-  "a channel the user joined while offline is resumed and then receives live messages [issue: resume]",
+  "a channel the user joined while offline is resumed and then receives live messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice]);
@@ -274,7 +282,8 @@ t.test(
   },
 );
 
-t.test("a client can resume after a restart of the node [issue: resume]", async (t) => {
+// Covers [feature: resume]
+t.test("a client can resume after a restart of the node", async (t) => {
   const before = await startWorld(t);
   const channel = await before.newGroup(["alice", "bob"]);
   const bob = await before.join(t, "bob");
@@ -290,25 +299,23 @@ t.test("a client can resume after a restart of the node [issue: resume]", async 
   t.same(await untilReceived(resumed, 2), ["2", "3"]);
 });
 
-t.test(
-  "a resume of more channels than client.maxResumeChannels is refused [issue: resume; decisions: Limits]",
-  async (t) => {
-    const small = await startWorld(t, {
-      JINDOU_CLIENT_MAX_RESUME_CHANNELS: "2",
-    });
-    const resume = ["a", "b", "c"].map((uid) => ({
-      channel: person(uid),
-      lastSeq: 0,
-    }));
-    const refused = small.join(t, "bob", { resume });
-    t.equal(await codeOf(refused), "too_large");
-    const two = small.join(t, "bob", { resume: resume.slice(1) });
-    t.equal(await codeOf(two), "ok");
-  },
-);
+// Covers [feature: resume; decisions: Limits]
+t.test("a resume of more channels than client.maxResumeChannels is refused", async (t) => {
+  const small = await startWorld(t, {
+    JINDOU_CLIENT_MAX_RESUME_CHANNELS: "2",
+  });
+  const resume = ["a", "b", "c"].map((uid) => ({
+    channel: person(uid),
+    lastSeq: 0,
+  }));
+  const refused = small.join(t, "bob", { resume });
+  t.equal(await codeOf(refused), "too_large");
+  const two = small.join(t, "bob", { resume: resume.slice(1) });
+  t.equal(await codeOf(two), "ok");
+});
 
 t.test(
-  "messages of a group that is not resumed are pushed after the CONNACK while a long conversation is still being resumed [native: life of a connection]",
+  "messages of a group that is not resumed are pushed after the CONNACK while a long conversation is still being resumed",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -1,6 +1,6 @@
-// A client_msg_no that is used again: with the same payload it is a retry, with another payload it is
-// refused, over each of Jindou's own interfaces. WuKongIM's interfaces store another payload as a
-// new message, as its servers do.
+// A client_msg_no that is used again. Over each of Jindou's own interfaces, a message with the same
+// payload is a retry, and a message with another payload is refused. WuKongIM's interfaces store a
+// message with another payload as a new message, as WuKongIM's servers do.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -21,9 +21,9 @@ import {
 } from "./world.ts";
 
 const REUSED = "client_msg_no_reused";
-/** The same text as that of an object that `JSON.stringify` writes. */
+/** The text that `JSON.stringify` writes for this object. */
 const HELLO = '{"type":1,"content":"hello"}';
-/** Payloads that differ from HELLO only in their bytes, or in their content. */
+/** Payloads that differ from HELLO: one only in its bytes, others in their content. */
 const OTHERS = [
   '{"content":"hello","type":1}',
   '{"type":1, "content":"hello"}',
@@ -74,7 +74,7 @@ function socketDoor(client: NativeClient): Door {
   };
 }
 
-/** Sends the payload as an object, whose text is kept. */
+/** Sends the payload as an object of JSON. The server keeps the text of the object. */
 async function objectDoor(t: Test, uid: string): Promise<Door> {
   const client = await openJsonRpc(t, { port: world.clientPort });
   const token = `token-${uid}`;
@@ -111,9 +111,10 @@ const KINDS = [
   ["command", { syncOnce: true }],
 ] as const;
 
+// Covers [decisions: Same client_msg_no, another payload]
 for (const [kind, flags] of KINDS)
   t.test(
-    `a repeated client_msg_no of a ${kind} message is a retry with the same payload, and refused with another payload, over every interface [decisions: Same client_msg_no, another payload]`,
+    `a repeated client_msg_no of a ${kind} message is a retry with the same payload, and refused with another payload, over every interface`,
     async (t) => {
       const [alice, bob] = [world.name("alice"), world.name("bob")];
       const doors = await doorsOf(t, alice);
@@ -124,7 +125,7 @@ for (const [kind, flags] of KINDS)
         const message = { to, no: world.name("no"), json: HELLO, ...flags };
         const sent = await send(message);
         if (typeof sent === "string") throw new Error(`${first}: ${sent}`);
-        t.equal(sent.repeated, false, `the first send over ${first} is no retry`);
+        t.equal(sent.repeated, false, `the first send over ${first} is not a retry`);
         for (const [second, sendAgain] of doors) {
           const name = `first over ${first}, then over ${second}`;
           for (const json of OTHERS)
@@ -138,8 +139,9 @@ for (const [kind, flags] of KINDS)
     },
   );
 
+// Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "only one of several payloads that are sent at once with one client_msg_no is stored [decisions: Same client_msg_no, another payload]",
+  "only one of several payloads that are sent at once with one client_msg_no is stored",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const doors = [...(await doorsOf(t, alice)).values()];
@@ -152,14 +154,19 @@ t.test(
     const refusals = outcomes.filter((outcome) => outcome === REUSED);
     const sent = outcomes.filter((outcome) => typeof outcome === "object");
     t.equal(refusals.length, 8);
-    t.same(new Set(sent.map(({ id }) => id)).size, 1, "both sends of one payload have one id");
+    t.same(
+      new Set(sent.map(({ id }) => id)).size,
+      1,
+      "both sends of one payload return the same id",
+    );
     t.equal(sent.filter(({ repeated }) => repeated).length, 1);
     t.equal((await untilReceived(reader, 1)).length, 1);
   },
 );
 
+// Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "a client_msg_no that is reused with another payload is refused even after a restart [decisions: Same client_msg_no, another payload]",
+  "a client_msg_no that is reused with another payload is refused even after a restart",
   async (t) => {
     const before = await startWorld(t);
     const to = person("bob");
@@ -177,8 +184,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "for WuKongIM's clients and backends, a repeated client_msg_no is a retry with the same payload, and a new message with another payload [decisions: Same client_msg_no, another payload]",
+  "for WuKongIM's clients and backends, a repeated client_msg_no is a retry with the same payload, and a new message with another payload",
   async (t) => {
     const dialect = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
     await dialect.register("alice");
@@ -218,8 +226,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "a message sent over WKProto, whose payload is encrypted, can be retried over HTTP [decisions: Same client_msg_no, another payload]",
+  "a message sent over WKProto, whose payload is encrypted, can be retried over HTTP",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(alice);

@@ -1,6 +1,6 @@
-// Rows of the specification's tables, of the decisions and of the issues, by the names that titles
-// of the behaviour tests carry in brackets. The documents are not in this repository, so this is a
-// copy. The 500 response is tested in test/api/endpoint.test.ts, where a part can be made to fail,
+// Rows of the specification's tables and of the decisions, and further features, by the names that
+// comments above the behaviour tests carry in brackets. The documents are not in this repository, so
+// this is a copy. The 500 response is tested in test/api/endpoint.test.ts, where a part can be made to fail,
 // and the merging of stream events for lagging viewers in test/gateway and test/acceptance.
 
 /** Rows of http-interface.md. */
@@ -186,8 +186,8 @@ export const DECISION_ROWS = [
   "Values that clients really send",
 ] as const;
 
-/** Rows of issues 2 to 4 that are in neither document. */
-export const ISSUE_ROWS = [
+/** Features that are in neither document. */
+export const FEATURE_ROWS = [
   // Authentication of clients
   "JWT",
   "The event feed",

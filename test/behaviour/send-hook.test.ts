@@ -60,9 +60,10 @@ async function outcomeOf(send: Promise<unknown>): Promise<string> {
 const seqOf = async (client: NativeClient, channel: ReturnType<typeof group>) =>
   (await client.history(channel)).headSeq;
 
+// Covers [feature: Hooks]
 for (const format of FORMATS)
   t.test(
-    `the send hook accepts a message over ${format.name}, changes it, or refuses it [issue: Hooks]`,
+    `the send hook accepts a message over ${format.name}, changes it, or refuses it`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -112,8 +113,9 @@ t.test(
   },
 );
 
+// Covers [feature: Hooks]
 t.test(
-  "receivers get the payload that the send hook returns, and a retry is recognised by the payload that the client sent [issue: Hooks]",
+  "receivers get the payload that the send hook returns, and a retry is recognised by the payload that the client sent",
   async (t) => {
     const { sender, channel, member } = await pair(t);
     hook.decide = (question) => replaced(`${textIn(question)} (checked)`);
@@ -121,12 +123,12 @@ t.test(
     const first = await sender.send(channel, "one", options);
     const retry = await sender.send(channel, "one", options);
     t.match(retry, { messageId: first.messageId, messageSeq: 1, repeated: true });
-    t.equal(hook.questions.length, 1, "the retry does not pass the hook");
+    t.equal(hook.questions.length, 1, "the hook is not called for the retry");
     for (const other of ["two", "one (checked)"])
       t.equal(
         await outcomeOf(sender.send(channel, other, options)),
         "client_msg_no_reused",
-        "another payload is refused without the hook",
+        "another payload is refused without a call of the hook",
       );
     t.equal(hook.questions.length, 1);
     const unstored = { clientMsgNo: "n-2", noPersist: true };
@@ -139,7 +141,11 @@ t.test(
     t.same(await untilReceived(member, 2), ["one (checked)", "gone (checked)"]);
     t.same(textsOf((await member.history(channel)).messages), ["one (checked)"]);
     const { body } = await world.send(sender.uid, channel, "one", { client_msg_no: "n-1" });
-    t.match(body, { message_id: first.messageId, repeated: 1 }, "the same over HTTP");
+    t.match(
+      body,
+      { message_id: first.messageId, repeated: 1 },
+      "a retry over HTTP is recognised as well",
+    );
     const reused = await world.send(sender.uid, channel, "one (checked)", {
       client_msg_no: "n-1",
     });
@@ -164,9 +170,10 @@ t.test("the send hook is called for a command, and not for a retry of the comman
   t.same(JSON.parse(new TextDecoder().decode(received?.message.payload)), other);
 });
 
-t.test("a message is refused if the send hook returns a bad payload [issue: Hooks]", async (t) => {
+// Covers [feature: Hooks]
+t.test("a message is refused if the send hook returns a bad payload", async (t) => {
   const { sender, channel } = await pair(t);
-  /** Returns the lines about questions that were answered with `allow`, of each node. */
+  /** Returns the metric lines of each node about questions that were answered with `allow`. */
   const allowedLines = async () => {
     const pages = await Promise.all(range(1, 3).map(() => world.call("/metrics")));
     const lines = pages.flatMap(({ body }) => String(body).split("\n"));
@@ -189,11 +196,12 @@ t.test("a message is refused if the send hook returns a bad payload [issue: Hook
     t.equal(await outcomeOf(sender.send(channel, "fine")), "refused_by_hook", payload.slice(0, 40));
   }
   t.equal(await seqOf(sender, channel), 0, "nothing is stored");
-  t.strictSame(await allowedLines(), allowed, "no question is counted as allowed");
+  t.strictSame(await allowedLines(), allowed, "no question is counted as answered with allow");
 });
 
+// Covers [feature: Hooks]
 t.test(
-  "the send hook is called only for messages of clients that may send, and only for the channels in the setting [issue: Hooks]",
+  "the send hook is called only for messages of clients that may send, and only for the channels in the setting",
   async (t) => {
     const { ann, sender, channel, member } = await pair(t);
     hook.decide = () => ({ allow: false });
@@ -214,37 +222,36 @@ t.test(
   },
 );
 
-t.test(
-  "messages of a session to a channel keep their order under a slow send hook [issue: Hooks]",
-  async (t) => {
-    const { sender, channel, member } = await pair(t);
-    const waiting: (() => void)[] = [];
-    hook.decide = (question) =>
-      new Promise((resolve) => {
-        const isRefused = textIn(question) === "3";
-        waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
-        // The answers come in the reverse order of the questions.
-        if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
-      });
-    const texts = range(1, 12).map(String);
-    const sends = texts.map((text) =>
-      outcomeOf(
-        sender.send(
-          channel,
-          text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
-          { clientMsgNo: text },
-        ),
+// Covers [feature: Hooks]
+t.test("messages of a session to a channel keep their order under a slow send hook", async (t) => {
+  const { sender, channel, member } = await pair(t);
+  const waiting: (() => void)[] = [];
+  hook.decide = (question) =>
+    new Promise((resolve) => {
+      const isRefused = textIn(question) === "3";
+      waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
+      // The hook answers in the reverse order of the questions.
+      if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
+    });
+  const texts = range(1, 12).map(String);
+  const sends = texts.map((text) =>
+    outcomeOf(
+      sender.send(
+        channel,
+        text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
+        { clientMsgNo: text },
       ),
-    );
-    const results = await Promise.all(sends);
-    t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
-    const stored = texts.filter((text) => text !== "3" && text !== "6");
-    t.same(await untilReceived(member, stored.length), stored);
-    t.same(textsOf((await member.history(channel)).messages), stored);
-  },
-);
+    ),
+  );
+  const results = await Promise.all(sends);
+  t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
+  const stored = texts.filter((text) => text !== "3" && text !== "6");
+  t.same(await untilReceived(member, stored.length), stored);
+  t.same(textsOf((await member.history(channel)).messages), stored);
+});
 
-t.test("a send hook that hangs delays only the messages it judges [issue: Hooks]", async (t) => {
+// Covers [feature: Hooks]
+t.test("a send hook that hangs delays only the messages it judges", async (t) => {
   const { sender, channel, member } = await pair(t);
   const other = await world.join(t, world.name("eve"));
   const free = group(world.name("free"));
@@ -286,11 +293,12 @@ t.test("the permission to send is checked again after the send hook accepts", as
   release();
   hook.decide = allow;
   t.equal(await outcomeOf(sender.send(channel, "later")), "not_subscriber");
-  t.equal(await seqOf(member, channel), 0, "the permission is judged after the hook as well");
+  t.equal(await seqOf(member, channel), 0, "the permission is checked again after the hook");
 });
 
+// Covers [feature: Hooks]
 t.test(
-  "a message is refused temporarily if the send hook fails, and redirects are not followed [issue: Hooks]",
+  "a message is refused temporarily if the send hook fails, and redirects are not followed",
   async (t) => {
     const { sender, channel } = await pair(t);
     const raw = (body: string | Buffer, status = 200, headers = {}) => {
@@ -347,9 +355,10 @@ t.test(
   },
 );
 
+// Covers [feature: Hooks]
 for (const policy of ["deny", "allow"] as const)
   t.test(
-    `with onFailure ${policy}, a send hook that failed ten times is not called for a while [issue: Hooks]`,
+    `with onFailure ${policy}, a send hook that failed ten times is not called for a while`,
     async (t) => {
       reset();
       const isAllowed = policy === "allow";

@@ -6,8 +6,9 @@ import { endingOf, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
+// Covers [spec: Rule; decisions: Kick rule]
 t.test(
-  "a newer main device of a user kicks the older main device of the same flag with code 4200 [spec: Rule; decisions: Kick rule]",
+  "a newer main device of a user kicks the older main device of the same flag with code 4200",
   async (t) => {
     const uid = world.name("alice");
     const older = await world.join(t, uid, { level: 1, deviceId: "phone" });
@@ -19,8 +20,9 @@ t.test(
   },
 );
 
+// Covers [spec: Rule; decisions: Kick rule]
 t.test(
-  "secondary devices of one user and flag stay online together, even with a main device [spec: Rule; decisions: Kick rule]",
+  "secondary devices of one user and flag stay online together, even with a main device",
   async (t) => {
     const uid = world.name("alice");
     const first = await world.join(t, uid, { level: 0 });
@@ -35,48 +37,41 @@ t.test(
   },
 );
 
-t.test(
-  "main devices with different flags do not end each other's sessions [spec: Rule; decisions: Kick rule]",
-  async (t) => {
-    const uid = world.name("alice");
-    const clients = [
-      await world.join(t, uid, { flag: 0, level: 1 }),
-      await world.join(t, uid, { flag: 1, level: 1 }),
-      await world.join(t, uid, { flag: 2, level: 1 }),
-    ];
-    for (const client of clients) t.equal((await client.ping()).kind, "pong");
-  },
-);
+// Covers [spec: Rule; decisions: Kick rule]
+t.test("main devices with different flags do not end each other's sessions", async (t) => {
+  const uid = world.name("alice");
+  const clients = [
+    await world.join(t, uid, { flag: 0, level: 1 }),
+    await world.join(t, uid, { flag: 1, level: 1 }),
+    await world.join(t, uid, { flag: 2, level: 1 }),
+  ];
+  for (const client of clients) t.equal((await client.ping()).kind, "pong");
+});
 
-t.test(
-  "main devices of different users do not end each other's sessions [spec: Rule]",
-  async (t) => {
-    const alice = await world.join(t, world.name("alice"), { level: 1 });
-    await world.join(t, world.name("bob"), { level: 1 });
-    t.equal((await alice.ping()).kind, "pong");
-  },
-);
+// Covers [spec: Rule]
+t.test("main devices of different users do not end each other's sessions", async (t) => {
+  const alice = await world.join(t, world.name("alice"), { level: 1 });
+  await world.join(t, world.name("bob"), { level: 1 });
+  t.equal((await alice.ping()).kind, "pong");
+});
 
-t.test(
-  "exactly one of several main devices that log in at once stays online [decisions: Kick rule]",
-  async (t) => {
-    const uid = world.name("alice");
-    await world.register(uid, { level: 1 });
-    const logins = ["a", "b", "c", "d"].map((deviceId) =>
-      world.connect(t, uid, { deviceId }).catch(() => undefined),
-    );
-    const connected = (await Promise.all(logins)).filter((client) => client !== undefined);
-    const alive = await Promise.all(
-      connected.map((client) => client.ping().catch(() => undefined)),
-    );
-    t.equal(alive.filter((pong) => pong !== undefined).length, 1);
-    t.match(await world.status(uid), { online: 1, device_flag: 0 });
-  },
-);
+// Covers [decisions: Kick rule]
+t.test("exactly one of several main devices that log in at once stays online", async (t) => {
+  const uid = world.name("alice");
+  await world.register(uid, { level: 1 });
+  const logins = ["a", "b", "c", "d"].map((deviceId) =>
+    world.connect(t, uid, { deviceId }).catch(() => undefined),
+  );
+  const connected = (await Promise.all(logins)).filter((client) => client !== undefined);
+  const alive = await Promise.all(connected.map((client) => client.ping().catch(() => undefined)));
+  t.equal(alive.filter((pong) => pong !== undefined).length, 1);
+  t.match(await world.status(uid), { online: 1, device_flag: 0 });
+});
 
+// Covers [decisions: Kick rule]
 for (const level of [0, 1] as const)
   t.test(
-    `a new session with the same device id closes the older session with 4202 and without a reason, for level ${level} [decisions: Kick rule]`,
+    `a new session with the same device id closes the older session with 4202 and without a reason, for level ${level}`,
     async (t) => {
       const uid = world.name("alice");
       const device = { level, deviceId: "phone" };
@@ -88,21 +83,20 @@ for (const level of [0, 1] as const)
     },
   );
 
-t.test(
-  "devices of different users or flags may have the same device id [decisions: Kick rule]",
-  async (t) => {
-    const uid = world.name("alice");
-    const deviceId = "phone";
-    const app = await world.join(t, uid, { flag: 0, deviceId });
-    const web = await world.join(t, uid, { flag: 1, deviceId });
-    await world.join(t, world.name("bob"), { flag: 0, deviceId });
-    t.equal((await app.ping()).kind, "pong");
-    t.equal((await web.ping()).kind, "pong");
-  },
-);
+// Covers [decisions: Kick rule]
+t.test("devices of different users or flags may have the same device id", async (t) => {
+  const uid = world.name("alice");
+  const deviceId = "phone";
+  const app = await world.join(t, uid, { flag: 0, deviceId });
+  const web = await world.join(t, uid, { flag: 1, deviceId });
+  await world.join(t, world.name("bob"), { flag: 0, deviceId });
+  t.equal((await app.ping()).kind, "pong");
+  t.equal((await web.ping()).kind, "pong");
+});
 
+// Covers [feature: Online status]
 t.test(
-  "a user stays online when a kicked session closes after its successor logged in [issue: Online status]",
+  "a user stays online when a kicked session closes after its successor logged in",
   async (t) => {
     const uid = world.name("alice");
     let current = await world.join(t, uid, { level: 1 });
@@ -117,14 +111,16 @@ t.test(
   },
 );
 
-t.test("a client that disconnects is closed with 4206 [issue: disconnect]", async (t) => {
+// Covers [feature: disconnect]
+t.test("a client that disconnects is closed with 4206", async (t) => {
   const alice = await world.join(t, world.name("alice"));
   await alice.disconnect();
   t.equal(await endingOf(alice), "goodbye 4206");
 });
 
+// Covers [feature: presence query; decisions: Online status]
 t.test(
-  "a presence query on the socket returns one record per uid in request order, including duplicates [issue: presence query; decisions: Online status]",
+  "a presence query on the socket returns one record per uid in request order, including duplicates",
   async (t) => {
     const [uid, nobody] = [world.name("alice"), world.name("nobody")];
     const alice = await world.join(t, uid, { flag: 2 });
@@ -138,21 +134,19 @@ t.test(
   },
 );
 
-t.test(
-  "the CONNACK contains the server time, the session, the node and the limits [issue: connect]",
-  async (t) => {
-    const uid = world.name("alice");
-    const { connack } = await world.join(t, uid);
-    const second = (await world.connect(t, uid)).connack;
-    t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
-    t.not(connack.sessionId, second.sessionId);
-    t.equal(connack.nodeId, second.nodeId);
-    t.match(connack, { version: 1, resume: [] });
-    t.same(connack.limits, {
-      maxFrameBytes: 163_840,
-      maxPayloadBytes: 65_536,
-      idleTimeoutS: 56,
-      maxFramesPerSecond: 500,
-    });
-  },
-);
+// Covers [feature: connect]
+t.test("the CONNACK contains the server time, the session, the node and the limits", async (t) => {
+  const uid = world.name("alice");
+  const { connack } = await world.join(t, uid);
+  const second = (await world.connect(t, uid)).connack;
+  t.ok(Math.abs(connack.serverTimeMs - Date.now()) < 60_000);
+  t.not(connack.sessionId, second.sessionId);
+  t.equal(connack.nodeId, second.nodeId);
+  t.match(connack, { version: 1, resume: [] });
+  t.same(connack.limits, {
+    maxFrameBytes: 163_840,
+    maxPayloadBytes: 65_536,
+    idleTimeoutS: 56,
+    maxFramesPerSecond: 500,
+  });
+});

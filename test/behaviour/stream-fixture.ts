@@ -1,5 +1,5 @@
-// A channel in which events are tested: two members, of which one is the producer's uid, and a
-// stranger. All three are online.
+// A channel in which events are tested, with two members and a stranger, all of them online. The
+// uid of the producer is that of one member.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../src/broker/model.ts";

@@ -7,8 +7,9 @@ import { CONTENT, createFixture, END, outcomeOf } from "./stream-fixture.ts";
 import { eventually, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
+// Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "a stream cannot use the client_msg_no of a message, and a message cannot use that of a stream [decisions: Same client_msg_no, another payload]",
+  "a stream cannot use the client_msg_no of a message, and a message cannot use that of a stream",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, channel } = fixture;
@@ -23,26 +24,23 @@ t.test(
   },
 );
 
-t.test(
-  "a message with stream_no is linked to the stream of that client_msg_no [decisions: stream_no]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    await world.send(fixture.alice.uid, fixture.channel, "remark", {
-      stream_no: "s1",
-    });
-    matchObject(
-      t,
-      await fixture.bob.nextPush(
-        (push) => push.kind === "message" && push.message.streamNo === "s1",
-      ),
-      { message: { messageSeq: 2, stream: undefined } },
-    );
-  },
-);
+// Covers [decisions: stream_no]
+t.test("a message with stream_no is linked to the stream of that client_msg_no", async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  await world.send(fixture.alice.uid, fixture.channel, "remark", {
+    stream_no: "s1",
+  });
+  matchObject(
+    t,
+    await fixture.bob.nextPush((push) => push.kind === "message" && push.message.streamNo === "s1"),
+    { message: { messageSeq: 2, stream: undefined } },
+  );
+});
 
+// Covers [feature: Streams survive]
 t.test(
-  "a stream continues after a restart of the node, and viewers that reconnect have its complete text [issue: Streams survive]",
+  "a stream continues after a restart of the node, and viewers that reconnect have its complete text",
   async (t) => {
     const before = await startWorld(t);
     const fixture = await createFixture(t, before);
@@ -71,8 +69,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Producer dies]
 t.test(
-  "a stream whose producer is silent is interrupted and keeps its text, and a new stream can start [decisions: Producer dies]",
+  "a stream whose producer is silent is interrupted and keeps its text, and a new stream can start",
   async (t) => {
     const quick = await startWorld(t, {
       JINDOU_STREAMS_IDLE_TIMEOUT_MS: "300",

@@ -20,8 +20,9 @@ const urlOf = (...args: Parameters<typeof pathOf>) =>
   `http://127.0.0.1:${world.apiPort}${pathOf(...args)}`;
 
 for (const kind of KINDS) {
+  // Covers [feature: GET /stream]
   t.test(
-    `GET /stream returns the state, text and events of a stream in a ${kind} channel [issue: GET /stream]`,
+    `GET /stream returns the state, text and events of a stream in a ${kind} channel`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });
@@ -57,8 +58,9 @@ for (const kind of KINDS) {
     },
   );
 
+  // Covers [feature: server-sent events]
   t.test(
-    `a reader of server-sent events in a ${kind} channel gets the existing events, live events and the end [issue: server-sent events]`,
+    `a reader of server-sent events in a ${kind} channel gets the existing events, live events and the end`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });
@@ -98,8 +100,9 @@ for (const kind of KINDS) {
   );
 }
 
+// Covers [feature: GET /stream]
 t.test(
-  "GET /stream responds with 404 to an unknown stream and with 400 to a personal channel without a uid [issue: GET /stream]",
+  "GET /stream responds with 404 to an unknown stream and with 400 to a personal channel without a uid",
   async (t) => {
     const fixture = await createFixture(t, world);
     const codeOf = async (path: string) => {
@@ -118,42 +121,41 @@ t.test(
   },
 );
 
-t.test(
-  "a reader continues at `from` or Last-Event-ID without a gap or repeat [issue: Last-Event-ID]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    for (const n of range(1, 5)) await fixture.addText("s1", `${n} `);
-    const first = await openFeed(t, urlOf(fixture, "s1", "from=3"));
-    await first.untilEvents(1);
-    matchObject(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
-    await fixture.addText("s1", "6 ");
-    await first.untilEvents(2);
-    first.leave();
-    await fixture.addText("s1", "7 ");
-    const continued = await openFeed(t, urlOf(fixture, "s1", "from=3"), {
-      "last-event-id": first.events.at(-1)?.id ?? "",
-    });
-    await continued.untilEvents(1);
-    await fixture.addText("s1", "8");
-    await fixture.end("s1");
-    await continued.ended;
-    t.equal(first.text() + continued.text(), "3 4 5 6 7 8");
-    const complete = await openFeed(t, urlOf(fixture, "s1"), {
-      "last-event-id": continued.events.at(-1)?.id ?? "",
-    });
-    t.equal(
-      complete.status,
-      204,
-      "a complete reader gets 204, so that an EventSource does not reconnect",
-    );
-    const beyond = await openFeed(t, urlOf(fixture, "s1", "from=11"));
-    t.equal(beyond.status, 400);
-  },
-);
+// Covers [feature: Last-Event-ID]
+t.test("a reader continues at `from` or Last-Event-ID without a gap or repeat", async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  for (const n of range(1, 5)) await fixture.addText("s1", `${n} `);
+  const first = await openFeed(t, urlOf(fixture, "s1", "from=3"));
+  await first.untilEvents(1);
+  matchObject(t, first.events, [{ id: "6", data: { index: 3, text_offset: 4, data: "3 4 5 " } }]);
+  await fixture.addText("s1", "6 ");
+  await first.untilEvents(2);
+  first.leave();
+  await fixture.addText("s1", "7 ");
+  const continued = await openFeed(t, urlOf(fixture, "s1", "from=3"), {
+    "last-event-id": first.events.at(-1)?.id ?? "",
+  });
+  await continued.untilEvents(1);
+  await fixture.addText("s1", "8");
+  await fixture.end("s1");
+  await continued.ended;
+  t.equal(first.text() + continued.text(), "3 4 5 6 7 8");
+  const complete = await openFeed(t, urlOf(fixture, "s1"), {
+    "last-event-id": continued.events.at(-1)?.id ?? "",
+  });
+  t.equal(
+    complete.status,
+    204,
+    "a complete reader gets 204, so that an EventSource does not reconnect",
+  );
+  const beyond = await openFeed(t, urlOf(fixture, "s1", "from=11"));
+  t.equal(beyond.status, 400);
+});
 
+// Covers [feature: server-sent events]
 t.test(
-  "a reader of a cancelled, replaced or ended stream gets an end event with the stream's state [issue: server-sent events]",
+  "a reader of a cancelled, replaced or ended stream gets an end event with the stream's state",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -186,8 +188,9 @@ t.test(
   },
 );
 
+// Covers [feature: server-sent events]
 t.test(
-  "many readers that begin at any time each get the complete text of the stream [issue: server-sent events]",
+  "many readers that begin at any time each get the complete text of the stream",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -211,49 +214,48 @@ t.test(
   },
 );
 
-t.test(
-  "a viewer with a device token can read only the streams of its own channels [issue: GET /stream]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    const { bob, eve } = fixture;
-    await fixture.start("s1");
-    await fixture.addText("s1", "text");
-    const readAs = (uid: string, token: string, flag = 0) =>
-      world.call(pathOf(fixture, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
-    matchObject(t, await readAs(bob.uid, `token-${bob.uid}`), {
-      status: 200,
-      body: { text: "text" },
-    });
-    matchObject(t, await readAs(bob.uid, "wrong"), {
-      status: 401,
-      body: { code: "unauthorized" },
-    });
-    matchObject(t, await readAs(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
-    matchObject(t, await readAs(eve.uid, `token-${eve.uid}`), {
-      body: { code: "not_in_channel" },
-    });
-    const headers = {
-      "x-uid": bob.uid,
-      "x-token": `token-${bob.uid}`,
-      "x-device-flag": "0",
-    };
-    matchObject(t, await world.call(pathOf(fixture, "s1"), undefined, headers), {
-      status: 200,
-    });
-    const feed = await openFeed(t, urlOf(fixture, "s1"), {
-      ...headers,
-      origin: "https://app.example",
-    });
-    t.equal(feed.status, 200);
-    t.equal(feed.headers.get("access-control-allow-origin"), "*");
-    await fixture.end("s1");
-    await feed.ended;
-    t.equal(feed.text(), "text");
-  },
-);
+// Covers [feature: GET /stream]
+t.test("a viewer with a device token can read only the streams of its own channels", async (t) => {
+  const fixture = await createFixture(t, world);
+  const { bob, eve } = fixture;
+  await fixture.start("s1");
+  await fixture.addText("s1", "text");
+  const readAs = (uid: string, token: string, flag = 0) =>
+    world.call(pathOf(fixture, "s1", `uid=${uid}&token=${token}&device_flag=${flag}`));
+  matchObject(t, await readAs(bob.uid, `token-${bob.uid}`), {
+    status: 200,
+    body: { text: "text" },
+  });
+  matchObject(t, await readAs(bob.uid, "wrong"), {
+    status: 401,
+    body: { code: "unauthorized" },
+  });
+  matchObject(t, await readAs(bob.uid, `token-${bob.uid}`, 2), { status: 401 });
+  matchObject(t, await readAs(eve.uid, `token-${eve.uid}`), {
+    body: { code: "not_in_channel" },
+  });
+  const headers = {
+    "x-uid": bob.uid,
+    "x-token": `token-${bob.uid}`,
+    "x-device-flag": "0",
+  };
+  matchObject(t, await world.call(pathOf(fixture, "s1"), undefined, headers), {
+    status: 200,
+  });
+  const feed = await openFeed(t, urlOf(fixture, "s1"), {
+    ...headers,
+    origin: "https://app.example",
+  });
+  t.equal(feed.status, 200);
+  t.equal(feed.headers.get("access-control-allow-origin"), "*");
+  await fixture.end("s1");
+  await feed.ended;
+  t.equal(feed.text(), "text");
+});
 
+// Covers [feature: GET /stream]
 t.test(
-  "a viewer whose uid and token have letters beyond ASCII can send them in headers in the form of RFC 8187, and the reply to the token's registration says so [issue: GET /stream]",
+  "a viewer can send a uid and token with letters beyond ASCII in headers in the form of RFC 8187, as the reply to the token's registration says",
   async (t) => {
     const uid = `${world.name("jos")}é`;
     const token = "gehéim ";
@@ -279,8 +281,9 @@ t.test(
   },
 );
 
+// Covers [feature: server-sent events]
 t.test(
-  "a response with server-sent events ends without an end event when the node shuts down [issue: server-sent events]",
+  "a response with server-sent events ends without an end event when the node shuts down",
   async (t) => {
     const short = await startWorld(t);
     const fixture = await createFixture(t, short);
@@ -298,8 +301,9 @@ t.test(
   },
 );
 
+// Covers [feature: server-sent events]
 t.test(
-  "a reader over api.maxFollowers is refused with 503 until another reader leaves [issue: server-sent events]",
+  "a reader over api.maxFollowers is refused with 503 until another reader leaves",
   async (t) => {
     const narrow = await startWorld(t, { JINDOU_API_MAX_FOLLOWERS: "1" });
     const fixture = await createFixture(t, narrow);
@@ -323,8 +327,9 @@ t.test(
   },
 );
 
+// Covers [feature: GET /stream]
 t.test(
-  "a backend can still read a group's stream after a member was removed, and the removed member cannot [issue: GET /stream]",
+  "a backend can still read a group's stream after a member was removed, and the removed member cannot",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -340,8 +345,9 @@ t.test(
   },
 );
 
+// Covers [decisions: After removal; decisions: /user/token again]
 t.test(
-  "a reader whose user is removed or gets a new token receives no further events [decisions: After removal; decisions: /user/token again]",
+  "a reader whose user is removed or gets a new token receives no further events",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, bob, channel } = fixture;

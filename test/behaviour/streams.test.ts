@@ -11,8 +11,9 @@ const world = await startWorld(t);
 const FORCE = { query: "?force=1" };
 
 for (const kind of KINDS) {
+  // Covers [spec: Stream none start]
   t.test(
-    `a start in a ${kind} channel makes a new stream active if no other stream is active there [spec: Stream none start]`,
+    `a start in a ${kind} channel makes a new stream active if no other stream is active there`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal((await fixture.read("s1")).status, 404, "the stream does not exist before its start");
@@ -29,32 +30,31 @@ for (const kind of KINDS) {
     },
   );
 
-  t.test(
-    `a start is refused while another stream is active in the ${kind} channel [spec: Stream none start refused; spec: Stream one per channel; spec: Limits one stream]`,
-    async (t) => {
-      const fixture = await createFixture(t, world, kind);
-      await fixture.start("s1");
-      for (const query of ["", "?force=0"])
-        t.equal(await outcomeOf(fixture.start("s2", { query })), "400 stream_running");
-      t.equal(
-        await outcomeOf(fixture.addText("s2", "x")),
-        "400 stream_not_found",
-        "the refused stream does not exist",
-      );
-      t.equal(await outcomeOf(fixture.addText("s1", "goes on")), "200 active");
-      t.equal((await fixture.viewOf(fixture.bob, "s1")).text, "goes on");
-      t.equal(fixture.bob.view(fixture.channelOf(fixture.bob.uid), "s2"), undefined);
-      await fixture.end("s1");
-      t.equal(
-        await outcomeOf(fixture.start("s2")),
-        "200 active",
-        "another stream can start after the end",
-      );
-    },
-  );
+  // Covers [spec: Stream none start refused; spec: Stream one per channel; spec: Limits one stream]
+  t.test(`a start is refused while another stream is active in the ${kind} channel`, async (t) => {
+    const fixture = await createFixture(t, world, kind);
+    await fixture.start("s1");
+    for (const query of ["", "?force=0"])
+      t.equal(await outcomeOf(fixture.start("s2", { query })), "400 stream_running");
+    t.equal(
+      await outcomeOf(fixture.addText("s2", "x")),
+      "400 stream_not_found",
+      "the refused stream does not exist",
+    );
+    t.equal(await outcomeOf(fixture.addText("s1", "goes on")), "200 active");
+    t.equal((await fixture.viewOf(fixture.bob, "s1")).text, "goes on");
+    t.equal(fixture.bob.view(fixture.channelOf(fixture.bob.uid), "s2"), undefined);
+    await fixture.end("s1");
+    t.equal(
+      await outcomeOf(fixture.start("s2")),
+      "200 active",
+      "another stream can start after the end",
+    );
+  });
 
+  // Covers [spec: Stream none start force; spec: query force; decisions: force=1]
   t.test(
-    `a start with force=1 in a ${kind} channel cancels the active stream and keeps its text [spec: Stream none start force; spec: query force; decisions: force=1]`,
+    `a start with force=1 in a ${kind} channel cancels the active stream and keeps its text`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -90,51 +90,48 @@ for (const kind of KINDS) {
     },
   );
 
-  t.test(
-    `content appends a chunk to an active stream in a ${kind} channel [spec: Stream active content]`,
-    async (t) => {
-      const fixture = await createFixture(t, world, kind);
-      await fixture.start("s1");
-      for (const n of range(1, 20))
-        t.equal(await outcomeOf(fixture.addText("s1", `${n} `)), "200 active");
-      const text = range(1, 20)
-        .map((n) => `${n} `)
-        .join("");
-      for (const viewer of [fixture.alice, fixture.bob])
-        matchObject(t, await fixture.viewOf(viewer, "s1"), {
-          state: "active",
-          text,
-          nextIndex: 21,
-          problems: [],
-          merged: 0,
-        });
-      t.same(await fixture.eventsOf(fixture.eve), []);
-    },
-  );
+  // Covers [spec: Stream active content]
+  t.test(`content appends a chunk to an active stream in a ${kind} channel`, async (t) => {
+    const fixture = await createFixture(t, world, kind);
+    await fixture.start("s1");
+    for (const n of range(1, 20))
+      t.equal(await outcomeOf(fixture.addText("s1", `${n} `)), "200 active");
+    const text = range(1, 20)
+      .map((n) => `${n} `)
+      .join("");
+    for (const viewer of [fixture.alice, fixture.bob])
+      matchObject(t, await fixture.viewOf(viewer, "s1"), {
+        state: "active",
+        text,
+        nextIndex: 21,
+        problems: [],
+        merged: 0,
+      });
+    t.same(await fixture.eventsOf(fixture.eve), []);
+  });
 
-  t.test(
-    `an end closes an active stream in a ${kind} channel [spec: Stream active end]`,
-    async (t) => {
-      const fixture = await createFixture(t, world, kind);
-      await fixture.start("s1");
-      await fixture.addText("s1", "done");
-      t.equal(await outcomeOf(fixture.end("s1")), "200 closed");
-      for (const viewer of [fixture.alice, fixture.bob])
-        matchObject(t, await fixture.viewOf(viewer, "s1"), {
-          state: "closed",
-          text: "done",
-          nextIndex: 3,
-          problems: [],
-        });
-      matchObject(t, (await fixture.read("s1")).body, {
+  // Covers [spec: Stream active end]
+  t.test(`an end closes an active stream in a ${kind} channel`, async (t) => {
+    const fixture = await createFixture(t, world, kind);
+    await fixture.start("s1");
+    await fixture.addText("s1", "done");
+    t.equal(await outcomeOf(fixture.end("s1")), "200 closed");
+    for (const viewer of [fixture.alice, fixture.bob])
+      matchObject(t, await fixture.viewOf(viewer, "s1"), {
         state: "closed",
         text: "done",
+        nextIndex: 3,
+        problems: [],
       });
-    },
-  );
+    matchObject(t, (await fixture.read("s1")).body, {
+      state: "closed",
+      text: "done",
+    });
+  });
 
+  // Covers [spec: Stream none content or end]
   t.test(
-    `content or an end without a start in a ${kind} channel is refused and not pushed [spec: Stream none content or end]`,
+    `content or an end without a start in a ${kind} channel is refused and not pushed`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal(await outcomeOf(fixture.addText("s1", "x")), "400 stream_not_found");
@@ -144,8 +141,9 @@ for (const kind of KINDS) {
     },
   );
 
+  // Covers [spec: Stream closed content]
   t.test(
-    `content for a closed stream in a ${kind} channel is refused and leaves the stream's text unchanged [spec: Stream closed content]`,
+    `content for a closed stream in a ${kind} channel is refused and leaves the stream's text unchanged`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -166,8 +164,9 @@ for (const kind of KINDS) {
   );
 }
 
+// Covers [decisions: Stream start again]
 t.test(
-  "a repeated start is acknowledged for an active stream and refused for a closed stream [decisions: Stream start again]",
+  "a repeated start is acknowledged for an active stream and refused for a closed stream",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -186,20 +185,19 @@ t.test(
   },
 );
 
-t.test(
-  "a repeated end is acknowledged and has no effect [decisions: End of a closed stream]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    await fixture.end("s1");
-    t.equal(await outcomeOf(fixture.post("s1", END, "again")), "200 closed");
-    matchObject(t, await fixture.viewOf(fixture.bob, "s1"), { endData: "", nextIndex: 2 });
-    t.equal((await fixture.eventsOf(fixture.bob)).length, 2);
-  },
-);
+// Covers [decisions: End of a closed stream]
+t.test("a repeated end is acknowledged and has no effect", async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  await fixture.end("s1");
+  t.equal(await outcomeOf(fixture.post("s1", END, "again")), "200 closed");
+  matchObject(t, await fixture.viewOf(fixture.bob, "s1"), { endData: "", nextIndex: 2 });
+  t.equal((await fixture.eventsOf(fixture.bob)).length, 2);
+});
 
+// Covers [decisions: Event id]
 t.test(
-  "events with the same event id are applied once, even if they are sent concurrently [decisions: Event id]",
+  "events with the same event id are applied once, even if they are sent concurrently",
   async (t) => {
     const fixture = await createFixture(t, world);
     const id = (id: string) => ({ event: { id } });
@@ -225,9 +223,10 @@ t.test(
   },
 );
 
+// Covers [decisions: Event id]
 for (const onStart of [true, false])
   t.test(
-    `events that share one event id are all added if the start of their stream ${onStart ? "has" : "does not have"} the id [decisions: Event id]`,
+    `events that share one event id are all added if the start of their stream ${onStart ? "has" : "does not have"} the id`,
     async (t) => {
       const fixture = await createFixture(t, world);
       const shared = { event: { id: "chatcmpl-1" } };
@@ -258,24 +257,23 @@ for (const onStart of [true, false])
     },
   );
 
-t.test(
-  "events whose id is the client_msg_no are all added, even if they are equal [decisions: Event id]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    const shared = { event: { id: "s1" } };
-    await fixture.addText("s1", "early", shared);
-    await fixture.start("s1");
-    for (const text of ["ha", "ha", "ha"]) await fixture.addText("s1", text, shared);
-    await Promise.all([1, 2, 3].map(() => fixture.post("s1", "___ToolCallArgs", "{}", shared)));
-    t.equal(await outcomeOf(fixture.end("s1", shared)), "200 closed");
-    matchObject(t, (await fixture.read("s1")).body, {
-      ...{ state: "closed", text: "hahaha", next_index: 8 },
-    });
-  },
-);
+// Covers [decisions: Event id]
+t.test("events whose id is the client_msg_no are all added, even if they are equal", async (t) => {
+  const fixture = await createFixture(t, world);
+  const shared = { event: { id: "s1" } };
+  await fixture.addText("s1", "early", shared);
+  await fixture.start("s1");
+  for (const text of ["ha", "ha", "ha"]) await fixture.addText("s1", text, shared);
+  await Promise.all([1, 2, 3].map(() => fixture.post("s1", "___ToolCallArgs", "{}", shared)));
+  t.equal(await outcomeOf(fixture.end("s1", shared)), "200 closed");
+  matchObject(t, (await fixture.read("s1")).body, {
+    ...{ state: "closed", text: "hahaha", next_index: 8 },
+  });
+});
 
+// Covers [decisions: Event id]
 t.test(
-  "an event with the id, type and data of an earlier event is a retry unless both have different timestamps [decisions: Event id]",
+  "an event with the id, type and data of an earlier event is a retry unless both have different timestamps",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -299,8 +297,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Event id]
 t.test(
-  "chunks that a producer sends in parallel are each added once, and viewers see the stored order [decisions: Event id]",
+  "chunks that a producer sends in parallel are each added once, and viewers see the stored order",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -317,8 +316,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Stream and history]
 t.test(
-  "history contains a stream's message with the text so far, and with the complete text after the end [decisions: Stream and history]",
+  "history contains a stream's message with the text so far, and with the complete text after the end",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, alice, channel } = fixture;

@@ -1,6 +1,6 @@
 // The behaviour tests by subject, and how to run them again, unchanged, on three nodes on one
-// Redis. There, sessions and calls are spread over the nodes and every other session speaks
-// JSON-RPC. Tests about a single node run on one node there as well (driver.ts).
+// Redis. In these runs, sessions and calls are spread over the nodes and every other session speaks
+// JSON-RPC. Tests about a single node run on one node in both cases (driver.ts).
 
 import { basename } from "node:path";
 import type { Test } from "tap";
@@ -85,7 +85,7 @@ export const PORTABLE = [
   "viewers",
 ] as const satisfies readonly Suite[];
 
-/** Suites about the listeners of one process. More nodes change nothing about them. */
+/** Suites about the listeners of one process, which behave the same with more nodes. */
 const OF_ONE_PROCESS: readonly Suite[] = [
   "listeners",
   "protected-mode",

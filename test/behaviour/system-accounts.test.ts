@@ -1,5 +1,5 @@
-// System accounts: users that a backend exempts from the permission rules of sending, on every
-// node.
+// System accounts: users whom a backend exempts, on every node, from the permission rules of
+// sending.
 
 import { t } from "../support/suite.ts";
 import { sendCommand, untilCommands } from "./inboxes.ts";
@@ -12,8 +12,9 @@ const REMOVE = "/user/systemuids_remove";
 const isListed = async (uid: string): Promise<boolean> =>
   (await world.call("/user/systemuids")).body.includes(uid);
 
+// Covers [feature: user/systemuids]
 t.test(
-  "a system account can send messages, commands and events to every group that is not disbanded [issue: user/systemuids]",
+  "a system account can send messages, commands and events to every group that is not disbanded",
   async (t) => {
     const [bot, bob] = [world.name("bot"), world.name("bob")];
     const channel = await world.newGroup([bob], { ban: 1 });
@@ -52,32 +53,31 @@ t.test(
   },
 );
 
-t.test(
-  "every user without a send ban can write to a system account [issue: user/systemuids]",
-  async (t) => {
-    const [help, bob, mute] = [world.name("help"), world.name("bob"), world.name("mute")];
-    await world.ok("/channel", { ...wire(person(help)), subscribers: [mute] });
-    await world.ok("/channel", { ...wire(person(mute)), send_ban: 1 });
-    const sendAs = async (from: string) => {
-      const { status, body } = await world.send(from, person(help), "help");
-      return `${status} ${body.code ?? "ok"}`;
-    };
-    t.equal(await sendAs(bob), "403 stranger_refused");
-    await world.ok(ADD, { uids: [help] });
-    let accepted = 0;
-    await eventually(async () => {
-      accepted = (await sendAs(bob)) === "200 ok" ? accepted + 1 : 0;
-      return accepted >= 12;
-    });
-    t.equal(await sendAs(mute), "403 send_banned");
-    const client = await world.join(t, help);
-    t.ok((await client.history(person(bob))).messages.length >= 12);
-    await world.ok(REMOVE, { uids: [help] });
-  },
-);
+// Covers [feature: user/systemuids]
+t.test("every user without a send ban can write to a system account", async (t) => {
+  const [help, bob, mute] = [world.name("help"), world.name("bob"), world.name("mute")];
+  await world.ok("/channel", { ...wire(person(help)), subscribers: [mute] });
+  await world.ok("/channel", { ...wire(person(mute)), send_ban: 1 });
+  const sendAs = async (from: string) => {
+    const { status, body } = await world.send(from, person(help), "help");
+    return `${status} ${body.code ?? "ok"}`;
+  };
+  t.equal(await sendAs(bob), "403 stranger_refused");
+  await world.ok(ADD, { uids: [help] });
+  let accepted = 0;
+  await eventually(async () => {
+    accepted = (await sendAs(bob)) === "200 ok" ? accepted + 1 : 0;
+    return accepted >= 12;
+  });
+  t.equal(await sendAs(mute), "403 send_banned");
+  const client = await world.join(t, help);
+  t.ok((await client.history(person(bob))).messages.length >= 12);
+  await world.ok(REMOVE, { uids: [help] });
+});
 
+// Covers [feature: user/systemuids]
 t.test(
-  "the system uid, an invalid uid and more than 1,000 uids are refused as system accounts [issue: user/systemuids]",
+  "the system uid, an invalid uid and more than 1,000 uids are refused as system accounts",
   async (t) => {
     const refusal = (uids: unknown) => world.refusal(ADD, { uids });
     t.equal(await refusal(["____system"]), "400 reserved_uid");

@@ -120,26 +120,23 @@ async function assertIncrease(
   }
 }
 
-t.test(
-  "GET /migrate/result returns `migrated` if there is nothing to migrate [spec: GET /migrate/result 200; spec: Migration result; decisions: Migration]",
-  async (t) => {
-    const { status, body } = await world.call("/migrate/result");
-    t.equal(status, 200);
-    const nothing = { step: "", last_err: null, try_count: 0 };
-    t.same(body, { status: "migrated", ...nothing });
-  },
-);
+// Covers [spec: GET /migrate/result 200; spec: Migration result; decisions: Migration]
+t.test("GET /migrate/result returns `migrated` if there is nothing to migrate", async (t) => {
+  const { status, body } = await world.call("/migrate/result");
+  t.equal(status, 200);
+  const nothing = { step: "", last_err: null, try_count: 0 };
+  t.same(body, { status: "migrated", ...nothing });
+});
 
-t.test(
-  "GET /healthz and GET /readyz respond with 200 while the node is ready [issue: healthz; issue: readyz]",
-  async (t) => {
-    for (const path of ["/healthz", "/readyz"]) t.equal((await world.call(path)).status, 200);
-    t.same((await world.call("/readyz")).body, { status: "ready" });
-  },
-);
+// Covers [feature: healthz; feature: readyz]
+t.test("GET /healthz and GET /readyz respond with 200 while the node is ready", async (t) => {
+  for (const path of ["/healthz", "/readyz"]) t.equal((await world.call(path)).status, 200);
+  t.same((await world.call("/readyz")).body, { status: "ready" });
+});
 
+// Covers [feature: readyz; decisions: Other statuses 503]
 t.test(
-  "GET /readyz responds with 503 and Retry-After during the drain, and sessions are closed with code 4000 [issue: readyz; decisions: Other statuses 503]",
+  "GET /readyz responds with 503 and Retry-After during the drain, and sessions are closed with code 4000",
   async (t) => {
     const node = await startWorld(t, {
       JINDOU_DRAIN_NOTICE_MS: "1000", // the calls below are served before the listeners close
@@ -159,8 +156,9 @@ t.test(
   },
 );
 
+// Covers [feature: metrics]
 t.test(
-  "GET /metrics counts connections, sessions, messages and deliveries in Prometheus text format [issue: metrics]",
+  "GET /metrics counts connections, sessions, messages and deliveries in Prometheus text format",
   async (t) => {
     const { status, headers } = await world.call("/metrics");
     t.equal(status, 200);
@@ -199,8 +197,9 @@ t.test(
   },
 );
 
+// Covers [feature: metrics]
 t.test(
-  "GET /metrics counts refused requests, acknowledgements, ended connections and manager logins [issue: metrics]",
+  "GET /metrics counts refused requests, acknowledgements, ended connections and manager logins",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice, { level: 1 });
@@ -230,7 +229,8 @@ t.test(
   },
 );
 
-t.test("GET /openapi.json describes every endpoint in OpenAPI 3.1 [issue: openapi]", async (t) => {
+// Covers [feature: openapi]
+t.test("GET /openapi.json describes every endpoint in OpenAPI 3.1", async (t) => {
   const { status, body } = await world.call("/openapi.json");
   t.equal(status, 200);
   t.match(body.openapi, /^3\.1\./);
@@ -240,8 +240,9 @@ t.test("GET /openapi.json describes every endpoint in OpenAPI 3.1 [issue: openap
   t.same(described.sort(), [...ENDPOINTS].sort());
 });
 
+// Covers [decisions: Other statuses 404; decisions: Other statuses 405]
 t.test(
-  "an unknown path is answered with 404, and a wrong method with 405 and the header Allow on every endpoint [decisions: Other statuses 404; decisions: Other statuses 405]",
+  "an unknown path is answered with 404, and a wrong method with 405 and the header Allow on every endpoint",
   async (t) => {
     for (const path of ["/nothing", "/user", "/user/token/x"]) {
       const { status, body } = await world.call(path, {});

@@ -8,21 +8,20 @@ import { codeOf, endingOf, receivedTexts, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
-t.test(
-  "POST /user/token registers a token with which the client can connect [spec: POST /user/token 200; spec: uid; spec: token; decisions: Success body of writes]",
-  async (t) => {
-    const uid = world.name("alice");
-    const body = { uid, token: "secret", device_flag: 0, device_level: 1 };
-    const response = await world.call("/user/token", body);
-    t.equal(response.status, 200);
-    t.same(response.body, { status: "ok" });
-    const alice = await world.connect(t, uid, { token: "secret" });
-    t.equal((await alice.ping()).kind, "pong");
-  },
-);
+// Covers [spec: POST /user/token 200; spec: uid; spec: token; decisions: Success body of writes]
+t.test("POST /user/token registers a token with which the client can connect", async (t) => {
+  const uid = world.name("alice");
+  const body = { uid, token: "secret", device_flag: 0, device_level: 1 };
+  const response = await world.call("/user/token", body);
+  t.equal(response.status, 200);
+  t.same(response.body, { status: "ok" });
+  const alice = await world.connect(t, uid, { token: "secret" });
+  t.equal((await alice.ping()).kind, "pong");
+});
 
+// Covers [spec: POST /user/token 400]
 t.test(
-  "POST /user/token responds with 400 to a missing or invalid field and registers nothing [spec: POST /user/token 400]",
+  "POST /user/token responds with 400 to a missing or invalid field and registers nothing",
   async (t) => {
     const uid = world.name("alice");
     const valid = { uid, token: "secret", device_flag: 0 };
@@ -46,21 +45,20 @@ t.test(
   },
 );
 
-t.test(
-  "a token is valid only for the device_flag it was registered with [spec: device_flag; decisions: Client authentication]",
-  async (t) => {
-    const uid = world.name("alice");
-    await world.register(uid, { flag: 2 });
-    t.equal(await codeOf(world.connect(t, uid, { flag: 2 })), "ok");
-    for (const flag of [0, 1] as const)
-      t.equal(await codeOf(world.connect(t, uid, { flag })), "unauthorized");
-    const wrong = { flag: 2, token: "another" } as const;
-    t.equal(await codeOf(world.connect(t, uid, wrong)), "unauthorized");
-  },
-);
+// Covers [spec: device_flag; decisions: Client authentication]
+t.test("a token is valid only for the device_flag it was registered with", async (t) => {
+  const uid = world.name("alice");
+  await world.register(uid, { flag: 2 });
+  t.equal(await codeOf(world.connect(t, uid, { flag: 2 })), "ok");
+  for (const flag of [0, 1] as const)
+    t.equal(await codeOf(world.connect(t, uid, { flag })), "unauthorized");
+  const wrong = { flag: 2, token: "another" } as const;
+  t.equal(await codeOf(world.connect(t, uid, wrong)), "unauthorized");
+});
 
+// Covers [decisions: device_level absent; spec: device_level]
 t.test(
-  "a device registered without device_level is secondary, so two such devices stay online together [decisions: device_level absent; spec: device_level]",
+  "a device registered without device_level is secondary, so two such devices stay online together",
   async (t) => {
     const uid = world.name("alice");
     await world.ok("/user/token", { uid, token: "t", device_flag: 0 });
@@ -70,23 +68,22 @@ t.test(
   },
 );
 
-t.test(
-  "the registered device_level counts, not the level a client names [decisions: Which level counts]",
-  async (t) => {
-    const uid = world.name("alice");
-    const first = await world.join(t, uid, { level: 0 });
-    await world.connect(t, uid, { level: 1 });
-    t.equal((await first.ping()).kind, "pong", "the new session is not a main session");
+// Covers [decisions: Which level counts]
+t.test("the registered device_level counts, not the level a client names", async (t) => {
+  const uid = world.name("alice");
+  const first = await world.join(t, uid, { level: 0 });
+  await world.connect(t, uid, { level: 1 });
+  t.equal((await first.ping()).kind, "pong", "the new session is not a main session");
 
-    const main = world.name("bob");
-    const older = await world.join(t, main, { level: 1 });
-    await world.connect(t, main, { level: 0 });
-    t.equal(await endingOf(older), "kicked 4200");
-  },
-);
+  const main = world.name("bob");
+  const older = await world.join(t, main, { level: 1 });
+  await world.connect(t, main, { level: 0 });
+  t.equal(await endingOf(older), "kicked 4200");
+});
 
+// Covers [decisions: Client authentication]
 t.test(
-  "any token is accepted and the client chooses its device level if auth.clients is none [decisions: Client authentication]",
+  "any token is accepted and the client chooses its device level if auth.clients is none",
   async (t) => {
     const open = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
     const first = await open.connect(t, "alice", { token: "", level: 1 });
@@ -97,8 +94,9 @@ t.test(
   },
 );
 
+// Covers [decisions: /user/token again]
 t.test(
-  "a second POST /user/token makes the new token valid and the old token invalid at once [decisions: /user/token again]",
+  "a second POST /user/token makes the new token valid and the old token invalid at once",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid, { token: "old" });
@@ -109,8 +107,9 @@ t.test(
   },
 );
 
+// Covers [decisions: /user/token again]
 t.test(
-  "a changed token ends only the main session of its device flag, and an unchanged token ends no session [decisions: /user/token again]",
+  "a changed token ends only the main session of its device flag, and an unchanged token ends no session",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });
@@ -124,17 +123,16 @@ t.test(
   },
 );
 
-t.test(
-  "a changed token does not end live secondary sessions [decisions: /user/token again]",
-  async (t) => {
-    const uid = world.name("alice");
-    const app = await world.join(t, uid, { level: 0 });
-    await world.register(uid, { level: 0, token: "changed" });
-    t.equal((await app.ping()).kind, "pong");
-  },
-);
+// Covers [decisions: /user/token again]
+t.test("a changed token does not end live secondary sessions", async (t) => {
+  const uid = world.name("alice");
+  const app = await world.join(t, uid, { level: 0 });
+  await world.register(uid, { level: 0, token: "changed" });
+  t.equal((await app.ping()).kind, "pong");
+});
 
-t.test("the system uid cannot register a token or connect [decisions: System uid]", async (t) => {
+// Covers [decisions: System uid]
+t.test("the system uid cannot register a token or connect", async (t) => {
   const body = { uid: SYSTEM_UID, token: "t", device_flag: 0 };
   t.equal(await world.refusal("/user/token", body), "400 reserved_uid");
   const login = world.connect(t, SYSTEM_UID, { token: "t" });
@@ -143,8 +141,9 @@ t.test("the system uid cannot register a token or connect [decisions: System uid
   t.equal(await codeOf(open.connect(t, SYSTEM_UID)), "reserved_uid");
 });
 
+// Covers [spec: POST /user/onlinestatus 200; spec: Online status record; decisions: Online status]
 t.test(
-  "POST /user/onlinestatus returns one record per uid in request order, including duplicates [spec: POST /user/onlinestatus 200; spec: Online status record; decisions: Online status]",
+  "POST /user/onlinestatus returns one record per uid in request order, including duplicates",
   async (t) => {
     const [on, off] = [world.name("on"), world.name("off")];
     await world.join(t, on, { flag: 2 });
@@ -157,8 +156,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Online status]
 t.test(
-  "POST /user/onlinestatus returns the flag of the main session, or else the lowest flag [decisions: Online status]",
+  "POST /user/onlinestatus returns the flag of the main session, or else the lowest flag",
   async (t) => {
     const uid = world.name("alice");
     const flags: number[] = [];
@@ -175,8 +175,9 @@ t.test(
   },
 );
 
+// Covers [spec: POST /user/onlinestatus 400]
 t.test(
-  "POST /user/onlinestatus responds with 400 to a body that is not an array of valid ids [spec: POST /user/onlinestatus 400]",
+  "POST /user/onlinestatus responds with 400 to a body that is not an array of valid ids",
   async (t) => {
     const path = "/user/onlinestatus";
     t.equal(await world.refusal(path, { uids: ["a"] }), "400 bad_request");
@@ -185,8 +186,9 @@ t.test(
   },
 );
 
+// Covers [feature: Online status]
 t.test(
-  "a user is offline as soon as the last session has disconnected, closed or vanished [issue: Online status]",
+  "a user is offline as soon as the last session has disconnected, closed or vanished",
   async (t) => {
     const uid = world.name("alice");
     const disconnected = await world.join(t, uid);
@@ -201,8 +203,9 @@ t.test(
   },
 );
 
+// Covers [feature: device_quit]
 t.test(
-  "POST /user/device_quit ends the sessions of a device class and revokes its token, and other classes stay online [issue: device_quit]",
+  "POST /user/device_quit ends the sessions of a device class and revokes its token, and other classes stay online",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });
@@ -217,8 +220,9 @@ t.test(
   },
 );
 
+// Covers [feature: device_quit]
 t.test(
-  "POST /user/device_quit with device_flag -1 logs out every device class, and succeeds for a user without devices [issue: device_quit]",
+  "POST /user/device_quit with device_flag -1 logs out every device class, and succeeds for a user without devices",
   async (t) => {
     const uid = world.name("alice");
     const clients = [
@@ -243,7 +247,8 @@ t.test(
   },
 );
 
-t.test("tokens and device logouts survive a restart [issue: Tokens survive]", async (t) => {
+// Covers [feature: Tokens survive]
+t.test("tokens and device logouts survive a restart", async (t) => {
   const folder = await tempFolder(t);
   const before = await startWorld(t, {}, folder);
   await before.register("alice", { flag: 0, level: 1 });

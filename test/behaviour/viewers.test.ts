@@ -8,9 +8,10 @@ import { codeOf, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 
+// Covers [decisions: Who joins late; feature: Late join]
 for (const kind of KINDS)
   t.test(
-    `a late viewer of a stream in a ${kind} channel gets the text so far and then live chunks [decisions: Who joins late; issue: Late join]`,
+    `a late viewer of a stream in a ${kind} channel gets the text so far and then live chunks`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });
@@ -50,31 +51,30 @@ for (const kind of KINDS)
     },
   );
 
-t.test(
-  "viewers that join while chunks are sent each get the complete text [decisions: Who joins late; issue: Late join]",
-  async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    const joining: ReturnType<typeof fixture.join>[] = [];
-    let text = "";
-    for (const n of range(1, 120)) {
-      text += `${n} `;
-      await fixture.addText("s1", `${n} `);
-      if (n % 10 === 0) joining.push(fixture.join(fixture.bob.uid, 1));
-    }
-    const viewers = await Promise.all(joining);
-    await fixture.end("s1");
-    for (const late of viewers)
-      matchObject(t, await fixture.viewOf(late, "s1"), {
-        text,
-        state: "closed",
-        problems: [],
-      });
-  },
-);
+// Covers [decisions: Who joins late; feature: Late join]
+t.test("viewers that join while chunks are sent each get the complete text", async (t) => {
+  const fixture = await createFixture(t, world);
+  await fixture.start("s1");
+  const joining: ReturnType<typeof fixture.join>[] = [];
+  let text = "";
+  for (const n of range(1, 120)) {
+    text += `${n} `;
+    await fixture.addText("s1", `${n} `);
+    if (n % 10 === 0) joining.push(fixture.join(fixture.bob.uid, 1));
+  }
+  const viewers = await Promise.all(joining);
+  await fixture.end("s1");
+  for (const late of viewers)
+    matchObject(t, await fixture.viewOf(late, "s1"), {
+      text,
+      state: "closed",
+      problems: [],
+    });
+});
 
+// Covers [feature: STREAM]
 t.test(
-  "a member can request the state of an active or ended stream, and other users are refused [issue: STREAM]",
+  "a member can request the state of an active or ended stream, and other users are refused",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;
@@ -98,8 +98,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Who joins late]
 t.test(
-  "a user who becomes a member during a stream gets the stream's text so far and then live chunks [decisions: Who joins late]",
+  "a user who becomes a member during a stream gets the stream's text so far and then live chunks",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { eve, channel } = fixture;
@@ -116,8 +117,9 @@ t.test(
   },
 );
 
+// Covers [decisions: Who joins late]
 t.test(
-  "a viewer that resumes after a lost connection gets the text so far and then live chunks [decisions: Who joins late]",
+  "a viewer that resumes after a lost connection gets the text so far and then live chunks",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { channel } = fixture;
@@ -143,9 +145,10 @@ t.test(
   },
 );
 
+// Covers [feature: Stop button]
 for (const kind of KINDS)
   t.test(
-    `a viewer can cancel a stream in a ${kind} channel, and the producer's next call returns the state cancelled [issue: Stop button]`,
+    `a viewer can cancel a stream in a ${kind} channel, and the producer's next call returns the state cancelled`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;
@@ -185,8 +188,9 @@ for (const kind of KINDS)
     },
   );
 
+// Covers [feature: Stop button]
 t.test(
-  "a stream can be cancelled only while it is active and only by a user who may send [issue: Stop button]",
+  "a stream can be cancelled only while it is active and only by a user who may send",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

@@ -105,7 +105,7 @@ t.test("a client that does not log in in time, or sends too much, is closed", as
   t.equal(
     (await exchange(t, port, started)).length,
     0,
-    "a CONNECT that does not end is not enough",
+    "a client whose CONNECT is incomplete is closed",
   );
   const limited = await startWorld(t, {
     ...TCP_LISTENER,
@@ -130,7 +130,7 @@ t.test(
     });
     const [ann, ben] = [await join(t, "ann", {}, small), await join(t, "ben", {}, small)];
     const port = tcpPortOf(small);
-    t.equal((await exchange(t, port, "")).length, 0, "the third is closed");
+    t.equal((await exchange(t, port, "")).length, 0, "the third connection is closed");
     const closing = small.close();
     for (const client of [ann, ben]) {
       await client.closed();
@@ -239,7 +239,7 @@ t.test("connections that send a byte now and then are closed at the login deadli
     await new Promise((resolve) => setTimeout(resolve, 100));
     await client.ping();
   }
-  t.equal(client.closeCode, undefined, "another client is served meanwhile");
+  t.equal(client.closeCode, undefined, "a client that has logged in stays connected");
 });
 
 for (const sdk of PHONE_SDKS)

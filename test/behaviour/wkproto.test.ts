@@ -288,9 +288,10 @@ t.test(
   },
 );
 
+// Covers [decisions: Event id]
 for (const withIds of [true, false])
   t.test(
-    `the start and the end of a stream have ${withIds ? "the producer's ids" : "the clientMsgNo as their id"}, live and for a client that joins late [decisions: Event id]`,
+    `the start and the end of a stream have ${withIds ? "the producer's ids" : "the clientMsgNo as their id"}, live and for a client that joins late`,
     async (t) => {
       const names = [world.name("early"), world.name("late"), world.name("bot")];
       const [early = "", late = "", bot = ""] = names;

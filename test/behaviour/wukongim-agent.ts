@@ -1,6 +1,6 @@
-// An app on WuKongIM's JavaScript SDK, for tests. It is bundled with the SDK for a browser page or
-// for Node, where each evaluation of the bundle is a separate copy. Keeps the state of the SDK and
-// what its listeners received.
+// An app on WuKongIM's JavaScript SDK, for tests. It is bundled with the SDK, for a browser page or
+// for Node. In Node, each evaluation of the bundle is a separate copy. Keeps the state of the SDK
+// and the calls that its listeners received.
 
 import { WKSDK } from "wukongimjssdk/lib/sdk.js";
 
@@ -70,8 +70,8 @@ export function start({ addr, uid, token, heartbeatInterval }: Start): void {
 }
 
 /**
- * The SDK's heartbeat continues during a reconnect and throws if it falls between the creation and
- * the opening of the new socket. The error would end Node, and would be reported by the page.
+ * The SDK's heartbeat continues during a reconnect, and throws between the creation and the opening
+ * of the new socket. The error would end Node, and a page would report it.
  */
 function ignorePingsWhileConnecting(): void {
   const manager = internals();

@@ -20,8 +20,9 @@ function storedId(uid: string, peer: string): string {
   return ranked.join("@");
 }
 
+// Covers [feature: calls of public backends]
 t.test(
-  "a backend reads the newest message of a channel, and a message by its id or client_msg_no [issue: calls of public backends]",
+  "a backend reads the newest message of a channel, and a message by its id or client_msg_no",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     for (const channel of [await world.newGroup([alice]), person(bob)]) {
@@ -54,8 +55,9 @@ t.test(
   },
 );
 
+// Covers [feature: calls of public backends]
 t.test(
-  "GET /message/byclientmsgno takes a personal channel with both uids joined by @, in either order [issue: calls of public backends]",
+  "GET /message/byclientmsgno takes a personal channel with both uids joined by @, in either order",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "hello", { client_msg_no: "no 1" });
@@ -78,8 +80,9 @@ t.test(
   },
 );
 
+// Covers [feature: calls of public backends]
 t.test(
-  "POST /conversation/channels lists the channels of conversations with the ids of WuKongIM's store [issue: calls of public backends]",
+  "POST /conversation/channels lists the channels of conversations with the ids of WuKongIM's store",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const group = await world.newGroup([alice, bob]);
@@ -95,8 +98,9 @@ t.test(
   },
 );
 
+// Covers [feature: calls of public backends]
 t.test(
-  "POST /conversation/syncByChannels returns the conversations of the given channels that the user has [issue: calls of public backends]",
+  "POST /conversation/syncByChannels returns the conversations of the given channels that the user has",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const [group, silent, foreign] = [

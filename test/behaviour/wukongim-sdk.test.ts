@@ -99,7 +99,7 @@ async function start(
   });
 }
 
-/** Waits until the log of the app's listeners satisfies `holds`. Returns the log. */
+/** Waits until `holds` returns true for the log of the app's listeners. Returns the log. */
 async function untilLogged(
   app: App,
   holds: (log: Agent.ListenerLog) => boolean,
@@ -255,7 +255,8 @@ t.test(
   everywhere(assertTalks),
 );
 
-t.test("the SDK logs in with a JWT, and a wrong one is refused [issue: JWT]", async (t) => {
+// Covers [feature: JWT]
+t.test("WuKongIM's SDK logs in with a JWT, and a wrong JWT is refused", async (t) => {
   const uid = world.name("ann");
   const app = await inNode(t);
   const token = await mint(HMAC_KEY, { sub: uid, device_flag: 1 });

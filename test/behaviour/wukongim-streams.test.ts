@@ -174,7 +174,7 @@ t.test(
 
 for (const kind of ["group", "personal"] as const)
   t.test(
-    `the calls of a backend that streams into a ${kind} channel are answered as WuKongIM 2.2.5 documents them`,
+    `a backend that streams into a ${kind} channel gets the replies that WuKongIM 2.2.5 documents`,
     async (t) => {
       const stream = await newStream(kind);
       const { no, sender } = stream;
@@ -357,19 +357,22 @@ t.test(
   },
 );
 
-t.test("a snapshot is the first text of a stream and is refused after text", async (t) => {
-  const stream = await newStream();
-  const client = await openClient(t, stream.viewer);
-  await stream.begin();
-  const snapshot = (id: string, text: string) =>
-    stream.post(id, "stream.snapshot", { kind: "text", text });
-  t.match((await snapshot("e-1", "first")).body.data, { stream_status: "open" });
-  const event = await client.next("event");
-  t.match(event, { id: "e-1", type: "stream.snapshot" });
-  t.same(dataOf(event).payload, { kind: "text", text: "first" });
-  t.match(await snapshot("e-2", "second"), { status: 400, body: { msg: /stream\.delta/ } });
-  t.equal((await stream.message()).stream_data, btoa("first"));
-});
+t.test(
+  "a snapshot is accepted as the first text of a stream, and refused after other text",
+  async (t) => {
+    const stream = await newStream();
+    const client = await openClient(t, stream.viewer);
+    await stream.begin();
+    const snapshot = (id: string, text: string) =>
+      stream.post(id, "stream.snapshot", { kind: "text", text });
+    t.match((await snapshot("e-1", "first")).body.data, { stream_status: "open" });
+    const event = await client.next("event");
+    t.match(event, { id: "e-1", type: "stream.snapshot" });
+    t.same(dataOf(event).payload, { kind: "text", text: "first" });
+    t.match(await snapshot("e-2", "second"), { status: 400, body: { msg: /stream\.delta/ } });
+    t.equal((await stream.message()).stream_data, btoa("first"));
+  },
+);
 
 t.test(
   "a viewer's cancel ends a stream of /message/event, and the backend's next delta is answered with the status cancelled",

@@ -205,7 +205,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, data of an end event is the error of the stream, and an event with an impossible timestamp is accepted",
+  "in the wukongim dialect, the data of an end event is the error of the stream, and an event with an impossible timestamp is accepted",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { uid } = fixture.bob;
@@ -233,7 +233,7 @@ t.test(
 );
 
 t.test(
-  "conversation lists differ from those of WuKongIM for groups just joined, large groups and messages of the system",
+  "conversation lists differ from those of WuKongIM for groups that the user just joined, large groups and messages of the system",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {

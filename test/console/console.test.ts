@@ -1,5 +1,5 @@
 // The console in Chromium, against real nodes: what each role sees and may do, texts of users, small
-// windows, a node with the dialect of WuKongIM, and several nodes behind a proxy [issue: Console].
+// windows, a node with the dialect of WuKongIM, and several nodes behind a proxy.
 
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";

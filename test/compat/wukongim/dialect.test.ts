@@ -57,7 +57,7 @@ t.test(
 );
 
 t.test(
-  "a missing list and null are an empty list in the wukongim dialect, if the list may be empty [decisions: Values that clients really send]",
+  "a missing list and null are an empty list in the wukongim dialect, if the list may be empty",
   async (t) => {
     const channel = { channel_id: "g1", channel_type: 2 };
     for (const [path, body, expected] of [
