@@ -25,8 +25,8 @@ export class Attacker {
   readonly errors = new Map<string, number>();
   readonly #port: number;
   /**
-   * User that the attacker logs in as before it sends hostile frames. `undefined` if it sends them
-   * without logging in.
+   * User as whom the attacker logs in before it sends hostile frames. `undefined` if it does not
+   * log in.
    */
   readonly #identity: Identity | undefined;
   #socket: RawSocket | undefined;

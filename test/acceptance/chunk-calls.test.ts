@@ -31,18 +31,21 @@ async function callsDuring(work: () => Promise<unknown>) {
   return { functions: callsOf("fcall"), scripts: callsOf("evalsha") };
 }
 
-t.test("a chunk costs one call to Redis, which also checks the sender", async (t) => {
-  await node.call("/channel", { ...channel, channel_id: "g", subscribers: ["bot"] });
-  await post(t, { id: "g", no: "s", type: "___TextMessageStart" });
-  const { functions, scripts } = await callsDuring(async () => {
-    for (let n = 0; n < 100; n++)
-      await post(t, { id: "g", no: "s", type: "___TextMessageContent", data: `${n} ` });
-  });
-  t.equal(functions, 100);
-  t.ok(scripts < 50, `${scripts} scripts, of heartbeats and sweeps`);
-});
+t.test(
+  "a chunk of a stream costs one call to Redis, which also checks whether the producer may send",
+  async (t) => {
+    await node.call("/channel", { ...channel, channel_id: "g", subscribers: ["bot"] });
+    await post(t, { id: "g", no: "s", type: "___TextMessageStart" });
+    const { functions, scripts } = await callsDuring(async () => {
+      for (let n = 0; n < 100; n++)
+        await post(t, { id: "g", no: "s", type: "___TextMessageContent", data: `${n} ` });
+    });
+    t.equal(functions, 100);
+    t.ok(scripts < 50, `${scripts} scripts, of heartbeats and sweeps`);
+  },
+);
 
-t.test("chunks of many streams that arrive together share calls to Redis", async (t) => {
+t.test("chunks of different streams that arrive together share calls to Redis", async (t) => {
   const streams = Array.from({ length: 64 }, (_, at) => ({ id: `g${at}`, no: `s${at}` }));
   for (const { id } of streams)
     await node.call("/channel", { ...channel, channel_id: id, subscribers: ["bot"] });

@@ -1,5 +1,5 @@
-// Nodes whose wall clock is set forward and back. Lists by version, the catch-up of the SDK,
-// streams and live delivery must not be affected, on the embedded store and on Redis.
+// Nodes whose wall clock is set forward and back. The steps must not affect lists by version, the
+// catch-up of the SDK, streams and live delivery, on the embedded store and on Redis.
 
 import t, { type Test } from "tap";
 import { WebSocket } from "ws";
@@ -138,7 +138,7 @@ for (const { name, settings } of STORES)
 
 for (const { name, settings } of STORES)
   t.test(
-    `an active stream survives forward steps of the clock, and a silent one ends, on ${name}`,
+    `an active stream survives forward steps of the clock, and a silent stream ends, on ${name}`,
     async (t) => {
       const node = await spawnShifted(t, settings());
       const shortLimit = { ...settings(), JINDOU_STREAMS_IDLE_TIMEOUT_MS: "1200" };
@@ -243,7 +243,7 @@ t.test(
 );
 
 t.test(
-  "messages are delivered live after the message ids of Redis were moved an hour ahead",
+  "messages are delivered live after the message id counter in Redis jumped an hour ahead",
   async (t) => {
     const settings = onRedis();
     const nodes = [await spawnShifted(t, settings), await spawnShifted(t, settings)] as const;
@@ -265,7 +265,10 @@ t.test(
   },
 );
 
-/** Asserts that messages through both nodes reach the client without a read of the store. */
+/**
+ * Asserts that messages sent through both nodes reach the client, and that no node reads them from
+ * the store.
+ */
 async function assertLive(
   t: Test,
   nodes: readonly [ShiftedBroker, ShiftedBroker],
@@ -284,7 +287,7 @@ async function assertLive(
   t.same(await repairs(), before, "no message is read from the store");
 }
 
-/** Network of one client, which the test cuts. */
+/** Network of one client. The test can cut it. */
 class Network {
   isUp = true;
   readonly #sockets = new Set<WebSocket>();

@@ -1,6 +1,6 @@
 // Measures the cost of delivery with Redis' own statistics. A message to a group with members on
-// three nodes is published once, whichever node sends it, and a fourth node without a member
-// receives nothing. A personal message reaches only the nodes of the two users.
+// three nodes is published once, whichever node publishes the message, and a fourth node without a
+// member receives nothing. A personal message reaches only the nodes of the two users.
 
 import t from "tap";
 import { Keys } from "../../src/redis/keys.ts";

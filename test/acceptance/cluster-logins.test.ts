@@ -1,6 +1,6 @@
-// Main devices of one user log in on different nodes at the same time. Each time one device stays
-// and the others are kicked. The session directory in Redis and the online status on every node
-// agree. JINDOU_TEST_ROUNDS sets the number of rounds.
+// Main devices of one user log in on different nodes at the same time. In each round one device
+// stays online and the others are kicked. The session directory in Redis and the online status on
+// every node agree. JINDOU_TEST_ROUNDS sets the number of rounds.
 
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

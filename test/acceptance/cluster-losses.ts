@@ -1,6 +1,6 @@
-// Computes what a fail-over cost, from what users can see: acknowledgements and messages shown to
-// readers are compared with history. Messages that a replica had not received when its primary was
-// killed are reported as lost. Everything else that differs is an error. Pure functions.
+// Computes the losses of a fail-over from what users can see: acknowledgements and messages shown
+// to readers are compared with history. Messages that a replica had not received when its primary
+// was killed are reported as lost. Every other difference is an error. Pure functions.
 
 import type {
   Acknowledgement,

@@ -13,7 +13,7 @@ const SECONDS = volume(10, "JINDOU_FAULT_SECONDS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 
 t.test(
-  "killing and restarting nodes loses or duplicates no message, stream event or command",
+  "kills and restarts of nodes neither lose nor duplicate a message, stream event or command",
   async (t) => {
     const { url } = await startRedis(t);
     const world = await ClusterWorld.open(t, { redisUrl: url, seed: SEED });
@@ -33,7 +33,7 @@ t.test(
 );
 
 t.test(
-  "a node that freezes until it counts as dead and later resumes loses or duplicates no message, stream event or command",
+  "a node that freezes until it counts as dead and later resumes neither loses nor duplicates a message, stream event or command",
   async (t) => {
     const { url } = await startRedis(t);
     const world = await ClusterWorld.open(t, { redisUrl: url, seed: SEED });

@@ -16,7 +16,7 @@ import { SHIFTED, ShiftedClock } from "../support/shifted-clock.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 import type { JsonAnswer } from "./keep-alive.ts";
 
-/** Time without a heartbeat after which a node counts as dead. */
+/** Time without a heartbeat after which the other nodes consider a node dead. */
 export const DEAD_AFTER_MS = 800;
 /** Timeout of a call whose caller tries another node afterwards. */
 const RETRY_TIMEOUT_MS = 1500;
@@ -34,7 +34,10 @@ const SETTINGS: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "1000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-/** Settings for tests without faults. The time-outs are so long that a busy machine causes none. */
+/**
+ * Settings for tests without faults. The time-outs are so long that none of them passes on a busy
+ * machine.
+ */
 export const CALM: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "10000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
@@ -174,7 +177,7 @@ export class ClusterNodes {
     return this.#request(at, { path, body, timeoutMs: CALL_TIMEOUT_MS });
   }
 
-  /** Calls any node. Rejects if it is down or does not respond within `RETRY_TIMEOUT_MS`. */
+  /** Calls any node. Rejects if the node is down or does not respond within `RETRY_TIMEOUT_MS`. */
   call(path: string, body?: unknown): Promise<JsonAnswer> {
     return this.#request(this.anyNode(), { path, body, timeoutMs: RETRY_TIMEOUT_MS });
   }
@@ -196,7 +199,10 @@ export class ClusterNodes {
     }
   }
 
-  /** Calls any node until it responds with 200. Throws on any other status except 503. */
+  /**
+   * Calls any node, and repeats the call until a node responds with 200. Throws on any other status
+   * except 503.
+   */
   async ok(path: string, body?: unknown): Promise<JsonAnswer["body"]> {
     const { status, body: response } = await this.callUntilAnswered(path, body);
     if (status !== 200)

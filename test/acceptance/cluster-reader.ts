@@ -1,4 +1,4 @@
-// A reader while nodes and Redis fail: one session that follows its channels, connects to any node
+// A reader whose nodes and Redis fail: one session that follows its channels, connects to any node
 // after its connection ends, and resumes at its last position in each channel.
 
 import { setTimeout as pause } from "node:timers/promises";

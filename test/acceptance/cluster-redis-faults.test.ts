@@ -24,20 +24,23 @@ const RESTARTS = [
   { fsync: "everysec", signals: ["SIGTERM"] },
 ] as const;
 
-t.test("a restart of Redis loses or duplicates no message, stream event or command", async (t) => {
-  const { fsync, signals } = new Random(SEED).pick(RESTARTS);
-  const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", fsync]]);
-  const world = await ClusterWorld.open(t, { redisUrl: redis.url, seed: SEED });
-  const restarts = await world.injectFaults(SECONDS, async () => {
-    await redis.stop(world.random.pick(signals));
-    await pause(world.random.below(MAX_AWAY_MS));
-    await redis.restart();
-    await pause(MAX_AWAY_MS);
-  });
-  t.comment(`Redis was restarted ${restarts} times with appendfsync ${fsync}`);
-  await world.settle();
-  await world.check(t);
-});
+t.test(
+  "a restart of Redis neither loses nor duplicates a message, stream event or command",
+  async (t) => {
+    const { fsync, signals } = new Random(SEED).pick(RESTARTS);
+    const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", fsync]]);
+    const world = await ClusterWorld.open(t, { redisUrl: redis.url, seed: SEED });
+    const restarts = await world.injectFaults(SECONDS, async () => {
+      await redis.stop(world.random.pick(signals));
+      await pause(world.random.below(MAX_AWAY_MS));
+      await redis.restart();
+      await pause(MAX_AWAY_MS);
+    });
+    t.comment(`Redis was restarted ${restarts} times with appendfsync ${fsync}`);
+    await world.settle();
+    await world.check(t);
+  },
+);
 
 t.test(
   "no message, stream event or command is lost or duplicated when a subscriber connection breaks",

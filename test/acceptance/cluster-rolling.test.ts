@@ -38,8 +38,8 @@ function peerOf(at: number): string {
 }
 
 /**
- * Asserts that the received messages are in seq order, and that together with the sent ones they
- * have every seq from 1 exactly once.
+ * Asserts that the received messages are in the order of their seqs, and that the received and sent
+ * messages together have every seq from 1 exactly once.
  */
 function assertComplete(t: Test, name: string, lists: readonly TalkerMessage[][]): void {
   const [received = []] = lists;

@@ -1,6 +1,6 @@
-// A sender while nodes and Redis fail. It sends over HTTP to any node, or over a socket that
-// connects to any node after it breaks. Each message is retried until it is acknowledged, and some
-// messages are sent twice at once.
+// A sender whose nodes and Redis fail. It sends over HTTP to any node, or over a socket, and
+// connects to any node after the socket breaks. Each message is retried until it is acknowledged,
+// and some messages are sent twice at once.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -11,7 +11,10 @@ import { type NativeClient, NativeClientError } from "../support/native-session.
 import type { Random } from "../support/random.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 
-/** Timeout of one try, as of a client on a phone. After it the sender tries another node. */
+/**
+ * Timeout of one try, as a client on a phone has it. After the timeout the sender tries another
+ * node.
+ */
 const RETRY_TIMEOUT_MS = 1500;
 const RETRY_PAUSE_MS = 20;
 const MAX_RETRYING_MS = 120_000;
@@ -37,7 +40,7 @@ export class ClusterSender {
   readonly #options: ClusterSenderOptions;
   #client: Promise<NativeClient> | undefined;
   #count = 0;
-  /** Reason for which the last try failed. */
+  /** Reason why the last try failed. */
   #refusal: unknown;
 
   constructor(uid: string, options: ClusterSenderOptions) {

@@ -41,8 +41,8 @@ export class CommandLedger {
   }
 
   /**
-   * Records a command that is about to be sent. `call` is the value with which it can be sent
-   * again.
+   * Records a command that is about to be sent. `call` is whatever the caller needs to send the
+   * command again.
    */
   sent(no: string, recipients: readonly string[], call: unknown): void {
     for (const uid of recipients) this.#inbox(uid).expected.add(no);

@@ -1,6 +1,7 @@
-// No command is lost and each user's command is acknowledged once, with two devices, an offline
-// user, members that join and leave, retries of every send, lost replies to acknowledgements, and
-// SIGKILL. JINDOU_TEST_ROUNDS sets the number of kills, JINDOU_TEST_SEED repeats a run.
+// Commands to two devices, an offline user and members that join and leave, with retries of every
+// send, lost replies to acknowledgements, and SIGKILL: no command is lost, and each user's command
+// is acknowledged once. JINDOU_TEST_ROUNDS sets the number of kills, JINDOU_TEST_SEED repeats a
+// run.
 
 import t, { type Test } from "tap";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
@@ -89,8 +90,8 @@ t.test(
 );
 
 /**
- * Asserts that the client is pushed only this command, and that it can be acknowledged exactly
- * once.
+ * Asserts that the client is pushed only this command, and that the command can be acknowledged
+ * exactly once.
  */
 async function assertOnlyCommand(t: Test, client: NativeClient, no: string): Promise<void> {
   const push = await client.nextPush(({ kind }) => kind === "command");

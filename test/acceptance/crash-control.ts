@@ -19,7 +19,7 @@ const CLUB = { channel_id: "club", channel_type: GROUP_CHANNEL };
 const HALL = { channel_id: "hall", channel_type: GROUP_CHANNEL };
 
 /**
- * A value that calls change. After a crash it is the last acknowledged value, or the value of the
+ * A value that calls change. After a crash, the value is the last acknowledged one or that of the
  * interrupted call.
  */
 class Cell<T> {
@@ -89,10 +89,13 @@ export class Control {
     t.equal(accepted.length, 1, "exactly one token is valid");
     t.ok(this.#token.settle(accepted[0]), "the valid token is the last one set");
     const [club] = await memberships(broker, ["club"]);
-    t.ok(this.#isMember.settle(club), "the membership is that of the last acknowledged change");
+    t.ok(
+      this.#isMember.settle(club),
+      "the membership has the value of the last acknowledged change",
+    );
     t.ok(
       this.#isBanned.settle(await isBanned(broker)),
-      "the ban is that of the last acknowledged change",
+      "the ban has the value of the last acknowledged change",
     );
     await this.#verifyChannels(t, broker);
     await this.#verifyManagers(t, broker);

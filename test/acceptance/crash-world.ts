@@ -44,7 +44,10 @@ const persons = (uids: readonly string[]): readonly ChannelRef[] =>
 
 /** Number of acknowledgements after which the load counts as running. */
 const LOAD_RUNNING = 20;
-/** Maximum time from then until the kill. The actual time is random. */
+/**
+ * Maximum time from the moment at which the load counts as running until the kill. The actual time
+ * is random.
+ */
 const MAX_LOAD_MS = 400;
 /**
  * Number of messages each sender sends at once just before the kill, so that some messages are in

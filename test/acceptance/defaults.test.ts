@@ -18,7 +18,7 @@ const broker = await spawnBroker(t);
 await prepare(broker);
 
 t.test(
-  "a message without red_dot has a red dot if a client sent it by the SDK or JSON-RPC, and no red dot if it was sent over HTTP",
+  "a message sent without red_dot has a red dot if the SDK or a JSON-RPC client sent it, and no red dot if it was sent over HTTP",
   async (t) => {
     const { clientPort: port } = broker;
     const amy = connect({ url: `ws://127.0.0.1:${port}`, uid: "amy", token: "amy-token" });
@@ -30,7 +30,7 @@ t.test(
     await ben.request("send", { ...TEAM, payload });
     t.equal(await unread(), 1, "JSON");
     await ben.request("send", { ...TEAM, payload, header: { redDot: false } });
-    t.equal(await unread(), 1, "JSON without a red dot");
+    t.equal(await unread(), 1, "JSON-RPC with redDot false");
     const sample = { from_uid: "ben", channel_id: "team", channel_type: 2, payload };
     await broker.call("/message/send", sample);
     t.equal(await unread(), 1, "HTTP");
@@ -98,7 +98,11 @@ t.test(
       const error = await login.catch((error: Error) => error);
       t.match(error.message, message, "JSON");
       const guess = connect({ url, uid: "amy", token: "guess", deviceFlag: 0 });
-      await t.rejects(guess.ready(), refusal, "a wrong token learns nothing");
+      await t.rejects(
+        guess.ready(),
+        refusal,
+        "a client with a wrong token is not told the device flag",
+      );
       while (!node.output().includes("registered for another device flag"))
         await new Promise((resolve) => setTimeout(resolve, 10));
       const line = node

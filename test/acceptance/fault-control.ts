@@ -1,7 +1,7 @@
 // The control plane under faults: writers that change memberships and tokens, and devices that log
-// in, at random nodes. Each value has one writer, so an acknowledged change decides it. Keeps for
-// each value what it may be, and the problems found: a change that was undone by an older call, and
-// a newest login that was ended.
+// in, at random nodes. Each value has one writer, so the last acknowledged change decides the
+// value. Keeps the possible values of each, and the problems: a change that an older call undid,
+// and a newest login that was ended.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -20,7 +20,10 @@ const TIMEOUT_MS = 120_000;
 /** Time within which a login of a main device ends the older one after the last fault. */
 const KICK_MS = 60_000;
 
-/** What a value may be, newest last. More than one if a change was not acknowledged. */
+/**
+ * The possible values of something that changes, newest last. There is more than one if a change
+ * was not acknowledged.
+ */
 class Cell<T> {
   possible: readonly T[];
 
@@ -59,8 +62,8 @@ export class FaultControl {
   #running: Promise<unknown> = Promise.resolve();
 
   /**
-   * `settledMs` is the time after which a call without an answer has run or never will. Its node
-   * may have died while the step was on its way to the store.
+   * `settledMs` is the time after which an unanswered call has either run or will never run. The
+   * node of the call may have died while the step was on its way to the store.
    */
   constructor(
     nodes: ClusterNodes,
@@ -188,7 +191,8 @@ export class FaultControl {
 
   /**
    * Logs in at a random node. A login that is ended as kicked before the next attempt has begun is
-   * a problem: an older login that was answered as failed, or acknowledged before, ended it.
+   * a problem: an older login ended it, although that login was answered as failed or was
+   * acknowledged earlier.
    */
   async #openLogin(uid: string): Promise<Login> {
     const number = (this.#attempts.get(uid) ?? 0) + 1;
@@ -201,12 +205,12 @@ export class FaultControl {
     void client.closed.then(({ code }) => {
       login.endedWith = code;
       if (code === CLOSE_REASONS.kicked.code && number === this.#attempts.get(uid))
-        this.problems.push(`${uid}: login ${number} was ended, but is the newest`);
+        this.problems.push(`${uid}: login ${number} is the newest but was ended`);
     });
     return login;
   }
 
-  /** Logs in once more, and checks that this ends the login before it. */
+  /** Logs in once more, and checks that the new login ends the previous one. */
   async #checkLogin(uid: string): Promise<void> {
     const before = this.#newestLogins.get(uid);
     const last = await this.#openLogin(uid);
@@ -214,7 +218,9 @@ export class FaultControl {
     while (before !== undefined && before.endedWith === undefined && performance.now() < until)
       await pause(20);
     if (before !== undefined && before.endedWith === undefined)
-      this.problems.push(`${uid}: login ${before.number} is open beside a newer one`);
+      this.problems.push(
+        `${uid}: login ${before.number} is open although a newer login is open too`,
+      );
     await last.client.ping();
     last.client.kill();
   }

@@ -1,7 +1,7 @@
-// A random sequence of all faults under the load of all kinds: messages, streams, commands,
-// memberships, tokens and logins. Afterwards nothing acknowledged is lost, doubled, reordered or
-// undone, and every user can log in. JINDOU_TEST_FAULTS sets the number of faults, JINDOU_TEST_SEED
-// repeats their choice.
+// A random sequence of faults of every kind under a load of every kind: messages, streams,
+// commands, memberships, tokens and logins. Afterwards nothing that was acknowledged is lost,
+// duplicated, reordered or undone, and every user can log in. JINDOU_TEST_FAULTS sets the number of
+// faults, JINDOU_TEST_SEED repeats their choice.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -28,8 +28,8 @@ const MAX_BETWEEN_MS = 1000;
 const DISK_MIB = 64;
 const MAX_STEPPED_MS = 400;
 /**
- * Differences of a clock from the real time, in either direction. Twice the largest one is within
- * `store.dedupeWindowS`, after which the embedded store does not recognise a retry.
+ * Offsets of a clock from the real time, in either direction. Twice the largest offset is less than
+ * `store.dedupeWindowS`, after which the embedded store no longer recognises a retry.
  */
 const STEPS_MS = [30, 900, 5000, 120_000, 3_600_000, 36_000_000];
 /** The node whose connections to Redis go through the proxy. */
@@ -40,8 +40,8 @@ t.setTimeout(300_000 + FAULTS * 60_000);
 type Faults = Readonly<Record<string, () => Promise<void>>>;
 
 /**
- * Injects the faults in a random order. Each kind is used once before any is used again, so that a
- * short run has all of them.
+ * Injects the faults in a random order. Each kind is used once before any kind is used again, so
+ * that even a short run has all kinds.
  */
 async function inject(t: Test, random: Random, faults: Faults): Promise<void> {
   const counts = new Map<string, number>();
@@ -67,7 +67,7 @@ async function setClock(nodes: ClusterNodes, at: number, random: Random): Promis
   await nodes.setClock(at, -sign * random.pick(STEPS_MS));
 }
 
-/** Runs the faults under load, and checks everything but the tokens. */
+/** Runs the faults under load, and checks everything except the tokens. */
 async function runUnderFaults(
   t: Test,
   { world, settledMs }: { readonly world: ClusterWorld; readonly settledMs: number },

@@ -94,8 +94,8 @@ async function onlineOf(uids: readonly string[]): Promise<string> {
 
 /**
  * Freezes the node while `meanwhile` runs and secondary devices of the users log in and out on the
- * other node. With `isCut` the node's subscriptions are cut as well, so that it must read from the
- * store what it missed. Without it the node receives the events that end its sessions.
+ * other node. With `isCut` the node's subscriptions are cut as well, so that the node must read the
+ * missed events from the store. Otherwise the node receives the events that end its sessions.
  */
 async function freeze(
   uids: readonly string[],
@@ -178,6 +178,6 @@ t.test(
       );
       for (const device of [older, newer, winner, alone]) device.close();
     }
-    t.comment(`${visits} devices logged in and out meanwhile`);
+    t.comment(`${visits} devices logged in and out in the meantime`);
   },
 );

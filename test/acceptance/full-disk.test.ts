@@ -1,6 +1,7 @@
-// A disk that fills up and is freed again under sends, commands, control-plane writes and appends to
-// durable streams, with the event feed on and a webhook behind, and with kills in between. Nothing that was acknowledged is lost, the broker never aborts, it rejects
-// writes with `disk_full` while there is no space, and accepts writes again when there is.
+// A disk that fills up and is freed again while messages, commands, control-plane writes and
+// appends to durable streams arrive, the event feed is on, a webhook lags, and the broker is
+// killed. Nothing that was acknowledged is lost, and the broker never aborts. It rejects writes
+// with `disk_full` while there is no space, and accepts writes again when there is.
 // JINDOU_TEST_FULL_DISKS sets the number of rounds. With JINDOU_TEST_VOLUME=full an ext4 file
 // system is filled as well.
 
@@ -40,7 +41,7 @@ class Ledger {
   }
 }
 
-/** Writes of all kinds in a loop, at a broker that may be replaced. */
+/** Writers of every kind that write in a loop to a broker that may be replaced. */
 class Writers {
   readonly ledger = new Ledger();
   broker: ChildBroker | undefined;
@@ -160,15 +161,19 @@ async function acknowledges(broker: ChildBroker, number: number): Promise<boolea
   return answer?.status === 200;
 }
 
-/** Acknowledges the oldest command of a user who has some, while there is no space. */
+/** Acknowledges the oldest command of a user who has commands, while there is no space. */
 async function assertAcknowledges(t: Test, broker: ChildBroker): Promise<void> {
   const { body } = await broker.call("/message/sync", { uid: "carol", limit: 1 });
   const [command] = body;
   const ack = { uid: "carol", last_message_seq: command?.message_seq };
   const { status } = await broker.call("/message/syncack", ack);
-  t.equal(status, 200, "acknowledgements go on");
+  t.equal(status, 200, "commands are still acknowledged");
   const next = await broker.call("/message/sync", { uid: "carol", limit: 1 });
-  t.not(next.body[0]?.message_seq, command?.message_seq, "the acknowledged command is gone");
+  t.not(
+    next.body[0]?.message_seq,
+    command?.message_seq,
+    "the acknowledged command is no longer in the inbox",
+  );
 }
 
 /** Compares the history and the channels with the ledger. */
@@ -189,14 +194,14 @@ async function assertAllThere(t: Test, broker: ChildBroker, ledger: Ledger): Pro
   }
   t.same(doubled, [], "no message is stored twice");
   const lost = [...ledger.messages].filter(([name, seq]) => stored.get(name) !== seq);
-  t.same(lost, [], `none of ${ledger.messages.size} acknowledged messages is lost`);
+  t.same(lost, [], `all ${ledger.messages.size} acknowledged messages are stored`);
 
   const lostChannels: string[] = [];
   for (const name of ledger.channels) {
     const { body } = await broker.call(`/channel/members?channel_id=${name}&channel_type=2`);
     if (!JSON.stringify(body).includes("alice")) lostChannels.push(name);
   }
-  t.same(lostChannels, [], `none of ${ledger.channels.size} acknowledged channels is lost`);
+  t.same(lostChannels, [], `all ${ledger.channels.size} acknowledged channels are stored`);
   await assertRecords(t, broker, ledger);
   await assertEvents(t, broker, ledger);
 }
@@ -212,7 +217,7 @@ async function assertRecords(t: Test, { apiPort }: ChildBroker, ledger: Ledger):
   const records = new Set(stored);
   t.equal(records.size, stored.length, "no record is stored twice");
   const lost = [...ledger.records].filter((name) => !records.has(name));
-  t.same(lost, [], `none of ${ledger.records.size} acknowledged records is lost`);
+  t.same(lost, [], `all ${ledger.records.size} acknowledged records are stored`);
 }
 
 /** Compares the event feed with the ledger. */
@@ -240,7 +245,7 @@ async function assertAllCommands(t: Test, broker: ChildBroker, ledger: Ledger): 
     t.equal(status, 200, "the commands are acknowledged");
   }
   const lostCommands = [...ledger.commands].filter((name) => !commands.has(name));
-  t.same(lostCommands, [], `none of ${ledger.commands.size} acknowledged commands is lost`);
+  t.same(lostCommands, [], `all ${ledger.commands.size} acknowledged commands are stored`);
 }
 
 async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
@@ -271,7 +276,7 @@ async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
     while (!rejected() && performance.now() < giveUpMs) await pause(50);
     t.ok(rejected(), "writes are rejected with disk_full");
     const { status } = await broker.call("/channel/messages?channel_id=group&channel_type=2");
-    t.equal(status, 200, "reads go on");
+    t.equal(status, 200, "reads are still served");
     await assertAcknowledges(t, broker);
     if (round % 2 === 1) {
       await broker.kill();
@@ -281,11 +286,11 @@ async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
     disk.free();
     const until = performance.now() + RESUME_MS;
     while (!(await acknowledges(broker, round)) && performance.now() < until) await pause(50);
-    t.ok(await acknowledges(broker, round), "writes resume when there is space");
+    t.ok(await acknowledges(broker, round), "writes are accepted again when there is space");
     await pause(FREE_MS);
   }
   await writers.stop();
-  t.equal(broker.process.exitCode, null, "the broker did not end by itself");
+  t.equal(broker.process.exitCode, null, "the broker did not exit");
   t.equal(broker.process.signalCode, null, "the broker was not aborted");
   t.comment(JSON.stringify(Object.fromEntries(ledger.codes)));
   await assertAllThere(t, broker, ledger);
@@ -304,27 +309,30 @@ if (IS_FULL)
     await fillAndFree(t, await mountSmallDisk(t, DISK_MIB, "ext4"));
   });
 
-t.test("a full disk does not refuse to disable a webhook or to turn the feed off", async (t) => {
-  const disk = await mountSmallDisk(t, DISK_MIB);
-  const broker = await startOn(t, disk);
-  await broker.call("/events/feed", { feed: "on" });
-  const created = await broker.call("/webhooks", { url: "http://127.0.0.1:9/hook" });
-  const path = `/webhooks/${created.body.id}`;
-  const patch = async (body: object) => {
-    const url = `http://127.0.0.1:${broker.apiPort}${path}`;
-    const headers = { "content-type": "application/json" };
-    const reply = await fetch(url, { method: "PATCH", headers, body: JSON.stringify(body) });
-    return reply.status;
-  };
-  disk.fill();
-  const message = { channel_id: "ann", channel_type: 1, from_uid: "bob" };
-  const payload = textPayload("x".repeat(TEXT_BYTES));
-  const send = () => broker.call("/message/send", { ...message, payload });
-  while ((await send()).body.code !== "disk_full") await pause(10);
-  t.equal(await patch({ maxAgeS: 60 }), 503, "other changes of a webhook are refused");
-  t.equal(await patch({ enabled: 0 }), 200, "the webhook is disabled");
-  const { status } = await broker.call("/events/feed", { feed: "off" });
-  t.equal(status, 200, "the feed is off");
-  disk.free();
-  await broker.kill();
-});
+t.test(
+  "a webhook can be disabled and the feed can be turned off while the disk is full",
+  async (t) => {
+    const disk = await mountSmallDisk(t, DISK_MIB);
+    const broker = await startOn(t, disk);
+    await broker.call("/events/feed", { feed: "on" });
+    const created = await broker.call("/webhooks", { url: "http://127.0.0.1:9/hook" });
+    const path = `/webhooks/${created.body.id}`;
+    const patch = async (body: object) => {
+      const url = `http://127.0.0.1:${broker.apiPort}${path}`;
+      const headers = { "content-type": "application/json" };
+      const reply = await fetch(url, { method: "PATCH", headers, body: JSON.stringify(body) });
+      return reply.status;
+    };
+    disk.fill();
+    const message = { channel_id: "ann", channel_type: 1, from_uid: "bob" };
+    const payload = textPayload("x".repeat(TEXT_BYTES));
+    const send = () => broker.call("/message/send", { ...message, payload });
+    while ((await send()).body.code !== "disk_full") await pause(10);
+    t.equal(await patch({ maxAgeS: 60 }), 503, "other changes of a webhook are refused");
+    t.equal(await patch({ enabled: 0 }), 200, "the webhook is disabled");
+    const { status } = await broker.call("/events/feed", { feed: "off" });
+    t.equal(status, 200, "the feed is off");
+    disk.free();
+    await broker.kill();
+  },
+);

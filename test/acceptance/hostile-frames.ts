@@ -96,7 +96,7 @@ export function randomFrame(seed: number): Uint8Array {
   const kind = random.below(100);
   if (kind < 8) return random.bytes(random.below(64));
   if (kind < 30) return damaged(random);
-  return misfitted(random);
+  return withChangedFields(random);
 }
 
 /** Returns a valid frame with some bytes changed. */
@@ -107,14 +107,14 @@ function damaged(random: Random): Uint8Array {
 }
 
 /** Returns a valid frame with some fields replaced, removed or added. */
-function misfitted(random: Random): Uint8Array {
+function withChangedFields(random: Random): Uint8Array {
   const fields = [...random.pick(OPERATIONS).array];
   for (let i = 0; i <= random.below(3); i++)
     fields[random.below(fields.length)] = hostileValue(random);
   if (random.below(4) === 0) fields.length = random.below(fields.length) + 1;
   if (random.below(4) === 0) fields.push(hostileValue(random));
   const frame = packr.pack(fields);
-  return frame.length > MAX_FRAME_BYTES ? misfitted(random) : frame;
+  return frame.length > MAX_FRAME_BYTES ? withChangedFields(random) : frame;
 }
 
 function hostileValue(random: Random): unknown {

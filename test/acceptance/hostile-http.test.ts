@@ -39,7 +39,7 @@ const SLOW_MS = 60_000;
 
 /**
  * Allowed growth of the broker's memory, in MiB, from the first hostile bodies to the end of the
- * test. Less than one of the large bodies would need if it were kept.
+ * test. One of the large bodies would need more if the broker kept it.
  */
 const MEMORY_TOLERANCE_MIB = 8;
 

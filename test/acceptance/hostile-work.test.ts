@@ -37,7 +37,10 @@ const SLOWDOWN = 10;
 /** Time added to that bound. */
 const ALLOWANCE_MS = 20_000;
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
-/** Refused frames that make an attack. On a busy machine the attackers need longer to send them. */
+/**
+ * Number of refused frames after which the attack counts as under way. On a busy machine the
+ * attackers need longer to send them.
+ */
 const REFUSED_FRAMES = 100;
 /** Longest time that the attackers get to send frames that are refused. */
 const MAX_ATTACK_MS = 60_000 + ATTACK_MS;
@@ -90,7 +93,7 @@ let overloadedCount = 0;
 
 interface Rounds {
   readonly sends: number[];
-  /** Times until the recipient had the command. */
+  /** Time from each send until the recipient had the command, in milliseconds. */
   readonly commands: number[];
   readonly acknowledgements: number[];
 }
@@ -145,7 +148,7 @@ t.test(
 
 /**
  * Sends messages and commands from alice to bob, and acknowledges the commands, one after the
- * other. Returns the milliseconds of each.
+ * other. Returns the duration of each in milliseconds.
  */
 async function roundTrips(
   alice: NativeClient,
@@ -171,7 +174,7 @@ async function roundTrips(
   return rounds;
 }
 
-/** Returns how many frames of sockets the broker has refused for their rate. */
+/** Returns the number of frames that the broker has refused because of the rate limit. */
 async function refusedFrames(): Promise<number> {
   const { body } = await broker.call("/metrics");
   const [, count] = /code="rate_limited",source="socket"\} (\d+)/.exec(String(body)) ?? [];
@@ -179,7 +182,8 @@ async function refusedFrames(): Promise<number> {
 }
 
 /**
- * Repeats the request while the broker is overloaded. The waiting counts as time of the request.
+ * Repeats the request while the broker is overloaded. The time of the request includes the
+ * repetitions.
  */
 async function untilAccepted(request: () => Promise<unknown>): Promise<void> {
   for (;;)

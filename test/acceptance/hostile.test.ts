@@ -292,7 +292,7 @@ function loggedIn(i = 0): Attacker {
 
 /**
  * Asserts that the attacker received only codes of the error table, no code that reports a fault of
- * the broker, and all `expected` codes. Without the expected codes the attack did not happen.
+ * the broker, and all `expected` codes. If an expected code is missing, the attack did not happen.
  */
 function assertErrors(t: Test, { errors }: Attacker, expected: readonly string[]) {
   const faults = ["internal", "unavailable", "overloaded"];

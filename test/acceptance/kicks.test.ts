@@ -33,8 +33,8 @@ const REPLACED = CLOSE_REASONS.replaced.code;
 const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
 
 /**
- * Returns true if each of them got a disconnect frame with reason `kicked` and was closed with that
- * code.
+ * Returns true if each contender got a disconnect frame with the reason `kicked` and was closed
+ * with the code of that reason.
  */
 function allKicked(ended: readonly Contender[]): boolean {
   return ended.every(
@@ -71,7 +71,11 @@ t.test(
       winners[winnerAt] = (winners[winnerAt] ?? 0) + 1;
       const during = { online: 1, flag, sessions: 1, connections: 1 };
       t.same(await onlineStateOf(broker, "ann"), during, `the winner of round ${round} is online`);
-      t.equal(disconnectReasonOf(winner), undefined, "the winner is not disconnected");
+      t.equal(
+        disconnectReasonOf(winner),
+        undefined,
+        "the device that stayed online gets no disconnect frame",
+      );
       await winner.disconnect();
       t.same(
         await onlineStateOf(broker, "ann"),

@@ -118,7 +118,7 @@ async function playAll(t: Test, world: World, rounds: number): Promise<void> {
       problems.push(...(await play(world, seed)));
   };
   await Promise.all(Array.from({ length: PARALLEL_ROUNDS }, worker));
-  t.same(problems, [], "the last login stays and the other is kicked");
+  t.same(problems, [], "the device that logged in last stays online, and the other one is kicked");
 }
 
 t.test(

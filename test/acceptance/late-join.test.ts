@@ -1,6 +1,6 @@
 // A viewer that joins a stream late, disconnects, lags or requests the stream ends up with exactly
-// the stored and acknowledged text, even if the broker is killed meanwhile. JINDOU_TEST_VIEWERS and
-// JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
+// the stored and acknowledged text, even if the broker is killed in the meantime.
+// JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
@@ -19,8 +19,8 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const HTTP_READERS = 3;
 
 /**
- * Buffer size with which slow viewers soon count as lagging: a connection lags from a quarter of
- * it.
+ * Buffer size with which slow viewers soon count as lagging, because a connection lags above a
+ * quarter of the buffer.
  */
 const SETTINGS: Settings = { JINDOU_CLIENT_MAX_BUFFERED_BYTES: "524288" };
 const PRODUCER = "bot";
@@ -134,8 +134,8 @@ function spectatorsOf(stream: ScriptedStream, at: number, random: Random): Spect
 }
 
 /**
- * Adds readers of server-sent events, one from the first event and the others from random events.
- * Each begins when that event exists.
+ * Adds readers of server-sent events: one from the first event, the others from random events. Each
+ * reader begins when its first event exists.
  */
 function addReaders(stream: ScriptedStream, random: Random): (() => Promise<string | undefined>)[] {
   return Array.from({ length: HTTP_READERS }, (_, i) => {

@@ -1,8 +1,8 @@
 // A publication that arrives after its message was read from the store. On a Redis Cluster a
 // personal message is published to its users in a separate step, which may be late or repeated. A
-// session that has read the message while resuming, or the stream while joining, is not pushed it
-// again. The same holds for messages that the node reads from the store after its subscriber
-// connection was cut. Uses two broker processes.
+// session that has read the message while resuming, or the stream while joining, is not pushed the
+// same content again. The same holds for messages that the node reads from the store after its
+// subscriber connection was cut. Uses two broker processes.
 
 import { Cluster } from "ioredis";
 import t from "tap";
@@ -92,7 +92,7 @@ t.test(
 );
 
 t.test(
-  "a message the client has is not pushed again after the node's subscriber connection was cut",
+  "a message that the client already has is not pushed again after the node's subscriber connection was cut",
   async (t) => {
     const redis = await startRedis(t);
     const raw = redis.client();

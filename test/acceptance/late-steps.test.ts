@@ -1,7 +1,7 @@
 // A network that stalls between one node and Redis. The node's commands wait in the network, its
-// calls are answered as failed, and the commands reach Redis later. They must not change anything
-// then, because other nodes have stored newer logins, tokens and memberships meanwhile. Uses two
-// broker processes.
+// calls are answered as failed, and the commands reach Redis later. By then the commands must not
+// change anything, because other nodes may have stored newer logins, tokens and memberships. Uses
+// two broker processes.
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -13,7 +13,7 @@ import { startRedis } from "../support/redis.ts";
 import { startStallingProxy } from "../support/stalling-proxy.ts";
 
 const TIMEOUT_MS = 2000;
-/** Time in which the delayed commands run after the stall. */
+/** Time to wait after the stall, in which the delayed commands run. */
 const AFTERMATH_MS = 1500;
 /** Time after which another node delivers to a webhook whose node has stalled. */
 const LEASE_MS = 6000;
@@ -110,7 +110,7 @@ async function until(event: string, isTrue: () => boolean | Promise<boolean>): P
 
 interface Stall {
   readonly title: string;
-  /** Time from the begin of the stall until the calls. */
+  /** Time from the beginning of the stall until the calls. */
   readonly beforeCallsMs: number;
   /** True if the node's connections are reset while its commands wait in the network. */
   readonly isCut: boolean;
@@ -134,116 +134,128 @@ const STALLS: readonly Stall[] = [
 ];
 
 for (const stall of STALLS)
-  t.test(`a call that failed changes nothing later: ${stall.title}`, async (t) => {
-    const redis = await startRedis(t);
-    const proxy = await startStallingProxy(t, redis.port);
-    const timeouts = { JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };
-    const [stalled, healthy] = await Promise.all([
-      spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}`, ...timeouts }),
-      spawnBroker(t, { JINDOU_REDIS_URL: redis.url, ...timeouts }),
-    ]);
-    const ok = async (path: string, body: unknown) =>
-      t.equal(await statusOf(healthy, path, body), 200, `${path} is acknowledged`);
+  t.test(
+    `a call that was answered as failed changes nothing later if ${stall.title}`,
+    async (t) => {
+      const redis = await startRedis(t);
+      const proxy = await startStallingProxy(t, redis.port);
+      const timeouts = { JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };
+      const [stalled, healthy] = await Promise.all([
+        spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}`, ...timeouts }),
+        spawnBroker(t, { JINDOU_REDIS_URL: redis.url, ...timeouts }),
+      ]);
+      const ok = async (path: string, body: unknown) =>
+        t.equal(await statusOf(healthy, path, body), 200, `${path} is acknowledged`);
 
-    await ok("/user/token", token("alice", "first"));
-    await ok("/user/token", token("bob", "first"));
-    await ok("/user/token", token("bob", "first", WEB));
-    await ok("/channel", { ...GROUP, subscribers: ["alice", "bob", "carol"] });
-    t.equal(await send(healthy, { method: "PUT", path: `${STREAMS}/kept`, body: [1] }), 201);
-    await ok("/events/feed", { feed: "on" });
-    const receiver = await startReceiver(t);
-    const webhook = await createWebhook(stalled, receiver.url);
-    await ok("/channel", { ...GROUP, channel_id: "announced" });
-    await until("the stalled node delivers the event", () => receiver.count() === 1);
+      await ok("/user/token", token("alice", "first"));
+      await ok("/user/token", token("bob", "first"));
+      await ok("/user/token", token("bob", "first", WEB));
+      await ok("/channel", { ...GROUP, subscribers: ["alice", "bob", "carol"] });
+      t.equal(await send(healthy, { method: "PUT", path: `${STREAMS}/kept`, body: [1] }), 201);
+      await ok("/events/feed", { feed: "on" });
+      const receiver = await startReceiver(t);
+      const webhook = await createWebhook(stalled, receiver.url);
+      await ok("/channel", { ...GROUP, channel_id: "announced" });
+      await until("the stalled node delivers the event", () => receiver.count() === 1);
 
-    proxy.stall();
-    await pause(stall.beforeCallsMs);
-    const message = { ...GROUP, from_uid: "bob", payload: textPayload("late") };
-    const late: Readonly<Record<string, unknown>> = {
-      "/user/token": token("bob", "stale", WEB),
-      "/channel/subscriber_remove": { ...GROUP, subscribers: ["bob"] },
-      "/channel/subscriber_add": { ...GROUP, subscribers: ["mallory"] },
-      "/channel/blacklist_add": { ...GROUP, uids: ["alice"] },
-      "/message/send": message,
-      "/event": {
-        ...{ ...GROUP, from_uid: "bob", client_msg_no: "late-stream" },
-        event: { type: "___TextMessageStart", data: "{}" },
-      },
-      "/conversations/setUnread": { ...GROUP, uid: "carol", unread: 1 },
-      "/user/systemuids_add": { uids: ["mallory"] },
-      "/events/feed": { feed: "off" },
-      "/webhooks": { url: `${receiver.url}late`, types: ["channel.created"] },
-    };
-    const others: readonly Request[] = [
-      ...LATE_STREAM_CALLS,
-      { method: "PATCH", path: `/webhooks/${webhook}`, body: { enabled: 0 } },
-      { method: "DELETE", path: `/webhooks/${webhook}` },
-    ];
-    const answers = Promise.all([
-      ...Object.entries(late).map(async ([path, body]) => {
-        return [path, await statusOf(stalled, path, body)] as const;
-      }),
-      ...others.map(async (request) => {
-        return [`${request.method} ${request.path}`, await send(stalled, request)] as const;
-      }),
-    ]);
-    receiver.release(); // the stalled node saves how far it has delivered
-    const login = connectNative(t, { port: stalled.clientPort, uid: "alice", token: "first" }).then(
-      () => "connected",
-      () => "refused",
-    );
-    if (stall.isCut) {
-      await pause(300); // the commands are in the network by then
-      proxy.cut();
-    }
-    for (const [path, status] of await answers) t.equal(status, 503, `${path} fails in the stall`);
-    t.equal(await login, "refused", "the login in the stall fails");
-    await ok("/user/token", token("bob", "newest", WEB));
-    await ok("/channel/subscriber_remove", { ...GROUP, subscribers: ["bob"] });
-    await ok("/channel/subscriber_add", { ...GROUP, subscribers: ["bob"] });
-    const alice = await connectNative(t, {
-      ...{ port: healthy.clientPort, uid: "alice", token: "first" },
-    });
-
-    const positionsOf = () => redis.client().hgetall(`jd:{all}:webhookState:${webhook}`);
-    await pause(stall.afterAnswersMs);
-    if (stall.afterAnswersMs > LEASE_MS)
-      await until("the other node delivers", () => receiver.count() > 1);
-    await ok("/channel", { ...GROUP, channel_id: "announced later" });
-    if (stall.afterAnswersMs > LEASE_MS)
-      await until("the other node has saved", async () => {
-        const [count, positions] = [receiver.count(), await positionsOf()];
-        return count > 2 && Object.keys(positions).length > 0;
+      proxy.stall();
+      await pause(stall.beforeCallsMs);
+      const message = { ...GROUP, from_uid: "bob", payload: textPayload("late") };
+      const late: Readonly<Record<string, unknown>> = {
+        "/user/token": token("bob", "stale", WEB),
+        "/channel/subscriber_remove": { ...GROUP, subscribers: ["bob"] },
+        "/channel/subscriber_add": { ...GROUP, subscribers: ["mallory"] },
+        "/channel/blacklist_add": { ...GROUP, uids: ["alice"] },
+        "/message/send": message,
+        "/event": {
+          ...{ ...GROUP, from_uid: "bob", client_msg_no: "late-stream" },
+          event: { type: "___TextMessageStart", data: "{}" },
+        },
+        "/conversations/setUnread": { ...GROUP, uid: "carol", unread: 1 },
+        "/user/systemuids_add": { uids: ["mallory"] },
+        "/events/feed": { feed: "off" },
+        "/webhooks": { url: `${receiver.url}late`, types: ["channel.created"] },
+      };
+      const others: readonly Request[] = [
+        ...LATE_STREAM_CALLS,
+        { method: "PATCH", path: `/webhooks/${webhook}`, body: { enabled: 0 } },
+        { method: "DELETE", path: `/webhooks/${webhook}` },
+      ];
+      const answers = Promise.all([
+        ...Object.entries(late).map(async ([path, body]) => {
+          return [path, await statusOf(stalled, path, body)] as const;
+        }),
+        ...others.map(async (request) => {
+          return [`${request.method} ${request.path}`, await send(stalled, request)] as const;
+        }),
+      ]);
+      receiver.release(); // the stalled node saves how far it has delivered
+      const login = connectNative(t, {
+        port: stalled.clientPort,
+        uid: "alice",
+        token: "first",
+      }).then(
+        () => "connected",
+        () => "refused",
+      );
+      if (stall.isCut) {
+        await pause(300); // the commands are in the network by then
+        proxy.cut();
+      }
+      for (const [path, status] of await answers)
+        t.equal(status, 503, `${path} fails in the stall`);
+      t.equal(await login, "refused", "the login in the stall fails");
+      await ok("/user/token", token("bob", "newest", WEB));
+      await ok("/channel/subscriber_remove", { ...GROUP, subscribers: ["bob"] });
+      await ok("/channel/subscriber_add", { ...GROUP, subscribers: ["bob"] });
+      const alice = await connectNative(t, {
+        ...{ port: healthy.clientPort, uid: "alice", token: "first" },
       });
-    const positions = await positionsOf();
-    proxy.resume();
-    await pause(AFTERMATH_MS);
-    if (stall.afterAnswersMs > LEASE_MS)
-      t.same(await positionsOf(), positions, "the late position of the webhook was not saved");
-    await assertStreamsUnchanged(t, healthy);
-    const { webhooks } = (await healthy.call("/webhooks")).body;
-    t.match(webhooks, [{ id: webhook, url: receiver.url, enabled: 1 }], "the webhook is unchanged");
-    t.equal(webhooks.length, 1, "the late webhook was not created");
-    t.equal((await healthy.call("/events")).status, 200, "the feed is on");
 
-    await t.resolves(alice.ping(), "the newest login of the main device stays connected");
-    const bob = await connectNative(t, {
-      ...{ port: healthy.clientPort, uid: "bob", token: "newest", flag: WEB },
-    });
-    await bob.ping();
-    await ok("/message/send", { ...message, payload: textPayload("on time") });
-    await alice.waitFor(({ messages }) => messages.length > 0, "the message of the added member");
-    t.same(
-      alice.messages.map(({ messageSeq }) => messageSeq),
-      [1],
-      "the late message and the late stream were not stored",
-    );
-    const members = await healthy.call(`/channel/members?channel_id=team&channel_type=2`);
-    t.notMatch(JSON.stringify(members.body), "mallory", "the late member was not added");
-    await ok("/message/send", { ...message, from_uid: "alice" });
-  });
+      const positionsOf = () => redis.client().hgetall(`jd:{all}:webhookState:${webhook}`);
+      await pause(stall.afterAnswersMs);
+      if (stall.afterAnswersMs > LEASE_MS)
+        await until("the other node delivers", () => receiver.count() > 1);
+      await ok("/channel", { ...GROUP, channel_id: "announced later" });
+      if (stall.afterAnswersMs > LEASE_MS)
+        await until("the other node has saved", async () => {
+          const [count, positions] = [receiver.count(), await positionsOf()];
+          return count > 2 && Object.keys(positions).length > 0;
+        });
+      const positions = await positionsOf();
+      proxy.resume();
+      await pause(AFTERMATH_MS);
+      if (stall.afterAnswersMs > LEASE_MS)
+        t.same(await positionsOf(), positions, "the late position of the webhook was not saved");
+      await assertStreamsUnchanged(t, healthy);
+      const { webhooks } = (await healthy.call("/webhooks")).body;
+      t.match(
+        webhooks,
+        [{ id: webhook, url: receiver.url, enabled: 1 }],
+        "the webhook is unchanged",
+      );
+      t.equal(webhooks.length, 1, "the late webhook was not created");
+      t.equal((await healthy.call("/events")).status, 200, "the feed is on");
 
-t.test("a call that had read from Redis before the stall changes nothing later", async (t) => {
+      await t.resolves(alice.ping(), "the newest login of the main device stays connected");
+      const bob = await connectNative(t, {
+        ...{ port: healthy.clientPort, uid: "bob", token: "newest", flag: WEB },
+      });
+      await bob.ping();
+      await ok("/message/send", { ...message, payload: textPayload("on time") });
+      await alice.waitFor(({ messages }) => messages.length > 0, "the message of the added member");
+      t.same(
+        alice.messages.map(({ messageSeq }) => messageSeq),
+        [1],
+        "the late message and the late stream were not stored",
+      );
+      const members = await healthy.call(`/channel/members?channel_id=team&channel_type=2`);
+      t.notMatch(JSON.stringify(members.body), "mallory", "the late member was not added");
+      await ok("/message/send", { ...message, from_uid: "alice" });
+    },
+  );
+
+t.test("a call that failed after its first reads from Redis changes nothing later", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startStallingProxy(t, redis.port);
   const timeouts = { JINDOU_REDIS_TIMEOUT_MS: "400" };

@@ -184,8 +184,7 @@ class Scenario {
 }
 
 /**
- * Returns the texts in the result of a read. Returns none if the read was refused or the session
- * ended.
+ * Returns the texts in the result of a read, or none if the read was refused or the session ended.
  */
 async function textsOf(read: Promise<unknown>): Promise<readonly string[]> {
   try {
@@ -223,7 +222,8 @@ t.test(
 );
 
 /**
- * Loses the last publication with `lose` and asserts that it has its effect within `NOTICED_MS`.
+ * Loses the last publication with `lose`, and asserts that the publication takes effect within
+ * `NOTICED_MS` all the same.
  */
 async function assertNoticed(t: Test, lose: (uid: string) => void): Promise<void> {
   for (const publication of ["a personal message", "a kick"] as const) {

@@ -43,7 +43,7 @@ const team = { channel_id: TEAM.id, channel_type: TEAM.type };
 
 /** Broker of the tests about calls during a login. Nobody is online after any of them. */
 const broker = await spawnBroker(t);
-/** The same for tests about a resume, with a filled team. */
+/** Broker of the tests about a resume. It has a team with many messages. */
 const slowBroker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
 await registerMain(slowBroker, "ann");
 await createTeam(slowBroker);
@@ -261,13 +261,16 @@ t.test(
   },
 );
 
-t.test("registering an unchanged token during a login ends no session", async (t) => {
-  await registerMain(broker, "ann");
-  for (let round = 0; round < ROUNDS; round++) {
-    const [client] = await Promise.all([logIn(broker, ANN), registerMain(broker, "ann")]);
-    await client.ping();
-    t.equal(disconnectReasonOf(client), undefined, "the session is not ended");
-    t.same(await onlineStateOf(broker, "ann"), ONLINE);
-    await client.disconnect();
-  }
-});
+t.test(
+  "the registration of an unchanged token during a login does not end a session",
+  async (t) => {
+    await registerMain(broker, "ann");
+    for (let round = 0; round < ROUNDS; round++) {
+      const [client] = await Promise.all([logIn(broker, ANN), registerMain(broker, "ann")]);
+      await client.ping();
+      t.equal(disconnectReasonOf(client), undefined, "the session is not ended");
+      t.same(await onlineStateOf(broker, "ann"), ONLINE);
+      await client.disconnect();
+    }
+  },
+);

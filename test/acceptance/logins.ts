@@ -108,7 +108,7 @@ export function logIn(broker: Broker, device: Device): Promise<NativeClient> {
 }
 
 /**
- * Returns the reason of the disconnect frame that the client got, `undefined` if it got none.
+ * Returns the reason in the client's disconnect frame, `undefined` if there was no such frame.
  * Throws if another push follows the disconnect frame.
  */
 export function disconnectReasonOf(client: NativeClient): CloseReason | undefined {

@@ -1,9 +1,9 @@
-// No user sees content that the user may not see [decisions: who may still see]. The user's node
-// loses its subscriptions or freezes, while on another node the user is removed from a group, gets
-// a new token or logs in with another main device. Messages sent after that call was answered never
-// reach the old session, nor a reader of the group's stream. JINDOU_TEST_ROUNDS sets the number of
-// rounds with short cuts, JINDOU_TEST_LONG_CUTS and JINDOU_TEST_FREEZES the number of long
-// interruptions (ten rounds share one), JINDOU_TEST_CUT_MS the duration of a long cut.
+// No user sees content without the permission to read it [decisions: who may still see]. The user's
+// node loses its subscriptions or freezes, while on another node the user is removed from a group,
+// gets a new token or logs in with another main device. Messages that are sent after that call was
+// answered never reach the old session, nor a reader of the group's stream. JINDOU_TEST_ROUNDS sets
+// the number of rounds with short cuts, JINDOU_TEST_LONG_CUTS and JINDOU_TEST_FREEZES the number of
+// long interruptions (ten rounds share one), JINDOU_TEST_CUT_MS the duration of a long cut.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -45,16 +45,16 @@ const AFTER_RETURN = "again";
 t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000 + LONG_CUTS * (LONG_CUT_MS + 10_000) * 2);
 
 /**
- * How the user loses the right to read. `readded`: removed and later added again. `replaced`:
- * missing in a new member list. `kicked`: by a later login of a main device.
+ * How the user loses the permission to read. `readded`: the user is removed and added again later.
+ * `replaced`: a new member list lacks the user. `kicked`: another main device logs in.
  */
 type Loss = "removed" | "readded" | "token" | "kicked" | "replaced" | WhileConnecting;
-/** Losses that happen while the user's session is connecting. */
+/** Losses of the permission that happen while the user's session is connecting. */
 type WhileConnecting = "removed-connecting" | "replaced-connecting";
 
 const isConnecting = (loss: Loss) => loss.endsWith("-connecting");
 
-/** Losses in which a reader of the stream loses or keeps its right at once. */
+/** Losses of the permission after which a reader of the stream is ended, or may go on, at once. */
 const FOLLOWED: ReadonlySet<Loss> = new Set([
   ...(["removed", "replaced"] as const),
   ...(["token", "kicked"] as const),

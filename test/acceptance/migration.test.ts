@@ -17,7 +17,10 @@ const SIZE: Size = {
   channels: volume(1000),
   users: volume(5000),
 };
-/** Steps of the move in which the node is killed, each with the share of messages moved by then. */
+/**
+ * Steps of the migration in which the node is killed, and the fraction of messages that is moved by
+ * then.
+ */
 const KILLS = [
   ["message", 0.1],
   ["message", 0.5],

@@ -86,15 +86,23 @@ t.test(
     isOver = true;
     await rightClients;
     t.equal(closedCount, 0, "the client with a valid token was never closed");
-    t.ok(waits.length > 20, `a client connected ${waits.length} times meanwhile`);
+    t.ok(waits.length > 20, `a client connected ${waits.length} times in the meantime`);
     const longestMs = Math.max(...waits);
     t.ok(longestMs <= MAX_WAIT_MS, `the client waited ${Math.round(longestMs)} ms at most`);
     // The client with a valid token is one of the unauthenticated ones while its token is checked.
     const open = openCount(true);
     t.ok(open > MAX_SILENT - 8 && open <= MAX_SILENT, `${open} upgraded sockets stay open`);
     const displaced = await metric(broker, "jindou_sockets_displaced_total");
-    t.equal(displaced, Math.ceil(SLOW_LORIS / 2) - open, "the metrics count the others");
-    t.match(broker.output(), /"reason":"silent","address":"127\.0\.0\.2"/, "the log names it");
+    t.equal(
+      displaced,
+      Math.ceil(SLOW_LORIS / 2) - open,
+      "the metrics count the other sockets as closed",
+    );
+    t.match(
+      broker.output(),
+      /"reason":"silent","address":"127\.0\.0\.2"/,
+      "the log names the reason",
+    );
   },
 );
 

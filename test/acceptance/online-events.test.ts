@@ -1,5 +1,6 @@
-// Events of users who come and go, on both stores: a login, a second device, a return within the
-// delay, and the death of a process. Uses brokers in this process, and built ones that are killed.
+// Events of users who go online and offline, on both stores: a login, a second device, a return
+// within the delay, and the death of a process. Uses brokers in this process, and built brokers
+// that are killed.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
@@ -90,16 +91,23 @@ for (const [store, settings] of stores)
         visit = await leaveAndReturn(`ann ${at}`);
       const { uid, back } = visit;
       await pause(DELAY_MS * 3);
-      t.strictSame(await storyOf(broker, uid), ["user.online 0"], "a return within the delay");
+      t.strictSame(
+        await storyOf(broker, uid),
+        ["user.online 0"],
+        "a return within the delay causes no event",
+      );
       const second = await login(t, broker, uid, 1);
       await back.disconnect();
       await second.disconnect();
       const leftMs = performance.now();
       await until(async () => (await storyOf(broker, uid)).length > 1);
-      t.ok(performance.now() - leftMs >= DELAY_MS * 0.9, "not before the delay has passed");
+      t.ok(
+        performance.now() - leftMs >= DELAY_MS * 0.9,
+        "no event is written before the delay has passed",
+      );
       t.strictSame(await storyOf(broker, uid), ["user.online 0", "user.offline 1"]);
       await login(t, broker, uid, 0);
-      t.equal((await storyOf(broker, uid)).length, 3, "the next login");
+      t.equal((await storyOf(broker, uid)).length, 3, "the next login causes an event");
     },
   );
 
@@ -127,7 +135,7 @@ function masked(status: string): string {
 
 for (const [store, settings] of stores)
   t.test(
-    `a webhook in WuKongIM's format gets the status of each session, on ${store}`,
+    `a webhook in WuKongIM's format receives a status for each login and each disconnect, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       const receiver = await startReceiver(t);
@@ -156,42 +164,49 @@ for (const [store, settings] of stores)
   );
 
 for (const [store, settings] of stores)
-  t.test(`sessions and commands cause events if a reader asks for them, on ${store}`, async (t) => {
-    const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
-    await login(t, broker, "ann", 0);
-    t.strictSame(await eventsOf(broker, "session.opened"), [], "before the first request");
-    const phone = await login(t, broker, "ann", 1);
-    await phone.disconnect();
-    await until(async () => (await eventsOf(broker, "session.*")).length === 2);
-    const [opened, closed] = await eventsOf(broker, "session.*");
-    const counts = { device_online_count: 1, total_online_count: 2 };
-    t.match(opened, { type: "session.opened", data: { uid: "ann", device_flag: 1, ...counts } });
-    t.equal(closed?.data.conn_id, opened?.data.conn_id);
-    t.equal(typeof opened?.data.conn_id, "number");
-    t.strictSame(
-      (await eventsOf(broker, "session.opened")).map(({ type }) => type),
-      ["session.opened"],
-      "an exact type selects no other type",
-    );
-    t.strictSame(
-      (await eventsOf(broker, "*")).filter(({ type }) => /^session\.(op|cl)/.test(type)),
-      [],
-      "the name * does not select them",
-    );
-    await eventsOf(broker, "command.sent");
-    const to = { channel_id: "ann", channel_type: 1 };
-    await broker.call("/channel", { ...to, allow_stranger: 1 });
-    const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
-    const command = { ...to, from_uid: "bob", payload };
-    const reply = await broker.call("/message/send", { ...command, header: { sync_once: 1 } });
-    t.equal(reply.status, 200);
-    const [sent] = await eventsOf(broker, "command.*");
-    t.match(sent?.data, { ...command, channel_key: "1:ann@bob", header: { sync_once: 1 } });
-  });
+  t.test(
+    `sessions and commands cause events after a reader of the feed has asked for them by type, on ${store}`,
+    async (t) => {
+      const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
+      await login(t, broker, "ann", 0);
+      t.strictSame(
+        await eventsOf(broker, "session.opened"),
+        [],
+        "no event is written before the first request",
+      );
+      const phone = await login(t, broker, "ann", 1);
+      await phone.disconnect();
+      await until(async () => (await eventsOf(broker, "session.*")).length === 2);
+      const [opened, closed] = await eventsOf(broker, "session.*");
+      const counts = { device_online_count: 1, total_online_count: 2 };
+      t.match(opened, { type: "session.opened", data: { uid: "ann", device_flag: 1, ...counts } });
+      t.equal(closed?.data.conn_id, opened?.data.conn_id);
+      t.equal(typeof opened?.data.conn_id, "number");
+      t.strictSame(
+        (await eventsOf(broker, "session.opened")).map(({ type }) => type),
+        ["session.opened"],
+        "an exact type selects no other type",
+      );
+      t.strictSame(
+        (await eventsOf(broker, "*")).filter(({ type }) => /^session\.(op|cl)/.test(type)),
+        [],
+        "the name * does not select them",
+      );
+      await eventsOf(broker, "command.sent");
+      const to = { channel_id: "ann", channel_type: 1 };
+      await broker.call("/channel", { ...to, allow_stranger: 1 });
+      const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
+      const command = { ...to, from_uid: "bob", payload };
+      const reply = await broker.call("/message/send", { ...command, header: { sync_once: 1 } });
+      t.equal(reply.status, 200);
+      const [sent] = await eventsOf(broker, "command.*");
+      t.match(sent?.data, { ...command, channel_key: "1:ann@bob", header: { sync_once: 1 } });
+    },
+  );
 
 for (const [store, settings] of stores)
   t.test(
-    `a command that nobody acknowledged has an event when it expires, on ${store}`,
+    `a command that expires without an acknowledgement causes an event, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
@@ -253,7 +268,7 @@ async function loginAll(
   return clients;
 }
 
-/** Resolves when `count` users are offline and, after another delay, no other event has followed. */
+/** Resolves when `count` users are offline and no other event has followed during another delay. */
 async function offlineUsers(node: Pick<Broker, "call">, count: number, delayMs: number) {
   const read = async () => (await eventsOf(node, "user.offline")).map(({ data }) => data.uid);
   await until(async () => (await read()).length >= count);

@@ -1,7 +1,7 @@
-// Presence pushed to watchers when sessions end, on every store: a user who comes back within
-// `presence.offlineDelayMs`, at any node, is never pushed as offline, and a user who left is pushed
-// at once. The delay is so long in most tests that a push within the delay proves that the push did
-// not wait.
+// Presence that watchers are pushed when sessions end, on every store. A user who comes back within
+// `presence.offlineDelayMs`, at any node, is never pushed as offline. A user who logged out is
+// pushed as offline at once. In most tests the delay is so long that a push within it proves that
+// the push did not wait.
 
 import t, { type Test } from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -18,7 +18,7 @@ t.setTimeout(300_000);
 const LONG_MS = 60_000;
 const SHORT_MS = 400;
 /**
- * A timer counts from the begin of its turn of the event loop, which may be long on a busy machine.
+ * A timer counts from the beginning of its event-loop turn, which may be long on a busy machine.
  */
 const MIN_MS = SHORT_MS / 2;
 const TIMEOUT_MS = 50_000;
@@ -46,7 +46,10 @@ async function newUser(t: Test, node: ChildBroker, name: string): Promise<User> 
   };
 }
 
-/** Connects a watcher of the users. `pushed` returns what it was pushed, as `<uid> <on|off>`. */
+/**
+ * Connects a watcher of the users. `pushed` returns the changes that the watcher was pushed, as
+ * `<uid> <on|off>`.
+ */
 async function watcherOf(t: Test, node: ChildBroker, watched: readonly User[]) {
   const client = await (await newUser(t, node, "watcher")).connect(node);
   const fence = await newUser(t, node, "fence");
@@ -112,19 +115,19 @@ async function startPair(t: Test, url: string, settings: Settings): Promise<Node
 }
 
 /** Nodes of each store with the long delay. The last test that uses them ends the second node. */
-const patientPairs = new Map<string, NodePair>();
-for (const [name, url] of stores) patientPairs.set(name, await startPair(t, url, longDelay));
+const longDelayPairs = new Map<string, NodePair>();
+for (const [name, url] of stores) longDelayPairs.set(name, await startPair(t, url, longDelay));
 
 /** Runs the scenario on the nodes of each store with the long delay. */
-async function onPatientNodes(
+async function onNodesWithLongDelay(
   t: Test,
   scenario: (t: Test, nodes: NodePair) => Promise<void>,
 ): Promise<void> {
-  for (const [name, nodes] of patientPairs) await t.test(name, (t) => scenario(t, nodes));
+  for (const [name, nodes] of longDelayPairs) await t.test(name, (t) => scenario(t, nodes));
 }
 
 t.test("watchers see no change of a user who reconnects within the delay", async (t) => {
-  await onPatientNodes(t, async (t, [here, there]) => {
+  await onNodesWithLongDelay(t, async (t, [here, there]) => {
     const user = await newUser(t, here, "lost");
     const client = await user.connect(there);
     const watcher = await watcherOf(t, here, [user]);
@@ -143,7 +146,7 @@ t.test("watchers see no change of a user who reconnects within the delay", async
 t.test(
   "watchers are notified at once of a user who logs out or whose device is logged out",
   async (t) => {
-    await onPatientNodes(t, async (t, [here, there]) => {
+    await onNodesWithLongDelay(t, async (t, [here, there]) => {
       const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
       const all = await Promise.all(names.map((name) => newUser(t, here, name)));
       const [native, jsonRpc, wkproto, quit, last, first] = all as [
@@ -187,7 +190,10 @@ t.test(
       sessions[3]?.kill();
       await untilStatus(here, first, 0);
       const pushed = await watcher.pushedBeforeFence();
-      t.notOk(pushed.includes(`${first.uid} off`), "the last session of the user was lost");
+      t.notOk(
+        pushed.includes(`${first.uid} off`),
+        "the user's last session was lost, so the push waits for the delay",
+      );
       t.ok(performance.now() - sinceMs < LONG_MS, "no push waited for the delay");
       t.equal(pushed.length, 5, "each change is pushed once");
     });
@@ -195,7 +201,7 @@ t.test(
 );
 
 t.test("watchers see no change of users who move away from a node that ends", async (t) => {
-  await onPatientNodes(t, async (t, [here, there]) => {
+  await onNodesWithLongDelay(t, async (t, [here, there]) => {
     if (here === there) return; // a single node has no watchers after its end
     const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];
     const client = await drained.connect(there);

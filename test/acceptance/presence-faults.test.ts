@@ -1,6 +1,6 @@
 // Presence when a node dies, freezes or loses Redis, and when Redis loses its data. Other nodes and
-// watchers finally see the right status, and a session that was ended elsewhere does not continue.
-// Uses broker processes on their own Redis.
+// watchers finally have the right status, and a session that was ended on another node does not
+// continue. Uses broker processes on their own Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -62,7 +62,7 @@ t.test(
         const [, usualMs] = await timed(() => world.flood(CALLS, "/healthz"));
         t.ok(
           tookMs < SLOW_MS + 5 * usualMs + 10 * stalls.totalMs(),
-          `the calls are refused without queueing, in ${tookMs} ms`,
+          `the calls are refused without waiting for each other, in ${tookMs} ms`,
         );
         t.ok((await world.inFlight()) < 100, "refused calls do not keep waiting for Redis");
         t.same(world.endedConnections(), [], "sockets stay open during the outage");

@@ -303,8 +303,8 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   ];
   for (let index = 0; index < 3; index++)
     for (const change of changes) yield (frame) => changed(frame, [index, change]);
-  // The next publication number together with an id from long ago or from days ahead. With an id
-  // from about now, the frame could be a real one.
+  // The next publication number together with an id from long ago or from days ahead. A frame whose
+  // id is close to the current time could be a real one.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }

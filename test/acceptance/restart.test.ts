@@ -52,7 +52,10 @@ t.test(
     const exit = before.stop("SIGTERM");
     const { code, ms } = await closed;
     t.equal(code, 4000, "the client is asked to reconnect at once");
-    t.ok(ms < 5000, `after ${Math.round(ms)} ms, not spread over the drain`);
+    t.ok(
+      ms < 5000,
+      `the last connection is closed after ${Math.round(ms)} ms, so the closings are not spread over the drain`,
+    );
     t.equal((await exit).code, 0, "the node ends without an error");
     await spawnBroker(t, settings, before.dataPath);
     const until = performance.now() + BACK_MS;

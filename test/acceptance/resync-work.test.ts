@@ -1,7 +1,7 @@
-// The reads of a node that may have missed events of its users. A resync reads little of each user
-// and many users at once, however many sessions and groups the users have, and reads more only for
-// users that have changed. Also after a restart of Redis. Uses one broker process, and counts the
-// commands in Redis.
+// The reads of a node that may have missed events of its users. A resync reads little for each
+// user, and it reads many users at once, however many sessions and groups the users have. It reads
+// more only for users that have changed. The same holds after a restart of Redis. Uses one broker
+// process, and counts the commands in Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -17,7 +17,7 @@ const GROUPS = 10;
 /** Number of sessions of the two users for whom something has changed. */
 const CHANGED = 2 * SESSIONS_EACH;
 
-t.test("a resync reads details only of the users whose groups or inbox have changed", async (t) => {
+t.test("a resync reads details only for users whose groups or inbox have changed", async (t) => {
   const redis = await startRedis(t);
   const raw = redis.client();
   const node = await spawnBroker(t, {

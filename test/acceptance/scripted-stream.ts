@@ -101,8 +101,8 @@ export class ScriptedStream<S extends Producing = RestartableBroker> {
   }
 
   /**
-   * Sends an acknowledged event again. It is answered as before and has no effect. A start is not
-   * repeated at the end, because it is refused after the end of the stream.
+   * Sends an acknowledged event again, which is answered as before and has no effect. A start is
+   * not repeated at the end, because a start is refused after the end of the stream.
    */
   async #repeat(index: number): Promise<void> {
     const event = this.options.script[index];

@@ -45,7 +45,7 @@ export class SdkDevice {
   }
 
   /**
-   * Starts the app. A running app is killed first, without a goodbye. Resolves when the user is
+   * Starts the app. A running app is killed first, without a DISCONNECT. Resolves when the user is
    * logged in.
    */
   async logIn(): Promise<void> {

@@ -1,7 +1,7 @@
-// Tests that no user pays for the work of another [decisions: Limits that hold under attack]. A
-// user sends requests that cost the node more than their size shows, and is refused when the user's
-// budget is used up. Users who behave like people are never refused. The bounds depend on the time
-// that has passed, so they hold on any machine.
+// Tests that no user is slowed down by the work of another user [decisions: Limits that hold under
+// attack]. A user sends requests that cost the node more than their size shows, and is refused when
+// the user's budget is used up. Users who behave like people are never refused. The bounds depend
+// on the elapsed time, so they hold on any machine.
 
 import { once } from "node:events";
 import t, { type Test } from "tap";
@@ -42,7 +42,10 @@ function isRateLimited(error: unknown): boolean {
   return error instanceof NativeClientError && error.code === "rate_limited";
 }
 
-/** Returns how many calls of this cost a budget pays for. The last of them may leave a debt. */
+/**
+ * Returns the number of calls of this cost that a budget pays for. The last of them may leave a
+ * debt.
+ */
 function affordable(cost: number, sinceMs: number, budget = { rate: RATE, burst: BURST }): number {
   const tokens = budget.burst + (budget.rate * (performance.now() - sinceMs)) / 1000;
   return Math.ceil(tokens / cost);
@@ -76,7 +79,7 @@ t.test(
 );
 
 t.test(
-  "a viewer's requests to /stream count like frames of its user, and are refused with 429 and Retry-After",
+  "a viewer's requests to /stream are charged to the user like frames, and are refused with 429 and Retry-After over the budget",
   async (t) => {
     const TEXT = 60_000;
     const REQUESTS = 100;
@@ -204,7 +207,7 @@ const SMALL_LIMITS = {
 const SMALL_BUDGET = { rate: 100, burst: 200 };
 
 t.test(
-  "a message is charged to its sender with 1 plus a share for each delivery on the node, and members of big groups can keep sending",
+  "a message costs its sender 1 plus a fraction for each delivery on the node, and other members of a big group can keep sending",
   async (t) => {
     const PLAIN = 160;
     const ENCRYPTED = 80;
@@ -292,7 +295,8 @@ t.test(
     await last?.waitFor(() => {
       const earned =
         SMALL_BUDGET.burst + (SMALL_BUDGET.rate * (performance.now() - startMs)) / 1000;
-      if (received() * COST > earned + sessions.length * PAGE) t.fail("too much was pushed");
+      if (received() * COST > earned + sessions.length * PAGE)
+        t.fail("more was pushed than the budget pays for");
       return last.messages.some(({ messageSeq }) => messageSeq === newest.messageSeq);
     }, "the newest message");
     const seqs = (last?.messages ?? []).map(({ messageSeq }) => messageSeq);
@@ -342,7 +346,7 @@ t.test(
 );
 
 t.test(
-  "the sockets of one user that read nothing hold at most the unread bytes of one user, and other users receive everything",
+  "the sockets of a user who reads nothing hold at most the limit of unread bytes of one user, and other users receive everything",
   async (t) => {
     const SOCKETS = 12;
     const MAX_POSTS = 400;
@@ -441,7 +445,11 @@ t.test("a user's commands do not remove the commands of others from an inbox", a
   await receiver.waitFor(() => receiver.commands.length >= 12, "the commands in the inbox");
   const senders = receiver.commands.map(({ message }) => message.fromUid);
   t.equal(senders.length, 12);
-  t.same(senders.slice(0, 3), ["eve", "alice", "eve"], "the earlier commands are still there");
+  t.same(
+    senders.slice(0, 3),
+    ["eve", "alice", "eve"],
+    "the earlier commands are still in the inbox",
+  );
 });
 
 /** Logs in on a plain socket, which can be paused. */

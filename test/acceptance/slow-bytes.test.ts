@@ -51,7 +51,7 @@ const DOORS: readonly Door[] = [
   },
 ];
 
-/** A CONNECT of 16,000 bytes, of which a slow client sends the beginning. */
+/** A CONNECT of 16,000 bytes. A slow client sends only its beginning. */
 const LONG_CONNECT = Buffer.concat([Buffer.from([0x10, 0x80, 0x7d, 5]), Buffer.alloc(16_000)]);
 
 function startNode(t: Test, settings: Settings): Promise<ChildBroker> {
@@ -94,7 +94,7 @@ async function drip(sockets: readonly RawSocket[], door: Door, bytes = BYTES): P
 t.setTimeout(600_000);
 
 t.test(
-  `${CONNECTIONS} connections that send one byte at a time cost over TCP what they cost over WebSocket, and other clients are served meanwhile`,
+  `${CONNECTIONS} connections that send one byte at a time cost about as much over TCP as over WebSocket, and other clients are served in the meantime`,
   async (t) => {
     const broker = await startNode(t, {
       JINDOU_CLIENT_AUTH_TIMEOUT_MS: "600000", // keeps all connections open
@@ -126,7 +126,7 @@ t.test(
       const usedMs = cpuMs(broker) - beforeCpuMs;
       const share = usedMs / (performance.now() - startMs);
       costs.set(door.name, usedMs);
-      t.ok(pings > 1, "another client is served meanwhile");
+      t.ok(pings > 1, "another client is served in the meantime");
       t.equal(sockets.filter(({ isOver }) => isOver).length, 0, "all connections are still open");
       const perConnectionKib = IS_FULL
         ? (((await settledMib(broker.process.pid)) - beforeMib) * 1024) / CONNECTIONS
@@ -147,7 +147,7 @@ t.test(
 );
 
 t.test(
-  "with its default limits the node closes slow connections of one address until few are left, over TCP and over WebSocket",
+  "a node with default limits closes slow connections from one address until few are left, over TCP and over WebSocket",
   { skip: IS_FULL ? false : "needs many connections, as in npm run test:full" },
   async (t) => {
     const broker = await startNode(t, {
@@ -161,7 +161,11 @@ t.test(
       while (openCount() > MAX_UNAUTHENTICATED) await delay(50);
       await dripping;
       t.comment(`${door.name}: ${openCount()} of ${CONNECTIONS} connections are left`);
-      t.equal(openCount(), MAX_UNAUTHENTICATED, `${door.name}: as many as the limit allows`);
+      t.equal(
+        openCount(),
+        MAX_UNAUTHENTICATED,
+        `${door.name}: no more connections are left than the limit allows`,
+      );
       for (const socket of sockets) socket.kill();
       await Promise.all(sockets.map((socket) => socket.cut()));
     }
@@ -178,7 +182,7 @@ function attackBytes(random: Random, at: number): Buffer {
 }
 
 t.test(
-  `${ATTACKS} connections with hostile bytes cost over TCP what they cost over WebSocket, and leave no memory behind`,
+  `${ATTACKS} connections with hostile bytes cost about as much over TCP as over WebSocket, and leak no memory`,
   async (t) => {
     const broker = await startNode(t, {
       JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000",

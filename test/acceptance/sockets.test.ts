@@ -126,7 +126,11 @@ t.test(
         t.equal(await send(1000), "200", "a body that arrives in one piece needs no budget");
         const login = `POST /manager/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${HALF_BODY_BYTES}\r\n\r\n{`;
         const refusal = await rawRequest(port, login);
-        t.equal(statusOf(refusal), "413", "the limit without a credential is far lower");
+        t.equal(
+          statusOf(refusal),
+          "413",
+          "the budget of callers without a credential is far lower",
+        );
         for (const { socket } of halves) socket.destroy();
         await until("the budget is free", async () => {
           const pending = await metric("jindou_http_bodies_pending_bytes");

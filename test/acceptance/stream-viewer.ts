@@ -1,6 +1,6 @@
 // A viewer of streams: a device on the native protocol that follows one channel, disconnects and
 // reconnects, and stops reading and resumes. Keeps a view of each stream, the channel's newest seq,
-// and the first error. It does not repair errors.
+// and the first error. The viewer never corrects an error.
 
 import { WebSocket } from "ws";
 import type {

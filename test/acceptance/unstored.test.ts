@@ -1,6 +1,6 @@
-// A node that was frozen does not deliver unstored messages that reached its socket meanwhile,
-// because the user may have received them on another node and would see them twice. The same holds
-// for a channel that the node knows and for one it had no message of.
+// A node that was frozen does not deliver unstored messages that reached its socket during the
+// freeze, because the user may have received them on another node and would see them twice. The
+// same holds whether or not the node had received a message of the channel before.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -65,8 +65,9 @@ function isClosedAsUnavailable(error: unknown): boolean {
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
 /**
- * Lengths of the freezes. After a short one the connections to Redis go on, after a long one they
- * have timed out, and the node may notice this before it reads what has arrived.
+ * Durations of the freezes. After a short freeze the connections to Redis continue. After a long
+ * one they have timed out, and the node may notice the time-out before it reads the bytes that have
+ * arrived.
  */
 const FREEZES_MS = [2 * DEAD_AFTER_MS, 4 * DEAD_AFTER_MS];
 
@@ -97,7 +98,7 @@ for (const freezeMs of FREEZES_MS)
         t.same(
           texts,
           isOpen ? expected[kind] : expected[kind].slice(0, texts.length),
-          `the user of a channel that is ${kind} on the node gets only stored messages`,
+          `a user of a channel that is ${kind} on the node gets only stored messages`,
         );
       }
       await send(idleUid, "unstored again", UNSTORED);

@@ -28,7 +28,7 @@ interface FeedEvent {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** What the test did and saw of a user. */
+/** What the test did as one user, and the events of the user that it read. */
 class UserLedger {
   readonly uid: string;
   readonly kickedDevices: string[] = [];
@@ -186,7 +186,7 @@ async function retried(call: () => Promise<void>): Promise<void> {
   );
 }
 
-/** Returns what the feed lacks, or has too much, compared with the ledgers. */
+/** Returns the events that the feed lacks, or has in excess, compared with the ledgers. */
 function faultsIn(events: readonly FeedEvent[], ledgers: readonly UserLedger[]): string[] {
   const faults: string[] = [];
   const eventsOf = (type: string, uid: string) =>
@@ -209,79 +209,82 @@ function faultsIn(events: readonly FeedEvent[], ledgers: readonly UserLedger[]):
   return faults;
 }
 
-t.test("no event of a user is lost by kills and fail-overs, and presence is exact", async (t) => {
-  t.comment(`JINDOU_TEST_SEED=${SEED}`);
-  const random = new Random(SEED);
-  const servers = await startRedisCluster(t, { replicas: true });
-  const world = new World(
-    t,
-    {
-      ...{ JINDOU_REDIS_URL: servers.url, JINDOU_REDIS_CLUSTER: "true" },
-      ...{ JINDOU_REDIS_MIN_REPLICAS: "1", JINDOU_AUTH_CLIENTS: "none" },
-      ...{ JINDOU_EVENTS_FEED: "on", JINDOU_EVENTS_PRESENCE_DELAY_MS: `${DELAY_MS}` },
-      ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "1000", JINDOU_STORE_SWEEP_INTERVAL_MS: "500" },
-    },
-    random,
-  );
-  await world.startNode(0);
-  await Promise.all([world.startNode(1), world.startNode(2)]);
-  const failovers = new Failovers(servers, random);
-  const { ledgers } = world;
-  const acting = [world.follow(), ...ledgers.map((ledger) => world.act(ledger))];
-  const endMs = performance.now() + SECONDS * 1000;
-  let faults = 0;
-  while (performance.now() < endMs || faults < 2) {
-    await (faults++ % 2 === 0 ? world.killNode() : failovers.failOver());
-    await pause(random.below(500));
-  }
-  world.isEnded = true;
-  await Promise.all(acting);
+t.test(
+  "kills and fail-overs lose no event of a user, and the events of presence are exact",
+  async (t) => {
+    t.comment(`JINDOU_TEST_SEED=${SEED}`);
+    const random = new Random(SEED);
+    const servers = await startRedisCluster(t, { replicas: true });
+    const world = new World(
+      t,
+      {
+        ...{ JINDOU_REDIS_URL: servers.url, JINDOU_REDIS_CLUSTER: "true" },
+        ...{ JINDOU_REDIS_MIN_REPLICAS: "1", JINDOU_AUTH_CLIENTS: "none" },
+        ...{ JINDOU_EVENTS_FEED: "on", JINDOU_EVENTS_PRESENCE_DELAY_MS: `${DELAY_MS}` },
+        ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "1000", JINDOU_STORE_SWEEP_INTERVAL_MS: "500" },
+      },
+      random,
+    );
+    await world.startNode(0);
+    await Promise.all([world.startNode(1), world.startNode(2)]);
+    const failovers = new Failovers(servers, random);
+    const { ledgers } = world;
+    const acting = [world.follow(), ...ledgers.map((ledger) => world.act(ledger))];
+    const endMs = performance.now() + SECONDS * 1000;
+    let faults = 0;
+    while (performance.now() < endMs || faults < 2) {
+      await (faults++ % 2 === 0 ? world.killNode() : failovers.failOver());
+      await pause(random.below(500));
+    }
+    world.isEnded = true;
+    await Promise.all(acting);
 
-  const [dying, ...alive] = world.nodes;
-  if (dying === undefined || alive[0] === undefined) throw new Error("there are no nodes");
-  for (const [at, ledger] of ledgers.entries())
-    await retried(() => world.login(ledger, at % 2 === 0 ? dying : alive[0]));
-  await until("all users are online", async () => {
-    const marks = await world.presence();
-    return USERS.every((uid) => marks.get(uid)?.endsWith("+"));
-  });
-  await pause(DELAY_MS);
-  const before = await world.presence();
-  await dying.kill();
-  world.nodes.splice(0, 1);
-  const left = ledgers.filter((_, at) => at % 4 === 0).map(({ uid }) => uid);
-  const back = ledgers.filter((_, at) => at % 4 === 2);
-  for (const ledger of back) await retried(() => world.login(ledger, alive[0]));
-  const isOffline = async () => {
-    const marks = await world.presence();
-    return left.every((uid) => marks.get(uid)?.endsWith("-"));
-  };
-  await until("the users who did not come back are offline", isOffline);
-  await until("the feed has all events", async () => {
+    const [dying, ...alive] = world.nodes;
+    if (dying === undefined || alive[0] === undefined) throw new Error("there are no nodes");
+    for (const [at, ledger] of ledgers.entries())
+      await retried(() => world.login(ledger, at % 2 === 0 ? dying : alive[0]));
+    await until("all users are online", async () => {
+      const marks = await world.presence();
+      return USERS.every((uid) => marks.get(uid)?.endsWith("+"));
+    });
+    await pause(DELAY_MS);
+    const before = await world.presence();
+    await dying.kill();
+    world.nodes.splice(0, 1);
+    const left = ledgers.filter((_, at) => at % 4 === 0).map(({ uid }) => uid);
+    const back = ledgers.filter((_, at) => at % 4 === 2);
+    for (const ledger of back) await retried(() => world.login(ledger, alive[0]));
+    const isOffline = async () => {
+      const marks = await world.presence();
+      return left.every((uid) => marks.get(uid)?.endsWith("-"));
+    };
+    await until("the users who did not come back are offline", isOffline);
+    await until("the feed has all events", async () => {
+      const events = await world.allEvents();
+      return faultsIn(events, ledgers).length === 0;
+    }).catch(() => {});
+    await pause(DELAY_MS);
+
     const events = await world.allEvents();
-    return faultsIn(events, ledgers).length === 0;
-  }).catch(() => {});
-  await pause(DELAY_MS);
-
-  const events = await world.allEvents();
-  t.strictSame(faultsIn(events, ledgers), []);
-  const after = await world.presence();
-  t.strictSame(
-    USERS.map((uid) => after.get(uid)),
-    USERS.map((uid) => `${before.get(uid)}${left.includes(uid) ? "-" : ""}`),
-    "exactly the users who did not come back are offline",
-  );
-  t.ok(
-    [...after.values()].every((marks) => /^(\+-)*\+?$/.test(marks)),
-    "user.online and user.offline alternate",
-  );
-  t.strictSame(world.errors, [], "an event never changes");
-  const texts = new Map(events.map((event) => [event.id, JSON.stringify(event)]));
-  t.equal(texts.size, events.length, "no id names two events");
-  const changed = [...world.read].filter(([id, text]) => texts.get(id) !== text);
-  if (!world.hasGap) t.strictSame(changed, [], "a later reader gets the same events");
-  const count = (type: string) => events.filter((event) => event.type === type).length;
-  t.comment(
-    `${faults} faults, ${events.length} events: ${count("user.token_changed")} tokens, ${count("session.kicked")} kicks, ${count("command.expired")} expiries, ${count("user.online")} online, ${count("user.offline")} offline`,
-  );
-});
+    t.strictSame(faultsIn(events, ledgers), []);
+    const after = await world.presence();
+    t.strictSame(
+      USERS.map((uid) => after.get(uid)),
+      USERS.map((uid) => `${before.get(uid)}${left.includes(uid) ? "-" : ""}`),
+      "exactly the users who did not come back are offline",
+    );
+    t.ok(
+      [...after.values()].every((marks) => /^(\+-)*\+?$/.test(marks)),
+      "user.online and user.offline alternate",
+    );
+    t.strictSame(world.errors, [], "an event never changes");
+    const texts = new Map(events.map((event) => [event.id, JSON.stringify(event)]));
+    t.equal(texts.size, events.length, "no two events have the same id");
+    const changed = [...world.read].filter(([id, text]) => texts.get(id) !== text);
+    if (!world.hasGap) t.strictSame(changed, [], "a later reader gets the same events");
+    const count = (type: string) => events.filter((event) => event.type === type).length;
+    t.comment(
+      `${faults} faults, ${events.length} events: ${count("user.token_changed")} tokens, ${count("session.kicked")} kicks, ${count("command.expired")} expiries, ${count("user.online")} online, ${count("user.offline")} offline`,
+    );
+  },
+);
