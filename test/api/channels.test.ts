@@ -15,53 +15,44 @@ async function rejection(api: TestApi, target: string, code: ErrorCode) {
   return `${status} ${json.code}`;
 }
 
-t.test(
-  "POST /channel creates a channel with flags 0 and no subscribers by default",
-  async (t) => {
-    const api = await startApi();
-    const answer = await inject(api, "POST /channel", { body: GROUP });
-    t.equal(answer.text, '{"status":"ok"}');
-    const off = { ban: false, disband: false, sendBan: false };
-    const info = { ...REF, ...off, allowStranger: false, large: false, clientEvents: true };
-    t.same(api.calls, [{ call: "create", args: [info, []] }]);
-  },
-);
+t.test("POST /channel creates a channel with flags 0 and no subscribers by default", async (t) => {
+  const api = await startApi();
+  const answer = await inject(api, "POST /channel", { body: GROUP });
+  t.equal(answer.text, '{"status":"ok"}');
+  const off = { ban: false, disband: false, sendBan: false };
+  const info = { ...REF, ...off, allowStranger: false, large: false, clientEvents: true };
+  t.same(api.calls, [{ call: "create", args: [info, []] }]);
+});
 
-t.test(
-  "POST /channel passes every flag and the subscribers on to the use case",
-  async (t) => {
-    const api = await startApi();
-    const flags = {
-      ban: 1,
-      disband: 1,
-      send_ban: 1,
-      allow_stranger: 1,
-      large: 1,
-      client_events: 1,
-    };
-    const body = {
-      channel_id: "u1",
-      channel_type: 1,
-      ...flags,
-      subscribers: ["a", "b"],
-    };
-    await inject(api, "POST /channel", { body });
-    const on = { ban: true, disband: true, sendBan: true };
-    const info = {
-      ...{ id: "u1", type: 1, ...on, allowStranger: true },
-      ...{ large: true, clientEvents: true },
-    };
-    t.same(api.calls, [{ call: "create", args: [info, ["a", "b"]] }]);
-  },
-);
+t.test("POST /channel passes every flag and the subscribers on to the use case", async (t) => {
+  const api = await startApi();
+  const flags = {
+    ban: 1,
+    disband: 1,
+    send_ban: 1,
+    allow_stranger: 1,
+    large: 1,
+    client_events: 1,
+  };
+  const body = {
+    channel_id: "u1",
+    channel_type: 1,
+    ...flags,
+    subscribers: ["a", "b"],
+  };
+  await inject(api, "POST /channel", { body });
+  const on = { ban: true, disband: true, sendBan: true };
+  const info = {
+    ...{ id: "u1", type: 1, ...on, allowStranger: true },
+    ...{ large: true, clientEvents: true },
+  };
+  t.same(api.calls, [{ call: "create", args: [info, ["a", "b"]] }]);
+});
 
-t.test(
-  "POST /channel is rejected with 409 if the channel exists",
-  async (t) => {
-    const api = await startApi();
-    t.equal(await rejection(api, "POST /channel", "channel_exists"), "409 channel_exists");
-  },
-);
+t.test("POST /channel is rejected with 409 if the channel exists", async (t) => {
+  const api = await startApi();
+  t.equal(await rejection(api, "POST /channel", "channel_exists"), "409 channel_exists");
+});
 
 for (const path of ["/channel", "/channel/info"])
   t.test(
@@ -203,20 +194,17 @@ t.test(
   },
 );
 
-t.test(
-  "POST /channel/subscriber_remove rejects a missing or empty list with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const body of [
-      GROUP,
-      { ...GROUP, subscribers: [] },
-      { ...GROUP, subscribers: null },
-      { ...GROUP, subscribers: ["a"], temp_subscriber: 2 },
-    ])
-      t.equal((await inject(api, "POST /channel/subscriber_remove", { body })).status, 400);
-    t.same(api.calls, []);
-  },
-);
+t.test("POST /channel/subscriber_remove rejects a missing or empty list with 400", async (t) => {
+  const api = await startApi();
+  for (const body of [
+    GROUP,
+    { ...GROUP, subscribers: [] },
+    { ...GROUP, subscribers: null },
+    { ...GROUP, subscribers: ["a"], temp_subscriber: 2 },
+  ])
+    t.equal((await inject(api, "POST /channel/subscriber_remove", { body })).status, 400);
+  t.same(api.calls, []);
+});
 
 t.test(
   "POST /channel/subscriber_remove is rejected with 404 if the channel does not exist or a uid is not a subscriber, and with 403 if the channel is disbanded",

@@ -61,14 +61,17 @@ t.test(
   },
 );
 
-t.test("GET /route chooses for each kind of address a node that has such an address", async (t) => {
-  const api = await startApi();
-  api.nodes = [nodeOf("a"), nodeOf("b", { clientAddress: "", tcpAddress: "b:5100" })];
-  const { json } = await inject(api, "GET /route?uid=u");
-  t.same(json, { tcp_addr: "b:5100", ws_addr: "ws://a:5200", wss_addr: "" });
-  const batch = await inject(api, "POST /route/batch", { body: ["u", "v"] });
-  t.same(batch.json, [{ uids: ["u", "v"], ...json }]);
-});
+t.test(
+  "GET /route chooses, for each kind of address, a node that has an address of that kind",
+  async (t) => {
+    const api = await startApi();
+    api.nodes = [nodeOf("a"), nodeOf("b", { clientAddress: "", tcpAddress: "b:5100" })];
+    const { json } = await inject(api, "GET /route?uid=u");
+    t.same(json, { tcp_addr: "b:5100", ws_addr: "ws://a:5200", wss_addr: "" });
+    const batch = await inject(api, "POST /route/batch", { body: ["u", "v"] });
+    t.same(batch.json, [{ uids: ["u", "v"], ...json }]);
+  },
+);
 
 t.test("POST /route/batch groups the uids by the node to which they should connect", async (t) => {
   const api = await startApi();

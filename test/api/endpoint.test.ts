@@ -1,5 +1,5 @@
 // Tests of the rules for all calls: bodies, unknown paths, wrong methods, unexpected exceptions,
-// the log and the metrics [decisions: Error body, Other statuses].
+// the log and the metrics [decisions: Error body; decisions: Other statuses].
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
@@ -175,16 +175,28 @@ t.test(
     t.equal(
       await ignored("GET /channel/messages?chanel_id=g"),
       "chanel_id",
-      "an error of the query",
+      "the header is in an error about the query",
     );
-    t.equal(await ignored(`${TARGET}?uid=u`, BODY), "uid", "a call without parameters");
+    t.equal(
+      await ignored(`${TARGET}?uid=u`, BODY),
+      "uid",
+      "every parameter is named if the call has no parameters",
+    );
     t.equal(await ignored("GET /healthz?verbose"), "verbose");
     const event = { client_msg_no: "c", channel_id: "g", channel_type: 2, event: { type: "x" } };
     t.equal(await ignored("POST /event?force=1", event), undefined);
     const stream = "GET /stream/2/g/c?uid=u";
-    t.equal(await ignored(`${stream}&from=1&channel_id=x`), "channel_id", "a name from the path");
+    t.equal(
+      await ignored(`${stream}&from=1&channel_id=x`),
+      "channel_id",
+      "a query parameter with the name of a path segment is named",
+    );
     api.failure = new BrokerError("stream_running");
-    t.equal(await ignored("POST /event?forse=1", event), "forse", "an error of the use case");
+    t.equal(
+      await ignored("POST /event?forse=1", event),
+      "forse",
+      "the header is in an error of the use case",
+    );
   },
 );
 
@@ -202,23 +214,24 @@ t.test(
       t.equal(status, 400, path);
       t.match(json, { code: "not_websocket", error: /clients connect to port 5200/ });
     }
-    t.equal((await inject(api, "GET /healthz", { headers })).status, 200, "a path of the API");
+    t.equal(
+      (await inject(api, "GET /healthz", { headers })).status,
+      200,
+      "the header Upgrade is ignored on a path of the API",
+    );
     t.equal((await inject(api, "GET /ws", { headers: { upgrade: "h2c" } })).status, 404);
   },
 );
 
-t.test(
-  "unknown fields are ignored, including __proto__",
-  async (t) => {
-    const api = await startApi();
-    const body =
-      '{"uid":"u","token":"t","device_flag":0,"x":{"y":[1]},"__proto__":{"device_level":1}}';
-    t.equal((await inject(api, TARGET, { body })).status, 200);
-    t.same(api.calls[0]?.args, [{ uid: "u", token: "t", flag: 0, level: 0 }]);
-    const onlyProto = '{"__proto__":{"uid":"u","token":"t","device_flag":0}}';
-    t.equal((await inject(api, TARGET, { body: onlyProto })).status, 400);
-  },
-);
+t.test("unknown fields are ignored, including __proto__", async (t) => {
+  const api = await startApi();
+  const body =
+    '{"uid":"u","token":"t","device_flag":0,"x":{"y":[1]},"__proto__":{"device_level":1}}';
+  t.equal((await inject(api, TARGET, { body })).status, 200);
+  t.same(api.calls[0]?.args, [{ uid: "u", token: "t", flag: 0, level: 0 }]);
+  const onlyProto = '{"__proto__":{"uid":"u","token":"t","device_flag":0}}';
+  t.equal((await inject(api, TARGET, { body: onlyProto })).status, 400);
+});
 
 t.test(
   "an unexpected exception is answered with 500 without its message, and logged once with its context",

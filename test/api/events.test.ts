@@ -20,26 +20,23 @@ function lastInput(api: TestApi): EventInput {
   return input as EventInput;
 }
 
-t.test(
-  "POST /event uses defaults for absent fields, with the system as the sender",
-  async (t) => {
-    const api = await startApi();
-    const { status, json } = await inject(api, TARGET, { body: EVENT });
-    t.equal(status, 200);
-    t.same(json, { status: "ok" });
-    t.same(lastInput(api), {
-      channel: { id: "g1", type: 2 },
-      fromUid: "",
-      clientMsgNo: "s1",
-      eventId: undefined,
-      type: "___TextMessageContent",
-      data: "",
-      timestampMs: undefined,
-      expireS: undefined,
-      force: false,
-    });
-  },
-);
+t.test("POST /event uses defaults for absent fields, with the system as the sender", async (t) => {
+  const api = await startApi();
+  const { status, json } = await inject(api, TARGET, { body: EVENT });
+  t.equal(status, 200);
+  t.same(json, { status: "ok" });
+  t.same(lastInput(api), {
+    channel: { id: "g1", type: 2 },
+    fromUid: "",
+    clientMsgNo: "s1",
+    eventId: undefined,
+    type: "___TextMessageContent",
+    data: "",
+    timestampMs: undefined,
+    expireS: undefined,
+    force: false,
+  });
+});
 
 t.test("POST /event passes every field on to the use case", async (t) => {
   const api = await startApi();
@@ -91,45 +88,39 @@ t.test("POST /event returns the state of the stream to which the event belongs",
   }
 });
 
-t.test(
-  "POST /event reports an empty event type before all other errors",
-  async (t) => {
-    const api = await startApi();
-    for (const body of [
-      {},
-      { event: {} },
-      { event: { type: "" } },
-      { event: { type: null } },
-      { ...EVENT, event: { data: "x" } },
-      { channel_type: 9, event: { type: "", data: 5 } },
-    ]) {
-      const target = `${TARGET}?force=nonsense`;
-      const { status, json } = await inject(api, target, { body });
-      t.equal(status, 400);
-      t.equal(json.error, "Event type cannot be empty");
-      t.equal(json.code, "event_type_empty");
-    }
-    t.same(api.calls, []);
-  },
-);
+t.test("POST /event reports an empty event type before all other errors", async (t) => {
+  const api = await startApi();
+  for (const body of [
+    {},
+    { event: {} },
+    { event: { type: "" } },
+    { event: { type: null } },
+    { ...EVENT, event: { data: "x" } },
+    { channel_type: 9, event: { type: "", data: 5 } },
+  ]) {
+    const target = `${TARGET}?force=nonsense`;
+    const { status, json } = await inject(api, target, { body });
+    t.equal(status, 400);
+    t.equal(json.error, "Event type cannot be empty");
+    t.equal(json.code, "event_type_empty");
+  }
+  t.same(api.calls, []);
+});
 
-t.test(
-  "POST /event returns the error messages of the specification with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const [code, error] of [
-      ["event_type_empty", "Event type cannot be empty"],
-      ["stream_running", "Stream already running in channel"],
-      ["stream_not_found", "Stream does not exist"],
-      ["stream_closed", "Stream is already closed"],
-    ] as const) {
-      t.equal(ERRORS[code].message, error);
-      api.failure = new BrokerError(code);
-      const { json } = await inject(api, TARGET, { body: EVENT });
-      t.same(json, { error, code, status: 400 });
-    }
-  },
-);
+t.test("POST /event returns the error messages of the specification with 400", async (t) => {
+  const api = await startApi();
+  for (const [code, error] of [
+    ["event_type_empty", "Event type cannot be empty"],
+    ["stream_running", "Stream already running in channel"],
+    ["stream_not_found", "Stream does not exist"],
+    ["stream_closed", "Stream is already closed"],
+  ] as const) {
+    t.equal(ERRORS[code].message, error);
+    api.failure = new BrokerError(code);
+    const { json } = await inject(api, TARGET, { body: EVENT });
+    t.same(json, { error, code, status: 400 });
+  }
+});
 
 t.test(
   "POST /event returns 403 if sending is not permitted, 400 for exceeded limits, and 503 if the broker is overloaded or the store unreachable",

@@ -1,5 +1,5 @@
 // A reader of server-sent events for tests. It uses a raw HTTP client, so that it can stop reading,
-// disappear without closing the connection properly, and resume at an index.
+// drop its connection without closing it properly, and resume at an index.
 
 import type { Test } from "tap";
 import { RawClient, until } from "../transport/support.ts";

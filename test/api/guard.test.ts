@@ -53,16 +53,13 @@ t.test(
   },
 );
 
-t.test(
-  "calls need no credential on loopback, even if managers exist",
-  async (t) => {
-    const api = await startApi();
-    t.equal((await inject(api, "GET /migrate/result")).status, 200);
-    t.equal((await inject(api, "POST /user/onlinestatus", { body: [] })).status, 200);
-    const headers = { token: "unconfigured", authorization: "Basic eDp5" };
-    t.equal((await inject(api, "GET /migrate/result", { headers })).status, 200);
-  },
-);
+t.test("calls need no credential on loopback, even if managers exist", async (t) => {
+  const api = await startApi();
+  t.equal((await inject(api, "GET /migrate/result")).status, 200);
+  t.equal((await inject(api, "POST /user/onlinestatus", { body: [] })).status, 200);
+  const headers = { token: "unconfigured", authorization: "Basic eDp5" };
+  t.equal((await inject(api, "GET /migrate/result", { headers })).status, 200);
+});
 
 t.test(
   "an invalid access token is rejected with 401, and an access token without the permission with 403, even if no credential is required",
@@ -87,7 +84,7 @@ t.test(
     const unprotectedApi = await startApi({ staticToken: "s" });
     const headers = { token: "wrong" };
     const reply = await inject(unprotectedApi, "GET /migrate/result", { headers });
-    t.equal(reply.status, 401, "a wrong static token is rejected, too");
+    t.equal(reply.status, 401, "a wrong static token is also rejected");
   },
 );
 
@@ -128,7 +125,7 @@ t.test(
 );
 
 t.test(
-  "the static token also authorizes calls as a Bearer token, and a wrong one is rejected with 401",
+  "the static token also authorizes calls as a Bearer token, and a wrong Bearer token is rejected with 401",
   async (t) => {
     const api = await startApi({ requiresCredential: true, staticToken: "s3cret" });
     const read = (authorization: string, target = "GET /metrics") =>
@@ -139,10 +136,10 @@ t.test(
       t.equal((await read(wrong)).status, 401, wrong);
     t.equal((await read("Bearer s3cret", "POST /manager/logout")).status, 401);
     const access = await api.login();
-    t.equal((await read(access)).status, 200, "an access token still authorizes");
+    t.equal((await read(access)).status, 200, "an access token still authorizes calls");
     const local = await startApi({ staticToken: "" });
     const empty = await inject(local, "GET /metrics", { headers: { authorization: "Bearer " } });
-    t.equal(empty.status, 401, "an empty static token is no credential");
+    t.equal(empty.status, 401, "an empty static token is not a credential");
   },
 );
 
@@ -298,7 +295,7 @@ t.test("an expired access token is rejected with 401", async (t) => {
 });
 
 t.test(
-  "an access token is accepted with the scheme Bearer in upper or lower case, and with no other scheme",
+  "an access token is accepted with the scheme Bearer in any case, and with no other scheme",
   async (t) => {
     const read = (authorization: string) =>
       bearerToken({

@@ -457,7 +457,7 @@ export interface Reply {
 }
 
 /**
- * Makes a call like the transport and checks the reply against the document. `target` is
+ * Makes a call as the transport does, and checks the reply against the document. `target` is
  * `METHOD /path?query`.
  */
 export async function inject(
@@ -475,7 +475,9 @@ export async function inject(
   return reply;
 }
 
-/** Makes a call and returns only its status. Checks nothing, so that many calls are fast. */
+/**
+ * Makes a call and returns only its status. Does not check the reply, so that many calls are fast.
+ */
 export async function statusOf(
   api: { readonly endpoint: HttpEndpoint },
   target: string,
@@ -517,7 +519,7 @@ function headersOf(endpoint: HttpEndpoint): readonly string[] {
   return headers;
 }
 
-/** Selects the route and returns its reply, like the transport. */
+/** Selects the route and returns its reply, as the transport does. */
 async function respond(endpoint: HttpEndpoint, request: HttpRequest): Promise<HttpReply> {
   const routes = endpoint.routes.filter(({ path }) => paramsIn(path, request.path) !== undefined);
   if (routes.length === 0) return endpoint.notFound(request);

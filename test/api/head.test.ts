@@ -7,7 +7,7 @@ import { RawClient } from "../transport/support.ts";
 
 const TOKEN = "token: secret\r\n";
 const PARAMETERS = { uid: "alice", channel_id: "g", channel_type: "2" };
-/** Headers whose value differs between two replies, or that only a reply with a body has. */
+/** Headers whose values differ between two replies, or that only a reply with a body has. */
 const VARYING = /^(date|content-length|transfer-encoding):/;
 
 interface Head {

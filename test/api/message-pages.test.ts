@@ -1,5 +1,5 @@
 // Tests the pages of messages that HTTP calls read, and that a node serves other clients between
-// two pages. From outside, only durations show these turns (bench/attacks.ts).
+// two pages. A client sees only the duration of these turns (bench/attacks.ts).
 
 import { setImmediate } from "node:timers/promises";
 import { MessagePages } from "../../src/api/message-pages.ts";
@@ -10,7 +10,7 @@ const messages = (count: number) =>
   Array.from({ length: count }, (_, at) => ({ messageSeq: at }) as Message);
 const toJson = ({ messageSeq }: Message) => ({ seq: messageSeq });
 
-t.test("a page is returned with its messages as JSON, in order", async (t) => {
+t.test("a page returns its messages as JSON, in order", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1000), more: true });
   const { page, json } = await pages.read(read, toJson);
@@ -19,33 +19,36 @@ t.test("a page is returned with its messages as JSON, in order", async (t) => {
   t.equal((await pages.read(async () => ({ messages: [] }), toJson)).json, "[]");
 });
 
-t.test("two pages are read at once, each in its own turn of the event loop", async (t) => {
-  const pages = new MessagePages();
-  let started = 0;
-  let finish = () => {};
-  const finished = new Promise<void>((resolve) => {
-    finish = resolve;
-  });
-  const read = async () => {
-    started += 1;
-    await finished;
-    return { messages: messages(1) };
-  };
-  const calls = Array.from({ length: 5 }, () => pages.read(read, toJson));
-  t.equal(started, 0, "no page is read in the turn of the call");
-  const starts: number[] = [];
-  for (let turn = 0; turn < 10; turn++) {
-    await setImmediate();
-    starts.push(started);
-  }
-  t.ok(starts.includes(1), "one page is read in a turn");
-  t.equal(started, 2);
-  finish();
-  await Promise.all(calls);
-  t.equal(started, 5);
-});
+t.test(
+  "two pages of messages are read at once, each in its own turn of the event loop",
+  async (t) => {
+    const pages = new MessagePages();
+    let started = 0;
+    let finish = () => {};
+    const finished = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const read = async () => {
+      started += 1;
+      await finished;
+      return { messages: messages(1) };
+    };
+    const calls = Array.from({ length: 5 }, () => pages.read(read, toJson));
+    t.equal(started, 0, "no page is read in the turn of the call");
+    const starts: number[] = [];
+    for (let turn = 0; turn < 10; turn++) {
+      await setImmediate();
+      starts.push(started);
+    }
+    t.ok(starts.includes(1), "one page is read in a turn");
+    t.equal(started, 2);
+    finish();
+    await Promise.all(calls);
+    t.equal(started, 5);
+  },
+);
 
-t.test("a page that cannot be read makes room for the next one", async (t) => {
+t.test("a page of messages that cannot be read lets the next page start", async (t) => {
   const pages = new MessagePages();
   const fail = () => Promise.reject(new Error("away"));
   for (let i = 0; i < 3; i++) await t.rejects(pages.read(fail, toJson), { message: "away" });

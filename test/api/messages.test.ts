@@ -42,56 +42,50 @@ t.test(
   },
 );
 
-t.test(
-  "POST /message/send uses defaults for absent fields",
-  async (t) => {
-    const api = await startApi();
-    await inject(api, TARGET, { body: SEND });
-    const input = lastSend(api);
-    t.equal(Buffer.from(input.payload).toString(), TEXT);
-    t.same(
-      { ...input, payload: undefined },
-      {
-        fromUid: "a",
-        channel: { id: "g1", type: 2 },
-        clientMsgNo: undefined,
-        header: { noPersist: false, redDot: false, syncOnce: false },
-        expireS: 0,
-        streamNo: undefined,
-        tagKey: undefined,
-        payload: undefined,
-        subscribers: undefined,
-        origin: undefined,
-      },
-    );
-  },
-);
+t.test("POST /message/send uses defaults for absent fields", async (t) => {
+  const api = await startApi();
+  await inject(api, TARGET, { body: SEND });
+  const input = lastSend(api);
+  t.equal(Buffer.from(input.payload).toString(), TEXT);
+  t.same(
+    { ...input, payload: undefined },
+    {
+      fromUid: "a",
+      channel: { id: "g1", type: 2 },
+      clientMsgNo: undefined,
+      header: { noPersist: false, redDot: false, syncOnce: false },
+      expireS: 0,
+      streamNo: undefined,
+      tagKey: undefined,
+      payload: undefined,
+      subscribers: undefined,
+      origin: undefined,
+    },
+  );
+});
 
-t.test(
-  "POST /message/send passes every field on to the use case",
-  async (t) => {
-    const api = await startApi();
-    const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
-    const optionalFields = {
-      client_msg_no: "c1",
-      stream_no: "s1",
-      expire: 60,
+t.test("POST /message/send passes every field on to the use case", async (t) => {
+  const api = await startApi();
+  const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
+  const optionalFields = {
+    client_msg_no: "c1",
+    stream_no: "s1",
+    expire: 60,
+    subscribers: ["b"],
+    tag_key: "k",
+  };
+  await inject(api, TARGET, { body: { ...SEND, header, ...optionalFields } });
+  t.match(api.calls[0]?.args, [
+    {
+      clientMsgNo: "c1",
+      header: { noPersist: true, redDot: true, syncOnce: true },
+      expireS: 60,
+      streamNo: "s1",
+      tagKey: "k",
       subscribers: ["b"],
-      tag_key: "k",
-    };
-    await inject(api, TARGET, { body: { ...SEND, header, ...optionalFields } });
-    t.match(api.calls[0]?.args, [
-      {
-        clientMsgNo: "c1",
-        header: { noPersist: true, redDot: true, syncOnce: true },
-        expireS: 60,
-        streamNo: "s1",
-        tagKey: "k",
-        subscribers: ["b"],
-      },
-    ]);
-  },
-);
+    },
+  ]);
+});
 
 t.test(
   "POST /message/send treats an empty optional string or list like an absent one",
@@ -156,46 +150,43 @@ t.test(
   },
 );
 
-t.test(
-  "POST /message/send rejects an invalid field with 400 and names it",
-  async (t) => {
-    const api = await startApi();
-    const cases: readonly [object, string][] = [
-      [{ payload: undefined }, "payload"],
-      [{ from_uid: undefined }, "from_uid"],
-      [{ from_uid: "" }, "from_uid"],
-      [{ from_uid: 5 }, "from_uid"],
-      [{ channel_id: undefined }, "channel_id"],
-      [{ channel_id: "a@b" }, "channel_id"],
-      [{ channel_type: undefined }, "channel_type"],
-      [{ channel_type: 3 }, "channel_type"],
-      [{ channel_type: "2" }, "channel_type"],
-      [{ header: [] }, "header"],
-      [{ header: { no_persist: 2 } }, "header.no_persist"],
-      [{ header: { red_dot: true } }, "header.red_dot"],
-      [{ header: { sync_once: "1" } }, "header.sync_once"],
-      [{ expire: -1 }, "expire"],
-      [{ expire: 1.5 }, "expire"],
-      [{ expire: "60" }, "expire"],
-      [{ expire: 4_294_967_296 }, "expire"],
-      [{ client_msg_no: "x".repeat(129) }, "client_msg_no"],
-      [{ client_msg_no: 5 }, "client_msg_no"],
-      [{ stream_no: "x".repeat(129) }, "stream_no"],
-      [{ tag_key: "x".repeat(129) }, "tag_key"],
-      [{ tag_key: {} }, "tag_key"],
-      [{ subscribers: [""] }, "subscribers.0"],
-      [{ subscribers: Array(10_001).fill("a") }, "subscribers"],
-    ];
-    for (const [change, path] of cases) {
-      const { status, json } = await inject(api, TARGET, {
-        body: { ...SEND, ...change },
-      });
-      t.equal(status, 400, path);
-      t.match(json.details, [{ path }]);
-    }
-    t.same(api.calls, []);
-  },
-);
+t.test("POST /message/send rejects an invalid field with 400 and names it", async (t) => {
+  const api = await startApi();
+  const cases: readonly [object, string][] = [
+    [{ payload: undefined }, "payload"],
+    [{ from_uid: undefined }, "from_uid"],
+    [{ from_uid: "" }, "from_uid"],
+    [{ from_uid: 5 }, "from_uid"],
+    [{ channel_id: undefined }, "channel_id"],
+    [{ channel_id: "a@b" }, "channel_id"],
+    [{ channel_type: undefined }, "channel_type"],
+    [{ channel_type: 3 }, "channel_type"],
+    [{ channel_type: "2" }, "channel_type"],
+    [{ header: [] }, "header"],
+    [{ header: { no_persist: 2 } }, "header.no_persist"],
+    [{ header: { red_dot: true } }, "header.red_dot"],
+    [{ header: { sync_once: "1" } }, "header.sync_once"],
+    [{ expire: -1 }, "expire"],
+    [{ expire: 1.5 }, "expire"],
+    [{ expire: "60" }, "expire"],
+    [{ expire: 4_294_967_296 }, "expire"],
+    [{ client_msg_no: "x".repeat(129) }, "client_msg_no"],
+    [{ client_msg_no: 5 }, "client_msg_no"],
+    [{ stream_no: "x".repeat(129) }, "stream_no"],
+    [{ tag_key: "x".repeat(129) }, "tag_key"],
+    [{ tag_key: {} }, "tag_key"],
+    [{ subscribers: [""] }, "subscribers.0"],
+    [{ subscribers: Array(10_001).fill("a") }, "subscribers"],
+  ];
+  for (const [change, path] of cases) {
+    const { status, json } = await inject(api, TARGET, {
+      body: { ...SEND, ...change },
+    });
+    t.equal(status, 400, path);
+    t.match(json.details, [{ path }]);
+  }
+  t.same(api.calls, []);
+});
 
 t.test(
   "POST /message/send returns 403 if sending is not permitted, 400 for invalid content and exceeded limits, and 503 if the store is unreachable",

@@ -1,6 +1,6 @@
-// A field that is null counts as absent if it is optional. Checked for every optional field of
-// every call in the OpenAPI document, because serializers write unset fields as null [decisions:
-// Values that clients really send].
+// Tests that null in an optional field counts as an absent field. Every optional field of every
+// call in the OpenAPI document is checked, because serializers write unset fields as null
+// [decisions: Values that clients really send].
 
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
@@ -37,19 +37,22 @@ function changed(body: OpenApi, [name = "", ...rest]: readonly string[], isNull:
 
 const defaultDocument = (await inject(await startApi(), "GET /openapi.json")).json;
 
-/** Returns the schema of the JSON body of an operation, `undefined` if it takes none. */
+/**
+ * Returns the schema of an operation's JSON body, `undefined` if the operation has no such body.
+ */
 function bodyOf(document: OpenApi, path: string, method: string): OpenApi {
   const content = document.paths[path][method].requestBody?.content["application/json"];
   return content && dereferenced(content.schema, document);
 }
 
-/** Yields every call that takes a JSON body, whatever its method is. */
+/** Yields every call with a JSON body, whatever its method is. */
 function* requestsIn(document: OpenApi): Generator<Request> {
   for (const [path, operations] of Object.entries<OpenApi>(document.paths))
     for (const method of Object.keys(operations)) {
       const schema = bodyOf(document, path, method);
       if (schema === undefined) continue;
-      // The default dialect has examples for the schemas that have none.
+      // The document of the default dialect has examples for schemas without an example in this
+      // dialect.
       const [example] = schema.examples ?? bodyOf(defaultDocument, path, method).examples;
       yield { target: `${method.toUpperCase()} ${path}`, schema, example };
     }
@@ -64,7 +67,7 @@ for (const dialect of ["jindou", "wukongim"] as const)
       const methods = new Set<string>();
       for (const { target, schema, example } of requestsIn(document)) {
         methods.add(target.split(" ")[0] ?? "");
-        // Both get the same calls, so their states stay equal.
+        // Both control planes get the same calls, so their states stay equal.
         const [api, other] = [await startApi({ dialect }), await startApi({ dialect })];
         for (const path of optionalPaths(schema)) {
           fields += 1;

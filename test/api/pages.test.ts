@@ -1,5 +1,5 @@
 // Tests of the web pages of a running node: the headers of their files, who may read them, and the
-// way from `GET /` to a page. Uses the built pages in dist/.
+// redirects from `GET /` to a page. Uses the built pages in dist/.
 
 import { request } from "node:http";
 import { gunzipSync } from "node:zlib";

@@ -10,7 +10,7 @@ import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
 t.test(
-  "a feed sends the existing events merged, then each new event at once, and ends with the stream",
+  "a feed sends the existing events of a stream merged, then each new event at once, and ends with the stream",
   async (t) => {
     const { port, produce, store, observed } = await startFeeds(t);
     produce(STREAM_START, "meta");

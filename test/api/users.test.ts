@@ -6,74 +6,59 @@ import { inject, startApi } from "./harness.ts";
 
 const TOKEN = { uid: "u1", token: "t1", device_flag: 1, device_level: 1 };
 
-t.test(
-  "POST /user/token registers uid, token, flag and level, and returns ok",
-  async (t) => {
-    const api = await startApi();
-    const answer = await inject(api, "POST /user/token", { body: TOKEN });
-    t.equal(answer.status, 200);
-    t.equal(answer.text, '{"status":"ok"}');
-    const input = { uid: "u1", token: "t1", flag: 1, level: 1 };
-    t.same(api.calls, [{ call: "setToken", args: [input] }]);
-  },
-);
+t.test("POST /user/token registers uid, token, flag and level, and returns ok", async (t) => {
+  const api = await startApi();
+  const answer = await inject(api, "POST /user/token", { body: TOKEN });
+  t.equal(answer.status, 200);
+  t.equal(answer.text, '{"status":"ok"}');
+  const input = { uid: "u1", token: "t1", flag: 1, level: 1 };
+  t.same(api.calls, [{ call: "setToken", args: [input] }]);
+});
 
-t.test(
-  "POST /user/token registers a secondary device if device_level is absent",
-  async (t) => {
-    const api = await startApi();
-    const { device_level: _, ...body } = TOKEN;
-    await inject(api, "POST /user/token", { body });
-    t.match(api.calls[0]?.args, [{ level: 0 }]);
-  },
-);
+t.test("POST /user/token registers a secondary device if device_level is absent", async (t) => {
+  const api = await startApi();
+  const { device_level: _, ...body } = TOKEN;
+  await inject(api, "POST /user/token", { body });
+  t.match(api.calls[0]?.args, [{ level: 0 }]);
+});
 
-t.test(
-  "POST /user/token rejects a device_flag other than 0, 1 and 2 with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const device_flag of [-1, 3, 1.5, "1", true, null, [1], 1e300]) {
-      const body = { ...TOKEN, device_flag };
-      const { status, json } = await inject(api, "POST /user/token", { body });
-      t.equal(status, 400, JSON.stringify(device_flag));
-      t.match(json, {
-        code: "bad_request",
-        details: [{ path: "device_flag" }],
-      });
-    }
-    t.same(api.calls, []);
-  },
-);
-
-t.test(
-  "POST /user/token rejects a device_level other than 0 and 1 with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const device_level of [-1, 2, 0.5, "0", false]) {
-      const body = { ...TOKEN, device_level };
-      const { status, json } = await inject(api, "POST /user/token", { body });
-      t.equal(status, 400, JSON.stringify(device_level));
-      t.match(json.details, [{ path: "device_level" }]);
-    }
-  },
-);
-
-t.test(
-  "POST /user/token names the missing fields uid, token and device_flag",
-  async (t) => {
-    const api = await startApi();
-    const { status, json } = await inject(api, "POST /user/token", {
-      body: {},
+t.test("POST /user/token rejects a device_flag other than 0, 1 and 2 with 400", async (t) => {
+  const api = await startApi();
+  for (const device_flag of [-1, 3, 1.5, "1", true, null, [1], 1e300]) {
+    const body = { ...TOKEN, device_flag };
+    const { status, json } = await inject(api, "POST /user/token", { body });
+    t.equal(status, 400, JSON.stringify(device_flag));
+    t.match(json, {
+      code: "bad_request",
+      details: [{ path: "device_flag" }],
     });
-    t.equal(status, 400);
-    t.same(
-      json.details.map(({ path }: { path: string }) => path),
-      ["uid", "token", "device_flag"],
-    );
-    const empty = { ...TOKEN, token: "" };
-    t.equal((await inject(api, "POST /user/token", { body: empty })).status, 400);
-  },
-);
+  }
+  t.same(api.calls, []);
+});
+
+t.test("POST /user/token rejects a device_level other than 0 and 1 with 400", async (t) => {
+  const api = await startApi();
+  for (const device_level of [-1, 2, 0.5, "0", false]) {
+    const body = { ...TOKEN, device_level };
+    const { status, json } = await inject(api, "POST /user/token", { body });
+    t.equal(status, 400, JSON.stringify(device_level));
+    t.match(json.details, [{ path: "device_level" }]);
+  }
+});
+
+t.test("POST /user/token names the missing fields uid, token and device_flag", async (t) => {
+  const api = await startApi();
+  const { status, json } = await inject(api, "POST /user/token", {
+    body: {},
+  });
+  t.equal(status, 400);
+  t.same(
+    json.details.map(({ path }: { path: string }) => path),
+    ["uid", "token", "device_flag"],
+  );
+  const empty = { ...TOKEN, token: "" };
+  t.equal((await inject(api, "POST /user/token", { body: empty })).status, 400);
+});
 
 t.test(
   "POST /user/token rejects ids that are empty, too long, or contain control characters or @ # &",
@@ -165,43 +150,34 @@ t.test(
   },
 );
 
-t.test(
-  "POST /user/onlinestatus returns an empty array for an empty array",
-  async (t) => {
-    const api = await startApi();
-    const answer = await inject(api, "POST /user/onlinestatus", { body: [] });
-    t.equal(answer.status, 200);
-    t.equal(answer.text, "[]");
-  },
-);
+t.test("POST /user/onlinestatus returns an empty array for an empty array", async (t) => {
+  const api = await startApi();
+  const answer = await inject(api, "POST /user/onlinestatus", { body: [] });
+  t.equal(answer.status, 200);
+  t.equal(answer.text, "[]");
+});
 
-t.test(
-  "POST /user/onlinestatus rejects a body that is not an array of ids with 400",
-  async (t) => {
-    const api = await startApi();
-    for (const body of [{}, { uids: ["a"] }, "null", '"a"', "1", [1], [null], [["a"]]]) {
-      const { status } = await inject(api, "POST /user/onlinestatus", { body });
-      t.equal(status, 400, JSON.stringify(body));
-    }
-    const { json } = await inject(api, "POST /user/onlinestatus", {
-      body: ["a", "b@c"],
-    });
-    t.match(json, { code: "bad_id", details: [{ path: "1" }] });
-    t.same(api.calls, []);
-  },
-);
+t.test("POST /user/onlinestatus rejects a body that is not an array of ids with 400", async (t) => {
+  const api = await startApi();
+  for (const body of [{}, { uids: ["a"] }, "null", '"a"', "1", [1], [null], [["a"]]]) {
+    const { status } = await inject(api, "POST /user/onlinestatus", { body });
+    t.equal(status, 400, JSON.stringify(body));
+  }
+  const { json } = await inject(api, "POST /user/onlinestatus", {
+    body: ["a", "b@c"],
+  });
+  t.match(json, { code: "bad_id", details: [{ path: "1" }] });
+  t.same(api.calls, []);
+});
 
-t.test(
-  "POST /user/onlinestatus rejects more than 10000 uids with 400",
-  async (t) => {
-    const api = await startApi();
-    const uids = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
-    const tooMany = await inject(api, "POST /user/onlinestatus", { body: uids });
-    t.equal(tooMany.status, 400);
-    t.same(tooMany.json.details, [{ path: "", message: "must not have more than 10000 items" }]);
-    const atLimit = await inject(api, "POST /user/onlinestatus", {
-      body: uids.slice(1),
-    });
-    t.equal(atLimit.status, 200);
-  },
-);
+t.test("POST /user/onlinestatus rejects more than 10000 uids with 400", async (t) => {
+  const api = await startApi();
+  const uids = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
+  const tooMany = await inject(api, "POST /user/onlinestatus", { body: uids });
+  t.equal(tooMany.status, 400);
+  t.same(tooMany.json.details, [{ path: "", message: "must not have more than 10000 items" }]);
+  const atLimit = await inject(api, "POST /user/onlinestatus", {
+    body: uids.slice(1),
+  });
+  t.equal(atLimit.status, 200);
+});
