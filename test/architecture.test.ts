@@ -336,7 +336,7 @@ t.test("a room imports only the files and packages that the table allows", async
 });
 
 t.test(
-  "only the room of WuKongIM, server and config have WuKongIM or WKProto in a name",
+  "only src/compat/wukongim, src/server and src/config use the names WuKongIM and WKProto",
   async (t) => {
     t.same(compatViolations(files), []);
     const broken = readTexts({

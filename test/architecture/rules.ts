@@ -1,5 +1,5 @@
-// The architecture rules as pure functions. Each takes facts about files and returns one sentence
-// for each violation. The caller supplies what is allowed.
+// The architecture rules as pure functions. Each function receives facts about files and returns
+// one sentence for each violation. The caller supplies what is allowed.
 
 import type { FileFacts, FunctionFacts, Import } from "./source-facts.ts";
 
@@ -184,7 +184,7 @@ function needsOf(path: string, file: FileFacts | undefined): string[] {
   return needs.map((need) => `${path} needs ${need}`);
 }
 
-/** Participles and pronouns. They do not say what a value is. */
+/** Participles and pronouns, which do not say what a value is. */
 const VAGUE_NAME = /^#?(one|found|given|taken|known|asked|said|wanted|those|mine)$/;
 /** Name of a collection of values that does not say what they are. */
 const BAG = /^#?parts$/;
@@ -200,9 +200,12 @@ export function nameViolations(files: readonly FileFacts[]): readonly string[] {
   );
 }
 
-/** The product whose clients and backends have one room of their own. */
+/** Name of the product whose clients and backends are served by one room only. */
 const COMPAT_NAME = /wukongim|wkproto/i;
-/** Rooms that may name it: its own, and those that put rooms and their settings together. */
+/**
+ * Rooms that may use this name: the room of that product, and the rooms that combine rooms and
+ * their settings.
+ */
 const COMPAT_ROOMS = ["src/compat/wukongim/", "src/server/", "src/config/"];
 
 /** Returns the files and names outside `COMPAT_ROOMS` that contain the name of that product. */
