@@ -1,5 +1,6 @@
-// Tests of the counters behind `GET /channels/busiest`: their number, their window and what is
-// replaced. No interface lets a test set the time or send to thousands of channels quickly.
+// Tests of the counters of `GET /channels/busiest`: their number, their time window, and which
+// counter is replaced. No interface lets a test set the time or send to thousands of channels
+// quickly.
 
 import { ChannelActivity } from "../../src/broker/channel-activity.ts";
 import { t } from "../support/suite.ts";

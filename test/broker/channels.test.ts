@@ -20,7 +20,7 @@ function takeNotifications({ events }: TestNode): readonly string[] {
   });
 }
 
-/** Returns those of `uids` that are members of the group. */
+/** Returns the members of the group among `uids`. */
 async function members(
   { store }: TestNode,
   channelId: string,

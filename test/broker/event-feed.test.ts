@@ -1,6 +1,6 @@
-// Tests which messages the readers of the event feed load, the time of a gap, and what the timers of
-// a node read and write for the feed. No public interface shows this, because it only costs memory
-// and time, or needs a store that fails or a clock that is set back.
+// Tests which messages a read of the event feed loads, the time of a gap, and what the timers of a
+// node read and write for the feed. No public interface shows this: an error would only cost memory
+// and time, or appears only if the store fails or the clock is set back.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -59,7 +59,7 @@ t.test("a gap at the end of the feed has the time of the newest event", async (t
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("a request of a reader that could not be stored is stored with the next one", async (t) => {
+t.test("a reader's request that could not be stored is stored with the next request", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let isFull = true;
@@ -80,29 +80,32 @@ t.test("a request of a reader that could not be stored is stored with the next o
   t.ok((await store.readerDemand()).session > Date.now());
 });
 
-t.test("after the clock was set back, users are not checked in each turn", async (t) => {
-  const store = await openStore(t, testFolder(t));
-  const time = { nowMs: Date.now() };
-  const cutoffs: number[] = [];
-  const sweep = new OnlineSweep({
-    store: {
-      ...store,
-      async takeOnline(terms) {
-        cutoffs.push(terms.checkedMs);
-        return [];
+t.test(
+  "a clock that was set back does not cause all users to be checked in each turn",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    const time = { nowMs: Date.now() };
+    const cutoffs: number[] = [];
+    const sweep = new OnlineSweep({
+      store: {
+        ...store,
+        async takeOnline(terms) {
+          cutoffs.push(terms.checkedMs);
+          return [];
+        },
       },
-    },
-    cluster: new SingleNode("n"),
-    ...{ clock: () => time.nowMs, delayMs: 1, isOn: () => true, onOffline() {} },
-    onError: (error) => t.fail(String(error)),
-  });
-  sweep.start();
-  t.teardown(() => sweep.close());
-  const untilTurns = async (count: number) => {
-    while (cutoffs.length < count) await pause(5);
-  };
-  await untilTurns(1);
-  time.nowMs -= 3_600_000;
-  await untilTurns(3);
-  t.ok((cutoffs.at(-1) ?? 0) <= time.nowMs);
-});
+      cluster: new SingleNode("n"),
+      ...{ clock: () => time.nowMs, delayMs: 1, isOn: () => true, onOffline() {} },
+      onError: (error) => t.fail(String(error)),
+    });
+    sweep.start();
+    t.teardown(() => sweep.close());
+    const untilTurns = async (count: number) => {
+      while (cutoffs.length < count) await pause(5);
+    };
+    await untilTurns(1);
+    time.nowMs -= 3_600_000;
+    await untilTurns(3);
+    t.ok((cutoffs.at(-1) ?? 0) <= time.nowMs);
+  },
+);

@@ -162,7 +162,7 @@ t.test("the number of followers of one user is limited", async (t) => {
   await t.rejects(follow(followers, viewer()), { code });
   const [first] = await Promise.all(follows);
   await t.rejects(follow(followers, viewer()), { code });
-  await t.resolves(follow(followers, viewer("bob")), "another user has a limit of its own");
+  await t.resolves(follow(followers, viewer("bob")), "another user has a separate limit");
   for (let times = 0; times < 3; times++)
     await t.resolves(follow(followers), "followers without a user are not limited");
   first?.following?.stop();

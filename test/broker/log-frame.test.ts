@@ -125,7 +125,7 @@ t.test("a text that is not two numbers of 16 digits is not an offset", async (t)
     t.equal(parseOffset(text), undefined, JSON.stringify(text));
 });
 
-t.test("the text of a later offset sorts after that of an earlier one", async (t) => {
+t.test("the text of a later offset sorts after the text of an earlier offset", async (t) => {
   const positions = [0, 1, 9, 10, 99, 100, 16_777_216, 2 ** 48];
   const texts = positions.map((position, i) => formatOffset({ position, check: 2 ** 32 - 1 - i }));
   t.strictSame(texts.toSorted(), texts);
@@ -135,7 +135,7 @@ t.test("a sub-offset counts bytes, or records if the log is JSON", async (t) => 
   const text = frameOf(["abcdef"]);
   t.strictSame(textsOf(cutRecords(text, 2, false)), ["ab"]);
   t.strictSame(textsOf(cutRecords(text, 6, false)), ["abcdef"]);
-  t.equal(cutRecords(text, 7, false), undefined, "the record is shorter");
+  t.equal(cutRecords(text, 7, false), undefined, "the offset exceeds the length of the record");
   t.notOk(isWholeCut(text, 5, false));
   t.ok(isWholeCut(text, 6, false));
   const json = frameOf(["1", "22", "333"]);

@@ -86,7 +86,7 @@ t.test("the messages of both users of a conversation share one sequence", async 
 });
 
 t.test(
-  "a message without a clientMsgNo gets a generated one, and sending it again stores a new message",
+  "a message without a clientMsgNo gets a generated clientMsgNo, and is stored as a new message when it is sent again",
   async (t) => {
     const { messages } = await startNode(t);
     const first = await messages.send(input());
@@ -110,12 +110,16 @@ t.test("a retry returns the result of the first call and is not published", asyn
   await t.rejects(reuse, { code: "client_msg_no_reused" });
   t.equal(published(node).length, 1);
   const other = await send({ fromUid: "bob", channel: person("alice") });
-  t.equal(other.messageSeq, 2, "the same clientMsgNo of another sender is another message");
+  t.equal(
+    other.messageSeq,
+    2,
+    "a message of another sender with the same clientMsgNo is a new message",
+  );
   node.clock.nowMs += 3_600_001;
   t.equal(
     (await send()).messageSeq,
     3,
-    "the same clientMsgNo is a new message after the dedupe window",
+    "a message with the same clientMsgNo is a new message after the dedupe window",
   );
 });
 

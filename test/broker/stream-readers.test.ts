@@ -157,7 +157,7 @@ t.test("a failed attempt to end silent streams is reported and repeated", async 
   await streams.close();
   const callsBefore = calls;
   await new Promise((resolve) => setTimeout(resolve, 10));
-  t.equal(calls, callsBefore, "there are no calls after close");
+  t.equal(calls, callsBefore, "the store is not called after `close`");
   matchObject(t, errors[0], { message: "no store" });
 });
 

@@ -83,7 +83,7 @@ t.test("a changed token ends only the main sessions of its device flag", async (
 });
 
 t.test(
-  "if a failed call left sessions with an older token open, registering the new token again ends them",
+  "registering a new token again ends the sessions with an older token that a failed call left open",
   async (t) => {
     const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });
