@@ -89,7 +89,8 @@ t.test("the device id of a tab is kept over a reload and not copied to another t
   t.match(id, /^[0-9a-f]{24}$/);
   await page.reload();
   t.equal(await idOf(page), id, "a reload keeps the id");
-  // like a duplicated tab, a page that is opened by another one gets a copy of its sessionStorage
+  // Like a duplicated tab, a page that another page opens gets a copy of the opener's
+  // sessionStorage.
   const [copy] = await Promise.all([
     page.waitForEvent("popup"),
     page.evaluate("void window.open(location.href)"),

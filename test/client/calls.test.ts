@@ -109,13 +109,13 @@ t.test("calls that wait after `rate_limited` are sent at once on a new connectio
   await new Promise(setImmediate); // the refusal arrives
   const waiting = client.presence(["b"]);
   server.sockets[0]?.end(1006);
-  t.same(await Promise.all([refused, waiting]), [[], []], "calls from before are sent");
+  t.same(await Promise.all([refused, waiting]), [[], []], "the calls that waited are sent");
   t.same(await client.presence(["c"]), [], "a later call is sent");
   const uids = server.sockets.flatMap((socket) => socket.all("presence").map(({ uids }) => uids));
   t.same(uids, [["a"], ["a"], ["b"], ["c"]], "each call is sent once on the new connection");
 });
 
-t.test("a reply of another kind rejects its call, and the connection stays open", async (t) => {
+t.test("a reply of the wrong kind rejects its call, and the connection stays open", async (t) => {
   const wrong: Partial<Record<Operation["kind"], Parameters<ScriptedSocket["reply"]>[1]>> = {
     presence: { kind: "watch", presence: [] },
     history: { kind: "commandack", count: 1 },

@@ -1,4 +1,4 @@
-// Connecting and reconnecting: what the client does after each way to lose a connection.
+// Connecting and reconnecting: how the client reacts to each way in which a connection can end.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
@@ -291,7 +291,7 @@ t.test(
     await client.ready();
     const tries = counts.length;
     t.same(errors, Array(tries - 1).fill("connection_lost"));
-    t.ok((counts[tries - 1] ?? 0) > 0, `channels in each connect: ${counts}`);
+    t.ok((counts[tries - 1] ?? 0) > 0, `the CONNECTs name these numbers of channels: ${counts}`);
     server.sockets.at(-1)?.end(1006);
     await server.received("connect", 0, tries);
     t.equal(counts[tries], 9, "the client uses the frame limit of CONNACK");

@@ -1,4 +1,5 @@
-// Errors of a client: every one is a JindouError with a sentence, and none ends the process.
+// Errors of a client: every error is a JindouError whose message is a sentence, and no error ends
+// the process.
 
 import type { Test } from "tap";
 import { type Client, connect, group, JindouError } from "../../src/client/index.ts";
@@ -51,7 +52,7 @@ t.test("every rejection is a JindouError whose message explains what to do", asy
   });
 });
 
-t.test("a message of an error is never only its code", async (t) => {
+t.test("the message of an error is never just its code", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();
@@ -86,7 +87,7 @@ t.test(
   },
 );
 
-t.test("a socket class whose `send` throws ends its connection only", async (t) => {
+t.test("a WebSocket class whose `send` throws ends only its own connection", async (t) => {
   for (const failing of ["connect", "ping", "history"]) {
     let failures = 0;
     const server = new ScriptedServer((operation, socket) => {
@@ -115,27 +116,37 @@ t.test("the first error names an address that refuses the connection", async (t)
   t.match(error.message, /ws:\/\/127\.0\.0\.1:1.*ECONNREFUSED.*client listener, not of the API/);
 });
 
-t.test("own messages are `sent` events with the time of the server", async (t) => {
-  const messageId = 373_348_562_493_440;
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-    if (operation.kind === "send")
-      socket.reply(operation, {
-        ...{ kind: "sendack", messageId, messageSeq: 3, clientMsgNo: operation.clientMsgNo },
-      });
-  });
-  const client = connectTo(t, server);
-  const events: unknown[] = [];
-  client.on("message", () => events.push("message"));
-  client.on("sent", (message) => events.push(message));
-  const sent = await client.send(group("g"), "hello", { tagKey: "x" });
-  const { clientMsgNo, timestampMs } = sent;
-  t.same(sent, { messageId, messageSeq: 3, clientMsgNo, timestampMs: 1_795_216_751_390 });
-  t.match(events, [
-    {
-      ...{ channel: group("g"), messageId, messageSeq: 3, clientMsgNo, timestampMs, fromUid: "me" },
-      ...{ redDot: true, noPersist: false, expireS: 0, tagKey: "x", stream: undefined },
-      content: { type: 1, content: "hello" },
-    },
-  ]);
-});
+t.test(
+  "the client's own messages are emitted as `sent` events with the time of the server",
+  async (t) => {
+    const messageId = 373_348_562_493_440;
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+      if (operation.kind === "send")
+        socket.reply(operation, {
+          ...{ kind: "sendack", messageId, messageSeq: 3, clientMsgNo: operation.clientMsgNo },
+        });
+    });
+    const client = connectTo(t, server);
+    const events: unknown[] = [];
+    client.on("message", () => events.push("message"));
+    client.on("sent", (message) => events.push(message));
+    const sent = await client.send(group("g"), "hello", { tagKey: "x" });
+    const { clientMsgNo, timestampMs } = sent;
+    t.same(sent, { messageId, messageSeq: 3, clientMsgNo, timestampMs: 1_795_216_751_390 });
+    t.match(events, [
+      {
+        ...{
+          channel: group("g"),
+          messageId,
+          messageSeq: 3,
+          clientMsgNo,
+          timestampMs,
+          fromUid: "me",
+        },
+        ...{ redDot: true, noPersist: false, expireS: 0, tagKey: "x", stream: undefined },
+        content: { type: 1, content: "hello" },
+      },
+    ]);
+  },
+);

@@ -1,6 +1,5 @@
 // Fail-overs that lose messages: the server has fewer messages than the client, or reuses their
-// sequence numbers. The client must deliver the new messages once and must not deliver the old ones
-// again.
+// seqs. The client must deliver the new messages once, and must not deliver the old messages again.
 
 import type { Test } from "tap";
 import type { Cursor } from "../../src/client/index.ts";

@@ -225,7 +225,7 @@ t.test(
     await first;
     const third = client.send(TEAM, "3");
     acknowledgeSend(socket, await server.received("send", 1), 2);
-    t.equal(await same, await twin, "the same clientMsgNo is the same message");
+    t.equal(await same, await twin, "a message with the same clientMsgNo is the same message");
     acknowledgeSend(socket, await server.received("send", 2), 3);
     t.equal((await third).messageSeq, 3);
   },
@@ -347,8 +347,8 @@ t.test("the time to wait after a refused message ends with its connection", asyn
 });
 
 /**
- * A server that replies to a SEND only when the test says so, and the largest number of SENDs in
- * flight.
+ * A server that replies to a SEND only when the test requests it, and the largest number of SENDs
+ * that were in flight.
  */
 function countInFlight() {
   const inFlight = new Set<Send>();

@@ -1,5 +1,5 @@
-// What an app gets from the client is plain data of its own, and bytes that an app passes are
-// copied: neither side can change what the other one holds.
+// An app receives plain data of its own from the client, and the client copies bytes that an app
+// passes: neither side can change data that the other side holds.
 
 import { createContext, runInContext } from "node:vm";
 import type { ReceivedMessage } from "../../src/client/index.ts";
@@ -10,7 +10,7 @@ import { connectTo, ScriptedServer } from "./scripted.ts";
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 
 t.test(
-  "an app may change the bytes of a payload right after sending it, whatever their class",
+  "an app may change the bytes of a payload right after the call of `send`, whatever the class of the bytes",
   async (t) => {
     const server = new ScriptedServer();
     const client = connectTo(t, server);
@@ -54,7 +54,7 @@ t.test("the payloads of one page share no memory, and a message is plain data", 
   t.equal(page[0].payload.length, 0, "the bytes of the first message were transferred");
   t.equal(text(page[1].payload), '{"type":1,"content":"2"}');
   for (const received of page.slice(1)) {
-    t.same(structuredClone(received), received, "it can be cloned");
+    t.same(structuredClone(received), received, "the message can be cloned");
     t.doesNotThrow(() => JSON.stringify(received));
     const proxy = new Proxy(received, {}); // Vue and MobX create such proxies
     t.equal(proxy.stream?.text, received.stream?.text);

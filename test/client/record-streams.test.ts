@@ -1,5 +1,6 @@
 // Durable streams as an app reads and writes them. The scenario `records` has the ordinary case and
-// a killed broker; here are the other content types, lost replies, and platforms that lack parts.
+// a killed broker. The tests here cover the other content types, lost replies, and platforms that
+// lack parts.
 
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
@@ -47,66 +48,75 @@ async function take<T>(
   return received;
 }
 
-t.test("records are JSON values, texts or bytes, as the stream's content type says", async (t) => {
-  const client = clientOf(t);
-  const bytes = new Uint8Array([0, 255, 13, 10, 10]);
-  for (const [contentType, ...values] of [
-    ["application/json", { a: [1, "é\n"] }, [[]], null, "", 0],
-    ["text/plain", " leading", "two\n\nlines: 𝄞", "data:x"],
-    ["application/octet-stream", bytes, bytes.slice(1)],
-  ] as const) {
-    const path = await create(`type-${values.length}`, "", contentType);
-    const stream = client.stream(path, { contentType });
-    const live = stream.records();
-    for (const value of values) {
-      const next = take(live, 1);
-      await stream.append(value);
-      t.same((await next)[0]?.data, value, contentType);
+t.test(
+  "the content type of a stream decides whether its records are JSON values, texts or bytes",
+  async (t) => {
+    const client = clientOf(t);
+    const bytes = new Uint8Array([0, 255, 13, 10, 10]);
+    for (const [contentType, ...values] of [
+      ["application/json", { a: [1, "é\n"] }, [[]], null, "", 0],
+      ["text/plain", " leading", "two\n\nlines: 𝄞", "data:x"],
+      ["application/octet-stream", bytes, bytes.slice(1)],
+    ] as const) {
+      const path = await create(`type-${values.length}`, "", contentType);
+      const stream = client.stream(path, { contentType });
+      const live = stream.records();
+      for (const value of values) {
+        const next = take(live, 1);
+        await stream.append(value);
+        t.same((await next)[0]?.data, value, contentType);
+      }
+      const [whole] = await take(stream.records(), 1);
+      if (contentType === "text/plain") t.equal(whole?.data, values.join(""));
+      await stream.close();
+      t.equal((await live.next()).done, true, "the end of the stream ends the records");
     }
-    const [whole] = await take(stream.records(), 1);
-    if (contentType === "text/plain") t.equal(whole?.data, values.join(""));
-    await stream.close();
-    t.equal((await live.next()).done, true, "the end of the stream ends the records");
-  }
-});
+  },
+);
 
-t.test("reading continues after any record, also after one of several in a request", async (t) => {
-  const client = clientOf(t);
-  const stream = client.stream<number>(await create("middle", "[0,1,2,3]"));
-  await stream.append(4);
-  const all = await take(stream.records(), 5);
-  t.same(
-    all.map(({ data }) => data),
-    [0, 1, 2, 3, 4],
-  );
-  for (const { data, offset } of all.slice(0, 4)) {
-    const rest = await take(stream.records(offset), 4 - data);
+t.test(
+  "a reader can continue after any record, even after one of several that one request appended",
+  async (t) => {
+    const client = clientOf(t);
+    const stream = client.stream<number>(await create("middle", "[0,1,2,3]"));
+    await stream.append(4);
+    const all = await take(stream.records(), 5);
     t.same(
-      rest.map((record) => [record.data, record.offset]),
-      all.slice(data + 1).map((record) => [record.data, record.offset]),
+      all.map(({ data }) => data),
+      [0, 1, 2, 3, 4],
     );
-  }
-  const later: StreamRecord<number>[] = [];
-  const reading = take(stream.records("now"), 1).then((records) => later.push(...records));
-  while (later.length === 0) await stream.append(5);
-  await reading;
-  t.match(later, [{ data: 5 }], "`now` leaves out earlier records");
-});
+    for (const { data, offset } of all.slice(0, 4)) {
+      const rest = await take(stream.records(offset), 4 - data);
+      t.same(
+        rest.map((record) => [record.data, record.offset]),
+        all.slice(data + 1).map((record) => [record.data, record.offset]),
+      );
+    }
+    const later: StreamRecord<number>[] = [];
+    const reading = take(stream.records("now"), 1).then((records) => later.push(...records));
+    while (later.length === 0) await stream.append(5);
+    await reading;
+    t.match(later, [{ data: 5 }], "`now` leaves out earlier records");
+  },
+);
 
-t.test("a stream that was created anew is read again, and the first record says so", async (t) => {
-  const client = clientOf(t);
-  const path = await create("anew", "[0,1]");
-  const records = client.stream<number>(path).records();
-  const [, last] = await take(records, 2);
-  await fetch(`${api}/v1/stream/records/anew`, { method: "DELETE" });
-  await t.rejects(records.next(), { code: "stream_unknown" });
-  await create("anew", "[2,3]");
-  const again = await take(client.stream<number>(path).records(last?.offset), 2);
-  t.match(again, [
-    { data: 2, restarted: true },
-    { data: 3, restarted: false },
-  ]);
-});
+t.test(
+  "a stream that was deleted and created again is read from its start, and its first record is marked as restarted",
+  async (t) => {
+    const client = clientOf(t);
+    const path = await create("anew", "[0,1]");
+    const records = client.stream<number>(path).records();
+    const [, last] = await take(records, 2);
+    await fetch(`${api}/v1/stream/records/anew`, { method: "DELETE" });
+    await t.rejects(records.next(), { code: "stream_unknown" });
+    await create("anew", "[2,3]");
+    const again = await take(client.stream<number>(path).records(last?.offset), 2);
+    t.match(again, [
+      { data: 2, restarted: true },
+      { data: 3, restarted: false },
+    ]);
+  },
+);
 
 t.test("a reader that stops and a client that is closed end a waiting iterator", async (t) => {
   const client = clientOf(t);
@@ -205,7 +215,7 @@ t.test(
   },
 );
 
-t.test("the producer that was opened last shuts out an earlier one of the same name", async (t) => {
+t.test("a producer is refused after another producer with the same name was opened", async (t) => {
   const client = clientOf(t);
   const path = await create("fenced");
   const early = client.stream(path, { producer: "p" });

@@ -38,7 +38,7 @@ async function start(
     errors,
     refreshed: (connection = 0) =>
       (server.sockets[connection]?.all("refresh") ?? []).map((refresh) => refresh.token),
-    /** Lets this time pass, and the promises that wait settle. */
+    /** Advances the clock by this time, and lets waiting promises settle. */
     async pass(ms: number) {
       mock.timers.tick(ms);
       for (let turn = 0; turn < 5; turn++) await new Promise((go) => setImmediate(go));
@@ -67,19 +67,22 @@ t.test("the token function is called after 80 to 90 % of the lifetime of each to
   t.same(errors, []);
 });
 
-t.test("the event that the token expires soon makes the client replace the token", async (t) => {
-  let tokens = 0;
-  const { client, server, refreshed, pass } = await start(t, () => `t${++tokens}`);
-  const events: string[] = [];
-  client.on("event", ({ type }) => events.push(type));
-  const announce = () =>
-    server.sockets[0]?.push({ kind: "event", channel: SYSTEM, event: EXPIRING });
-  announce();
-  announce();
-  await pass(0);
-  await pass(10);
-  t.same([refreshed(), events], [["t2"], []]);
-});
+t.test(
+  "the client replaces its token when the server announces that the token expires soon",
+  async (t) => {
+    let tokens = 0;
+    const { client, server, refreshed, pass } = await start(t, () => `t${++tokens}`);
+    const events: string[] = [];
+    client.on("event", ({ type }) => events.push(type));
+    const announce = () =>
+      server.sockets[0]?.push({ kind: "event", channel: SYSTEM, event: EXPIRING });
+    announce();
+    announce();
+    await pass(0);
+    await pass(10);
+    t.same([refreshed(), events], [["t2"], []]);
+  },
+);
 
 t.test("a token function that fails or whose token is refused is called again", async (t) => {
   let calls = 0;

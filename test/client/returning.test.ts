@@ -27,25 +27,28 @@ function openPage(t: Test): Page {
 
 const LONG_PAUSE = { minMs: 600_000, maxMs: 600_000 };
 
-t.test("a page that comes back, gets the focus or the network reconnects at once", async (t) => {
-  const page = openPage(t);
-  for (const event of ["online", "visibilitychange", "pageshow", "resume", "focus"]) {
-    const server = new ScriptedServer();
-    const client = connectTo(t, server, { reconnect: LONG_PAUSE });
-    await client.ready();
-    (await server.socket()).end(1006);
-    await server.until("the pause", () => client.status === "offline");
-    page.document.hidden = true;
-    page.dispatchEvent(new Event("visibilitychange"));
-    t.equal(client.status, "offline", "a page that is hidden is not back");
-    page.document.hidden = false;
-    page.dispatchEvent(Object.assign(new Event("focus"), { nodeType: 1 }));
-    page.dispatchEvent(new Event(event));
-    await client.ready();
-    t.equal(server.sockets.length, 2, event);
-    await client.close();
-  }
-});
+t.test(
+  "a client reconnects at once when its page becomes visible, gets the focus or is online again",
+  async (t) => {
+    const page = openPage(t);
+    for (const event of ["online", "visibilitychange", "pageshow", "resume", "focus"]) {
+      const server = new ScriptedServer();
+      const client = connectTo(t, server, { reconnect: LONG_PAUSE });
+      await client.ready();
+      (await server.socket()).end(1006);
+      await server.until("the pause", () => client.status === "offline");
+      page.document.hidden = true;
+      page.dispatchEvent(new Event("visibilitychange"));
+      t.equal(client.status, "offline", "a page that is hidden is not back");
+      page.document.hidden = false;
+      page.dispatchEvent(Object.assign(new Event("focus"), { nodeType: 1 }));
+      page.dispatchEvent(new Event(event));
+      await client.ready();
+      t.equal(server.sockets.length, 2, event);
+      await client.close();
+    }
+  },
+);
 
 t.test("a connection that is silent after `offline` and `online` is replaced", async (t) => {
   const page = openPage(t);
@@ -80,28 +83,31 @@ t.test("an unanswered CONNECT is replaced after `offline` and `online`", async (
   t.equal(server.sockets.length, 2);
 });
 
-t.test("events of the page do not request another token while one is requested", async (t) => {
-  const page = openPage(t);
-  const server = new ScriptedServer();
-  let calls = 0;
-  let supply = (_token: string): void => undefined;
-  const client = connectTo(t, server, {
-    token: () => {
-      calls += 1;
-      return new Promise((resolve) => {
-        supply = resolve;
-      });
-    },
-  });
-  for (let n = 0; n < 10; n++) {
-    page.dispatchEvent(new Event("online"));
-    await new Promise(setImmediate);
-  }
-  t.equal(calls, 1);
-  supply("t1");
-  await client.ready();
-  t.equal(server.sockets.length, 1);
-});
+t.test(
+  "page events do not call the token function again while a call of the token function is in progress",
+  async (t) => {
+    const page = openPage(t);
+    const server = new ScriptedServer();
+    let calls = 0;
+    let supply = (_token: string): void => undefined;
+    const client = connectTo(t, server, {
+      token: () => {
+        calls += 1;
+        return new Promise((resolve) => {
+          supply = resolve;
+        });
+      },
+    });
+    for (let n = 0; n < 10; n++) {
+      page.dispatchEvent(new Event("online"));
+      await new Promise(setImmediate);
+    }
+    t.equal(calls, 1);
+    supply("t1");
+    await client.ready();
+    t.equal(server.sockets.length, 1);
+  },
+);
 
 t.test("a token function is called once more before the client gives up", async (t) => {
   const refusing = (accepted: string) => {

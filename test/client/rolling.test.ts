@@ -13,7 +13,10 @@ import { volume } from "../support/volume.ts";
 const NODES = 2;
 const RESTARTS = volume(5, undefined, 2);
 
-/** Starts a load balancer that connects to the ports in turn, without asking who is ready. */
+/**
+ * Starts a load balancer that connects to the ports in turn, without checking which nodes are
+ * ready.
+ */
 async function startBalancer(t: Test, ports: readonly number[]): Promise<string> {
   const sockets = new Set<Socket>();
   let turn = 0;

@@ -1,6 +1,6 @@
 // What an app does with the SDK, as scenarios that run in Node and in a browser. This module
-// imports only the SDK. Each scenario returns what it observed beside what is expected, and the
-// test compares the two.
+// imports only the SDK. Each scenario returns pairs of observed and expected values, and the test
+// compares them.
 
 import {
   type Client,
@@ -475,7 +475,9 @@ async function sendCommand(world: World, channelId: string, cmd: string): Promis
   });
 }
 
-/** Returns a producer of one stream. It repeats each event until it is accepted. */
+/**
+ * Returns a producer of one stream. The producer repeats each event until the broker accepts it.
+ */
 function producer(world: World, channelId: string, clientMsgNo: string) {
   let text = "";
   const event = (type: string, data: string, id: string) =>

@@ -108,8 +108,8 @@ export class ScriptedSocket implements SocketLike {
 export type Script = (operation: Operation, socket: ScriptedSocket) => void;
 
 /**
- * A server that calls its script for each operation. The test replies to the operations that the
- * script does not handle.
+ * A server that calls its script for each operation. The test itself replies to the operations that
+ * the script does not handle.
  */
 export class ScriptedServer {
   readonly sockets: ScriptedSocket[] = [];
@@ -167,8 +167,8 @@ export const welcome: Script = (operation, socket) => {
 };
 
 /**
- * Replies to a CONNECT or REFRESH with a CONNACK. `heads` has the newest seq of channels in which it differs
- * from the client's position, by channel id.
+ * Replies to a CONNECT or REFRESH with a CONNACK. `heads` has the newest seqs, by channel id, of
+ * the channels whose newest seq differs from the client's position.
  */
 export function acknowledge(
   connect: OperationOf<"connect"> | OperationOf<"refresh">,

@@ -202,7 +202,11 @@ t.test(
     const { client, socket } = await start(t, () => SAMPLE.snapshot(nextIndex));
     const stream = client.stream(TARGET);
     t.equal(client.stream(TARGET), stream);
-    t.match(stream.snapshot(), { state: "active", text: "" }, "it is empty before the answer");
+    t.match(
+      stream.snapshot(),
+      { state: "active", text: "" },
+      "the stream is empty before the reply",
+    );
     t.equal((await stream.ready()).text, SAMPLE.text(2));
     t.equal(socket.all("stream").length, 1);
     t.equal(client.stream(TARGET), stream, "a followed stream is returned without a request");
@@ -438,7 +442,7 @@ t.test("a stream has a stable snapshot and notifies its subscribers of each chan
   });
   const unsubscribe = subscribe(() => seen.push(current().text));
   const before = current();
-  t.equal(current(), before, "the same object without a change");
+  t.equal(current(), before, "the snapshot is the same object while the stream does not change");
   socket.push(eventPush(SAMPLE.at(2)));
   await server.until("a change", () => seen.length === 1);
   t.same(seen, [SAMPLE.text(3)]);

@@ -18,7 +18,7 @@ interface Fixture {
   sent(connection?: number): readonly string[];
   /** Sends an event to the client, and waits until the client has read it. */
   receive(fromUid: string, data?: string): Promise<void>;
-  /** Lets this time pass. */
+  /** Advances the clock by this time. */
   pass(ms: number): void;
 }
 

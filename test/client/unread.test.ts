@@ -204,7 +204,7 @@ t.test("the counts are correct after random changes and lost connections", async
     };
     await until(isRight);
   }
-  t.pass("all counts became those of the server");
+  t.pass("all counts equal those of the server");
 });
 
 t.test(

@@ -1,4 +1,4 @@
-// The adapter for WeChat mini programs, with a `wx` of the test that behaves as the documentation of
+// The adapter for WeChat mini programs. The test's `wx` behaves as the documentation of
 // `wx.connectSocket` says, over real sockets to a real broker.
 
 import { WebSocket } from "ws";
