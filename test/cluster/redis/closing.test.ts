@@ -10,7 +10,7 @@ import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { type RedisClusterServers, redisSettings, startRedisCluster } from "../../support/redis.ts";
 
 const FILE = fileURLToPath(new URL("./closing-process.ts", import.meta.url));
-/** Time after which every link has tried to read the slots during the outage. */
+/** Time within which every link tries to read the slots during the outage. */
 const OUTAGE_MS = 2500;
 /** Time within which the process must end. It is longer than every timeout of a call. */
 const EXIT_TIMEOUT_MS = 60_000;

@@ -1,4 +1,4 @@
-// Nodes run as processes that are killed and stopped. The users of such a node are soon offline,
+// Nodes run as processes that are killed and stopped. The users of a stopped node are soon offline,
 // and its sessions return if the node returns.
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -67,7 +67,7 @@ async function startSurvivor(t: Test, options: WholeNodeOptions): Promise<WholeN
   return node;
 }
 
-/** Returns true if the node was asked to read the presence of the user again. */
+/** Returns true if the node received an event that makes it read the presence of the user again. */
 const mustReadPresence = ({ events }: Pick<WholeNode, "events">, uid: string) =>
   events.some((event) => event.kind === "missed" && event.topic === `p:${uid}`);
 

@@ -56,7 +56,7 @@ async function loseSessions({ link }: TestNode, uid: string): Promise<void> {
 
 const sessionsKey = ({ link }: TestNode, uid: string) => link.keys.user("sessions", uid);
 
-/** Returns the sessions that the node had to end, each with the reason. */
+/** Returns the sessions that the node was told to end, each with the reason. */
 const endedSessions = ({ events }: TestNode) =>
   events.flatMap((event) =>
     event.kind === "end_session" ? [`${event.sessionId} ${event.reason}`] : [],
@@ -503,7 +503,7 @@ t.test("sessions are confirmed again after a session could not be confirmed", as
   await acl("allkeys");
   await until(async () => (await reads()) >= 2 * uids.length);
   await new Promise((resolve) => setTimeout(resolve, 5 * HEARTBEAT_MS));
-  // A denied read makes the node check its rights, and afterwards it confirms all sessions again.
+  // A denied read makes the node check its rights. Afterwards the node confirms all sessions again.
   const after = await reads();
   t.ok(after <= 4 * uids.length, `each session is confirmed at most twice: ${after} reads`);
   t.same(endedSessions(a), []);

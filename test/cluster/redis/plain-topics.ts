@@ -13,9 +13,11 @@ import { decodePublished } from "../../store/redis/published.ts";
 
 export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
-  /** Checks these users, as after a loss of the connection that carried their topics. */
+  /**
+   * Checks these users, as the node does after it lost the connection that carried their topics.
+   */
   resubscribed(uids: readonly string[]): void;
-  /** Returns what real topics would ask before they deliver. */
+  /** Returns the time that real topics would check before they deliver. */
   silentSinceMs(): number | undefined;
   /** Provides the result of `recovery`. */
   onRecovery: () => Promise<void> | undefined;

@@ -1,6 +1,6 @@
-// Recovery of nodes after a lost subscriber connection: everything that was published meanwhile is
-// delivered, even if the store's lists of changed channels are incomplete. A channel that cannot be
-// read does not affect others.
+// Recovery of nodes after a lost subscriber connection: everything that was published in the
+// meantime is delivered, even if the store's lists of changed channels are incomplete. A channel
+// that cannot be read does not affect others.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

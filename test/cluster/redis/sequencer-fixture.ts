@@ -95,7 +95,10 @@ export async function evictOthers(
   fixture.delivered.length = delivered;
 }
 
-/** Returns the subscription to a user's topic, which exists since the start of the test's clock. */
+/**
+ * Returns the subscription to a user's topic. The subscription exists since the start of the test's
+ * clock.
+ */
 export function subscription(uid: string, overrides: Partial<Subscription> = {}): Subscription {
   return {
     ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: TIME_MS },
@@ -118,7 +121,10 @@ export function withOneTopic(
   return { fixture, channels, topic };
 }
 
-/** Marks the subscription as lost. Until it is restored, the test must deliver nothing on it. */
+/**
+ * Marks the subscription as lost. The test must deliver nothing on the topic until it restores the
+ * subscription.
+ */
 export function loseTopic(channels: Channels, topic: Subscription, lostAtMs: number): void {
   topic.isUp = false;
   topic.lostCount += 1;
@@ -126,7 +132,7 @@ export function loseTopic(channels: Channels, topic: Subscription, lostAtMs: num
   channels.suspend(topic);
 }
 
-/** Marks the topic as subscribed again and reads what was missed on it. */
+/** Marks the topic as subscribed again and reads the messages that were missed on it. */
 export async function restoreTopic(channels: Channels, topic: Subscription): Promise<void> {
   topic.isUp = true;
   await Promise.all(channels.restore([topic]));

@@ -1,6 +1,6 @@
 // A sequencer that receives single frames. The listener receives each event once and in order, even
-// if frames are lost, late, repeated, forged or read meanwhile. The tests use private files because
-// no port controls the order of frames and reads.
+// if frames are lost, late, repeated or forged, or if the store is read in the meantime. The tests
+// use private files because no port controls the order of frames and reads.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
