@@ -1,5 +1,5 @@
-// Tests of `jindou import wukongim --to`: copies a stand-in for WuKongIM 2.2.5 into a node, in several
-// passes, while messages arrive and both sides are killed.
+// Tests of `jindou import wukongim --to`: the command copies a stand-in for WuKongIM 2.2.5 into a
+// node, in several passes, while messages arrive and both the command and the node are killed.
 
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -76,7 +76,11 @@ t.test(
       /^\d+ conversations of the server are not on the node/,
     ]);
     t.equal((await node.call("/readyz")).status, 200);
-    t.match(await runImport(t, source, node), { code: 1, stderr: /refuses/ }, "no pass after it");
+    t.match(
+      await runImport(t, source, node),
+      { code: 1, stderr: /refuses/ },
+      "a further pass is refused",
+    );
 
     const team = `channel_id=${TEAM}&channel_type=2`;
     t.same(await historyOf(node, team), sourceTexts(source, TEAM, 2));
@@ -113,7 +117,7 @@ t.test("a missing credential of the node is explained at once, in both dialects"
       stderr: /rejects the credential: .*Set JINDOU_TOKEN to its api\.token/,
     });
   }
-  t.ok(source.requests.length < 10, "nothing but the nodes is read before");
+  t.ok(source.requests.length < 10, "only the nodes were called before the error");
 });
 
 t.test("an import reads what users have deleted even if the server has no logs", async (t) => {
@@ -137,7 +141,7 @@ t.test("an import reads what users have deleted even if the server has no logs",
 });
 
 t.test(
-  "files add what the server does not return, and lines of another kind are rejected before anything is read",
+  "files add data that the server does not return, and files with lines of another kind are rejected before anything is read",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -171,7 +175,7 @@ t.test(
       return body.uids;
     };
     t.same((await membersOf()).toSorted(), ["ann", "eve"]);
-    t.same(await membersOf("&list=whitelist"), ["ann"], "the server lists this one");
+    t.same(await membersOf("&list=whitelist"), ["ann"], "the server itself lists the allowlist");
     t.match((await node.call("/user/devices?uid=eve")).body, { devices: [{ has_token: 1 }] });
   },
 );

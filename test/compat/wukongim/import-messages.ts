@@ -1,5 +1,5 @@
-// Messages of the stand-in for WuKongIM 2.2.5 (import-source.ts): those that were captured, and made-up
-// ones in the same form for the channels of which none were captured. A test can add messages.
+// Messages of the stand-in for WuKongIM 2.2.5 (import-source.ts): captured messages, and invented
+// messages in the same form for channels without captured messages. A test can add messages.
 
 import { usersOf } from "../../../src/compat/wukongim/stored-id.ts";
 
@@ -21,7 +21,7 @@ interface CapturedPage {
 }
 
 const SINCE_S = 1_795_650_600;
-/** Higher than every captured id. */
+/** Id of the first message that a test adds. It is higher than every captured id. */
 const FIRST_ID = 2_125_800_000_000_000_000n;
 
 export class FakeMessages {
@@ -39,7 +39,7 @@ export class FakeMessages {
       const { login_uid: uid = "", channel_id: id, channel_type: type } = JSON.parse(request.body);
       const name = nameOf(type === 1 ? [uid, id] : [id], type);
       const rows = captured.get(name) ?? new Map<number, Row>();
-      // Not `message_id`, whose digits JavaScript cannot keep.
+      // `message_id` is not used, because JavaScript cannot represent all its digits.
       for (const row of (JSON.parse(response.body || "{}").messages ?? []) as Row[])
         rows.set(row.message_seq, { ...row, expire: 0 });
       captured.set(name, rows);
@@ -93,7 +93,7 @@ export class FakeMessages {
       start_message_seq: start,
       limit,
     } = JSON.parse(body);
-    // The stored id of a personal channel gives an empty list.
+    // WuKongIM returns an empty list for the stored id of a personal channel.
     const rows = this.#channels.get(nameOf(type === 1 ? [uid, id] : [id], type)) ?? [];
     const page =
       start === 0

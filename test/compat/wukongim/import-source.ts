@@ -1,6 +1,6 @@
-// A stand-in for a server of WuKongIM 2.2.5, for tests of `jindou import`. Its rows are those that
-// were captured from a real server (goldens/import.json), and it pages through them in the way of
-// that server. Each page has few rows, so that every listing has several pages.
+// A stand-in for a server of WuKongIM 2.2.5, for tests of `jindou import`. Its rows were captured
+// from a real server (goldens/import.json), and it pages through them as that server does. Each
+// page has few rows, so that every listing has several pages.
 
 import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -16,7 +16,9 @@ interface Exchange {
   readonly response: { readonly status: number; readonly body: string };
 }
 
-/** A row of a listing as text, because its numbers of 19 digits are not exact in JavaScript. */
+/**
+ * A row of a listing as text, because JavaScript cannot represent its numbers of 19 digits exactly.
+ */
 interface Row {
   readonly text: string;
   readonly createdAt: bigint;
@@ -75,7 +77,7 @@ export async function startSource(t: Test, token = ""): Promise<FakeSource> {
     const body = request.method === "POST" ? await readAll(request) : "";
     const reply = source.override?.(path) ?? replyTo(path, body, messages);
     const { status, body: text } = isAllowed ? reply : { status: 401, body: "" };
-    // A turn of the event loop later, so that requests overlap.
+    // The response is sent one turn of the event loop later, so that requests overlap.
     setImmediate(() => response.writeHead(status).end(text));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -176,7 +178,10 @@ const SLOT_LOGS = new Map([
   ["24", /^log of the slot of kim/],
 ]);
 
-/** Returns a page of a slot's log. Only two were captured; the others are empty here. */
+/**
+ * Returns a page of a slot's log. Only the logs of two slots were captured, and the others are
+ * empty here.
+ */
 function logReply(query: URLSearchParams): Reply {
   const name = SLOT_LOGS.get(query.get("slot") ?? "");
   const next = query.get("next");

@@ -57,7 +57,7 @@ t.test(
     const paths = source.requests.map(({ url = "" }) => url.replace(/\?.*/, ""));
     t.notOk(
       paths.some((path) => /messagesync|message\/sync/.test(path)),
-      "no call that changes something is made",
+      "no call changes anything",
     );
     t.ok(source.requests.length > 30, `the listings have pages: ${source.requests.length} calls`);
     t.ok(source.maxConcurrent <= 4, `${source.maxConcurrent} calls at once`);

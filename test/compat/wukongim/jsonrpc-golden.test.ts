@@ -1,6 +1,7 @@
 // Messages captured from real WuKongIM servers and clients (goldens/jsonrpc.json). Every message of
-// a client must decode, and every message of a server must be encoded to the same bytes. Exceptions
-// are defects of WuKongIM and deliberate differences; each is a line of `asEncodedHere`.
+// a client must decode, and every message of a server must be encoded to the same bytes. The
+// exceptions are defects of WuKongIM and deliberate differences. Each of them is a line of
+// `asEncodedHere`.
 
 import { readFileSync } from "node:fs";
 import { CLOSE_REASONS } from "../../../src/broker/errors.ts";
@@ -49,7 +50,7 @@ const REFUSED = [
   /^\{"method":"ping","params":\{\},"id":"x"\}$/, // sent before connect
 ];
 
-t.test("every captured client message decodes, except those that must be refused", async (t) => {
+t.test("every captured client message decodes, except messages that must be refused", async (t) => {
   let count = 0;
   for (const { name, frames } of sessions) {
     const codec = protocol.open();

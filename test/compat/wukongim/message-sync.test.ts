@@ -1,5 +1,5 @@
-// Tests of the calls with which backends serve clients that fetch their messages:
-// /channel/messagesync, /messages, /channel/max_message_seq, /message/sync and /message/syncack;
+// Tests of the calls with which backends serve clients that fetch their messages
+// (/channel/messagesync, /messages, /channel/max_message_seq, /message/sync and /message/syncack),
 // and of /message/sendbatch.
 
 import { BrokerError } from "../../../src/broker/errors.ts";

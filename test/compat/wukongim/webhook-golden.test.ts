@@ -1,6 +1,6 @@
 // Webhooks captured from a real WuKongIM server (goldens/webhooks.json). The calls that caused them
-// are made again at a node with the dialect, and its bodies must be the same, except for ids, times
-// and the differences below.
+// are made again to a node with the dialect. The bodies of the node must be the same, except for
+// ids, times and the differences that this file lists.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -30,7 +30,7 @@ const { sessions } = JSON.parse(
 ) as { sessions: readonly { readonly name: string; readonly steps: readonly Step[] }[] };
 const stepsOf = (name: string) => sessions.find((session) => session.name === name)?.steps ?? [];
 
-/** Steps that are not repeated, and why. */
+/** Captured steps that are not repeated, with the reason. */
 const SKIPPED: readonly (readonly [RegExp, string])[] = [
   [/noPersist|no_persist/, "no msg.offline for messages that are not stored"],
   [/syncOnce|sync_once/, "commands have no events of messages"],
@@ -69,7 +69,10 @@ function hooksIn(url: string, body: string): readonly Hook[] {
   return [content].flat().map((message) => ({ event, message }));
 }
 
-/** Returns a hook without what differs in each run, as text with the order of its fields. */
+/**
+ * Returns a hook as text, with its fields in their order and without the values that differ in each
+ * run.
+ */
 function masked({ event, message }: Hook): string {
   return `${event} ${JSON.stringify(message, (name, value) => {
     if (/^(message_id|timestamp)$/.test(name)) return 0;
@@ -78,7 +81,7 @@ function masked({ event, message }: Hook): string {
   })}`;
 }
 
-/** Returns what WuKongIM sent, with the seqs of Jindou. */
+/** Returns the hooks that WuKongIM sent, with the seqs of Jindou. */
 function expectedHooks({ hooks = [] }: Step): readonly string[] {
   const all = hooks.flatMap(({ url, body }) => hooksIn(url, body));
   return all.map(({ event, message }) => {

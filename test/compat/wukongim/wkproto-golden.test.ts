@@ -32,7 +32,7 @@ import { frameErrorOf } from "../../wire/native-codec.ts";
 interface WkprotoSession {
   readonly name: string;
   readonly version: number;
-  /** Absent if the login was refused. */
+  /** Keys of the session. Absent if the login was refused. */
   readonly keys?: WkKeys & {
     readonly clientPrivate: string;
     readonly serverKey: string;
