@@ -36,7 +36,7 @@ export interface RegistryDriver {
 
 /** Time-out after which a test expects a silent node to be considered dead. */
 const SOON_MS = 2000;
-/** Time-out that no test reaches, so that silence never makes a node dead. */
+/** Time-out that no test reaches, so that no node counts as dead because of silence. */
 const NEVER_MS = 600_000;
 
 /** Runs the contract against the driver. */

@@ -1,5 +1,5 @@
 // A model of conversations for comparison with a store. It is as simple as possible: it keeps every
-// message in a list and searches the whole list for each question.
+// message in a list and searches the whole list for each result.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { ConversationChange } from "../../src/broker/ports.ts";

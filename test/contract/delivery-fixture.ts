@@ -64,8 +64,8 @@ export interface DeliveryDriver {
   /** Removes expired messages and returns their number. */
   sweep(node: DeliveryNode): Promise<number>;
   /**
-   * Changes Redis as a fail-over does if the replica lacked the last `publications` publications of
-   * the channel. All of them were stored messages if `kept` is true, otherwise none was. The id
+   * Changes Redis as a fail-over does if the replica lacked the channel's last `publications`
+   * publications. If `kept` is true, all of them were stored messages, otherwise none was. The id
    * counter is set back to the id of the newest message that remains.
    */
   failOver(
@@ -167,8 +167,8 @@ export function viewOf(
 }
 
 /**
- * Describes the errors in the order of the node's events: message ids of a channel that do not
- * increase, and streams with a gap or a repetition.
+ * Returns descriptions of the errors in the order of the node's events: message ids of a channel
+ * that do not increase, and streams with a gap or a repetition.
  */
 export function orderErrors(node: DeliveryNode): readonly string[] {
   const lastIds = new Map<ChannelKey, number>();

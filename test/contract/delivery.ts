@@ -239,7 +239,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
         t.equal(texts.at(-1), "6", kind);
         t.notOk(
           texts.some((text) => ["2", "3", "4", "5", probe].includes(text)),
-          "messages sent meanwhile are not delivered",
+          "messages sent in the meantime are not delivered",
         );
         t.same(orderErrors(subscriber), []);
       }
@@ -320,8 +320,8 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
-    // On one server no publication overtakes another, and a node takes the first publication that
-    // it receives from a personal channel for the channel's first one.
+    // On one server no publication overtakes another. The first publication that a node receives
+    // from a personal channel counts as the channel's first one.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
         `${kind} channel: the first message is delivered even if the second message arrives earlier`,
@@ -595,7 +595,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 /**
- * The node's subscriber connection is open but carries nothing any more. The event that the node
+ * The node's subscriber connection is open but no longer carries data. The event that the node
  * misses is the last one, so that no later event reveals the loss.
  */
 async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
@@ -678,8 +678,8 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 /**
- * A message with the number after the lost ones arrives earlier than the messages that reuse the
- * numbers of the lost ones.
+ * A message with the number after the lost ones arrives before the messages that reuse the lost
+ * numbers.
  */
 async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
@@ -723,9 +723,9 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
 }
 
 /**
- * A lost message may have a higher id than the new message with its number if the clock of its
- * sending node is ahead. Messages of other channels may move the id counter beyond the lost ids
- * before a node compares them. Ids need not increase in these tests.
+ * A lost message may have a higher id than the new message with the same number, if the clock of
+ * the sending node is ahead. Messages of other channels may move the id counter beyond the lost ids
+ * before a node compares them. In these tests, ids need not increase.
  */
 async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): Promise<void> {
   const { network } = driver;

@@ -39,7 +39,7 @@ export interface LogFixture {
   advance(ms: number): void;
   /** Closes the store and starts a new one in the same location. */
   reopen(): Promise<void>;
-  /** Writes everything to the database and removes everything that is due for removal. */
+  /** Writes everything to the database, and removes what is due for removal. */
   sweep(): Promise<unknown>;
   /** Returns the rows or keys that the store has for logs, described for a person. */
   leftovers(): Promise<readonly string[]>;
@@ -85,7 +85,7 @@ export function forkOf(path: string, offset?: LogOffset, subOffset = 0): LogOrig
   return { source: free(path), offset, subOffset };
 }
 
-/** The members of the union that can have this verdict. */
+/** The members of the union whose verdict can be `Verdict`. */
 type Outcome<Result extends { readonly verdict: string }, Verdict> = Result extends unknown
   ? Verdict extends Result["verdict"]
     ? Result

@@ -584,8 +584,8 @@ export class RandomCalls {
   }
 
   /**
-   * Restarts the store. The sessions end with the process of their node. The pause before makes the
-   * messages too old to be taken for missed ones by the next process.
+   * Restarts the store. The sessions end with the process of their node. The pause before the
+   * restart makes the messages too old to count as missed by the next process.
    */
   #restart(): StepFields {
     const ended = this.#sessions;
@@ -609,9 +609,9 @@ async function sessionsById(store: Store, uid: string) {
 }
 
 /**
- * Reads a page that begins after `skipped` conversations and has no change before that of the
- * conversation at `sinceAt`. Returns whether a list of all conversations has the same ones. The
- * order of messages in two channels may differ between stores.
+ * Reads a page that begins after `skipped` conversations and contains no change that is older than
+ * the change of the conversation at `sinceAt`. Returns true if a list of all conversations contains
+ * the same ones. The order of messages in two channels may differ between stores.
  */
 async function isPageRight(
   store: Store,

@@ -58,7 +58,7 @@ const publishedOf = (fixture: StoreFixture, no = "s") =>
     .map(({ type, data, stream }) => [type, data, stream?.index, stream?.nextIndex]);
 
 export async function channelLogs(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a stream is created once, and its message takes its place", async (t) => {
+  t.test("a stream is created once, and its message gets a seq of the channel", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);
     const { store } = fixture;
@@ -195,108 +195,117 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match(await snapshotOf(fixture), { state: "closed", nextIndex: 6 });
   });
 
-  t.test("several streams are active at once, beside one of POST /event", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.listen(["g:g"]);
-    const { store } = fixture;
-    const { start, end } = producer(fixture);
-    await store.createStream(creation(["1"], { clientMsgNo: "a" }));
-    t.match(await start(), { verdict: "done" });
-    await store.createStream(creation(["2"], { clientMsgNo: "b" }));
-    const activeNames = async () =>
-      (await store.activeStreams([KEY, "2:h"])).map(({ clientMsgNo }) => clientMsgNo).sort();
-    t.same(await activeNames(), ["a", "b", "s"]);
-    t.match(await start("", { clientMsgNo: "s2" }), { verdict: "running" });
-    t.match(await start("", { clientMsgNo: "s2", force: true }), { verdict: "done" });
-    t.same(await activeNames(), ["a", "b", "s2"]);
-    t.match(await snapshotOf(fixture), { state: "cancelled" });
-    await end("", { clientMsgNo: "s2" });
-    t.same(await store.cancelStream(KEY, "a"), { verdict: "done", state: "cancelled" });
-    t.match(await store.appendToStream(appendOf(["3"], { clientMsgNo: "a" })), {
-      ...{ verdict: "closed", closed: "stopped" },
-    });
-    t.same(await activeNames(), ["b"]);
-    await store.appendToStream(appendOf([], { clientMsgNo: "b", ...CLOSE }));
-    t.same(await activeNames(), []);
-  });
-
-  t.test("a personal stream is shown to both users until the last one ends", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.listen(["u:alice", "u:bob"]);
-    const { store } = fixture;
-    const toBob = { channel: { id: "bob", type: 1 } } as const;
-    const names = ["a", "b"];
-    for (const clientMsgNo of names)
-      await store.createStream(creation([delta("x")], { ...toBob, clientMsgNo }));
-    const namesOf = async (uid: string) =>
-      (await store.personalStreamsOf(uid)).map(({ clientMsgNo }) => clientMsgNo).sort();
-    for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), names);
-    await store.appendToStream(appendOf(["1"], { ...toBob, ...CLOSE, clientMsgNo: "a" }));
-    for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), ["b"]);
-    const repeated = await store.appendToStream(
-      appendOf([], { ...toBob, ...CLOSE, clientMsgNo: "a" }),
-    );
-    t.match(repeated, { verdict: "repeated", closed: "closed" });
-    await store.appendToStream(appendOf([], { ...toBob, ...CLOSE, clientMsgNo: "b" }));
-    for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), []);
-    await fixture.untilPublished(toBob.channel, "alice");
-    t.same(publishedOf(fixture, "a"), [
-      [STREAM_START, "", 0, 1],
-      [STREAM_CONTENT, "x", 1, 2],
-      ["record", "1", 2, 3],
-      [STREAM_END, "", 3, 4],
-    ]);
-    const other = { ...toBob, fromUid: "bob", channel: { id: "alice", type: 1 } } as const;
-    t.same(await store.appendToStream(appendOf(["1"], { ...other, clientMsgNo: "a" })), {
-      verdict: "other_sender",
-    });
-    const ends = await store.personalStreamEnds("bob", 0, 10);
-    t.same(ends.map(({ clientMsgNo }) => clientMsgNo).sort(), names);
-  });
-
-  t.test("viewers are shown the beginning of a stream that is too long for them", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.listen(["g:g"]);
-    const { store } = fixture;
-    await store.createStream(creation());
-    const read: StreamSnapshot[] = [];
-    const readNow = async () => read.push(await snapshotOf(fixture));
-    await store.appendToStream(appendOf([delta("ab"), '{"n":1}']));
-    await readNow();
-    await store.appendToStream(appendOf([delta("c"), delta(LARGE_TEXT), delta("d"), "2"]));
-    await readNow();
-    await store.appendToStream(appendOf([delta("e"), "3"]));
-    await readNow();
-    t.match(await producer(fixture).content("f"), { verdict: "done" });
-    await store.appendToStream(appendOf(["4"], CLOSE));
-    await readNow();
-    const log = "/v1/stream/channel/2/g/s";
-    const notice = JSON.stringify({ truncated: 1, log });
-    const [before, ...cut] = read;
-    t.match(before, { text: "ab", nextIndex: 3, cut: undefined });
-    for (const [at, nextIndex] of [7, 9, 12].entries())
-      t.match(cut[at], {
-        ...{ text: `abc${LARGE_TEXT.slice(0, 65_533)}`, nextIndex, cut: { index: 4, log } },
-        notes: [{ index: 4, type: "record", data: notice }],
-        state: at === 2 ? "closed" : "active",
+  t.test(
+    "several durable streams can be active in a channel at once, together with a stream of POST /event",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.listen(["g:g"]);
+      const { store } = fixture;
+      const { start, end } = producer(fixture);
+      await store.createStream(creation(["1"], { clientMsgNo: "a" }));
+      t.match(await start(), { verdict: "done" });
+      await store.createStream(creation(["2"], { clientMsgNo: "b" }));
+      const activeNames = async () =>
+        (await store.activeStreams([KEY, "2:h"])).map(({ clientMsgNo }) => clientMsgNo).sort();
+      t.same(await activeNames(), ["a", "b", "s"]);
+      t.match(await start("", { clientMsgNo: "s2" }), { verdict: "running" });
+      t.match(await start("", { clientMsgNo: "s2", force: true }), { verdict: "done" });
+      t.same(await activeNames(), ["a", "b", "s2"]);
+      t.match(await snapshotOf(fixture), { state: "cancelled" });
+      await end("", { clientMsgNo: "s2" });
+      t.same(await store.cancelStream(KEY, "a"), { verdict: "done", state: "cancelled" });
+      t.match(await store.appendToStream(appendOf(["3"], { clientMsgNo: "a" })), {
+        ...{ verdict: "closed", closed: "stopped" },
       });
-    await fixture.untilPublished(GROUP, "alice");
-    t.same(publishedOf(fixture), [
-      [STREAM_START, "", 0, 1],
-      [STREAM_CONTENT, "ab", 1, 2],
-      ["record", '{"n":1}', 2, 3],
-      [STREAM_CONTENT, "c", 3, 4],
-      ["record", notice, 4, 5],
-      [STREAM_END, "", 5, 12],
-    ]);
-    await fixture.reopen();
-    t.match(await snapshotOf(fixture), cut[2] as object);
-    const [message] = (await fixture.store.readMessages(KEY, RANGE)).messages;
-    t.match(message?.stream, { nextIndex: 12, cut: { index: 4 } });
-    t.equal(await fixture.store.streamTextOffset(KEY, "s", 13), undefined);
-  });
+      t.same(await activeNames(), ["b"]);
+      await store.appendToStream(appendOf([], { clientMsgNo: "b", ...CLOSE }));
+      t.same(await activeNames(), []);
+    },
+  );
 
-  t.test("a large record is shown as a note with the path of the log", async (t) => {
+  t.test(
+    "a personal stream is shown to both users of its channel until the stream ends",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.listen(["u:alice", "u:bob"]);
+      const { store } = fixture;
+      const toBob = { channel: { id: "bob", type: 1 } } as const;
+      const names = ["a", "b"];
+      for (const clientMsgNo of names)
+        await store.createStream(creation([delta("x")], { ...toBob, clientMsgNo }));
+      const namesOf = async (uid: string) =>
+        (await store.personalStreamsOf(uid)).map(({ clientMsgNo }) => clientMsgNo).sort();
+      for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), names);
+      await store.appendToStream(appendOf(["1"], { ...toBob, ...CLOSE, clientMsgNo: "a" }));
+      for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), ["b"]);
+      const repeated = await store.appendToStream(
+        appendOf([], { ...toBob, ...CLOSE, clientMsgNo: "a" }),
+      );
+      t.match(repeated, { verdict: "repeated", closed: "closed" });
+      await store.appendToStream(appendOf([], { ...toBob, ...CLOSE, clientMsgNo: "b" }));
+      for (const uid of ["alice", "bob"]) t.same(await namesOf(uid), []);
+      await fixture.untilPublished(toBob.channel, "alice");
+      t.same(publishedOf(fixture, "a"), [
+        [STREAM_START, "", 0, 1],
+        [STREAM_CONTENT, "x", 1, 2],
+        ["record", "1", 2, 3],
+        [STREAM_END, "", 3, 4],
+      ]);
+      const other = { ...toBob, fromUid: "bob", channel: { id: "alice", type: 1 } } as const;
+      t.same(await store.appendToStream(appendOf(["1"], { ...other, clientMsgNo: "a" })), {
+        verdict: "other_sender",
+      });
+      const ends = await store.personalStreamEnds("bob", 0, 10);
+      t.same(ends.map(({ clientMsgNo }) => clientMsgNo).sort(), names);
+    },
+  );
+
+  t.test(
+    "viewers are shown only the beginning of a stream that exceeds the size limit for viewers",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.listen(["g:g"]);
+      const { store } = fixture;
+      await store.createStream(creation());
+      const read: StreamSnapshot[] = [];
+      const readNow = async () => read.push(await snapshotOf(fixture));
+      await store.appendToStream(appendOf([delta("ab"), '{"n":1}']));
+      await readNow();
+      await store.appendToStream(appendOf([delta("c"), delta(LARGE_TEXT), delta("d"), "2"]));
+      await readNow();
+      await store.appendToStream(appendOf([delta("e"), "3"]));
+      await readNow();
+      t.match(await producer(fixture).content("f"), { verdict: "done" });
+      await store.appendToStream(appendOf(["4"], CLOSE));
+      await readNow();
+      const log = "/v1/stream/channel/2/g/s";
+      const notice = JSON.stringify({ truncated: 1, log });
+      const [before, ...cut] = read;
+      t.match(before, { text: "ab", nextIndex: 3, cut: undefined });
+      for (const [at, nextIndex] of [7, 9, 12].entries())
+        t.match(cut[at], {
+          ...{ text: `abc${LARGE_TEXT.slice(0, 65_533)}`, nextIndex, cut: { index: 4, log } },
+          notes: [{ index: 4, type: "record", data: notice }],
+          state: at === 2 ? "closed" : "active",
+        });
+      await fixture.untilPublished(GROUP, "alice");
+      t.same(publishedOf(fixture), [
+        [STREAM_START, "", 0, 1],
+        [STREAM_CONTENT, "ab", 1, 2],
+        ["record", '{"n":1}', 2, 3],
+        [STREAM_CONTENT, "c", 3, 4],
+        ["record", notice, 4, 5],
+        [STREAM_END, "", 5, 12],
+      ]);
+      await fixture.reopen();
+      t.match(await snapshotOf(fixture), cut[2] as object);
+      const [message] = (await fixture.store.readMessages(KEY, RANGE)).messages;
+      t.match(message?.stream, { nextIndex: 12, cut: { index: 4 } });
+      t.equal(await fixture.store.streamTextOffset(KEY, "s", 13), undefined);
+    },
+  );
+
+  t.test("viewers are shown a large record as a note with the path of the log", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);
     await fixture.store.createStream(creation([JSON.stringify([LARGE_TEXT]), "2"]));
@@ -339,7 +348,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "POST /event continues a stream of the protocol, whose retries it recognises",
+    "POST /event continues a stream that the protocol created, and a repeated event is applied once",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

@@ -169,7 +169,11 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
         "groups that the user left or that were disbanded are left out",
       );
       await store.createChannel(group("g4"), ["a"]);
-      t.equal(await among(groups), "g3…", "a group that is not named makes the result incomplete");
+      t.equal(
+        await among(groups),
+        "g3…",
+        "the result is incomplete if it lacks a group of the user",
+      );
       t.equal(await among([...groups, "g4", "none"]), "g3,g4");
       t.equal(await among([]), "…");
       t.same([...(await store.groupsOf("a"))].sort(), ["g3", "g4"]);

@@ -1,4 +1,4 @@
-// Store contract: lists of conversations, and what a conversation shows.
+// Store contract: lists of conversations, and the content of a conversation.
 
 import type { Test } from "tap";
 import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
@@ -84,17 +84,17 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       t.same(await newest(2), ["f", "e"]);
       await send(fixture, 1, { channel: to("a") });
       fixture.nowMs += 10;
-      t.same(await newest(2), ["a", "f"], "a message raises its group");
+      t.same(await newest(2), ["a", "f"], "a message moves its group to the front of the list");
       await send(fixture, 1, { channel: personalChannel("bob") });
       t.same(await newest(2), ["alice", "a"], "the first message of a user is in the list");
       await store.changeConversation("bob", to("a"), { kind: "delete" });
-      t.same(await newest(2), ["alice", "f"], "a deleted conversation is not in it");
+      t.same(await newest(2), ["alice", "f"], "a deleted conversation is not in the list");
       await store.removeSubscribers(group("f"), ["bob"], "permanent");
-      t.same(await newest(2), ["alice", "e"], "a group that the user left is not in it");
+      t.same(await newest(2), ["alice", "e"], "a group that the user left is not in the list");
       await store.updateChannel(group("e"), { disband: true });
-      t.same(await newest(2), ["alice", "d"], "a disbanded group is not in it");
+      t.same(await newest(2), ["alice", "d"], "a disbanded group is not in the list");
       await store.addSubscribers(group("f"), ["bob"], { membership: "permanent", reset: false });
-      t.same(await newest(3), ["alice", "f", "d"], "a group that the user joined is in it");
+      t.same(await newest(3), ["alice", "f", "d"], "a group that the user joined is in the list");
       await send(fixture, 1, { channel: to("c"), expireS: 5 });
       t.same(await newest(2), ["c", "alice"]);
       fixture.nowMs += 6000;
@@ -103,10 +103,14 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       const sinceMs = fixture.nowMs;
       await store.changeConversation("bob", to("b"), { kind: "read", seq: 1 });
       const check = async () => {
-        t.same(await newest(9, { sinceMs }), ["b"], "only what changed since then");
+        t.same(
+          await newest(9, { sinceMs }),
+          ["b"],
+          "the range has only conversations that changed since that time",
+        );
         const [, second] = await conversationsOf(fixture.store, "bob");
         const beforeId = second?.last.messageId ?? 0;
-        t.same(await newest(2, { beforeId }), ["d", "c"], "the range continues");
+        t.same(await newest(2, { beforeId }), ["d", "c"], "the next page continues the range");
       };
       await check();
       await fixture.reopen();
@@ -115,7 +119,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a range of unread conversations has exactly those with unread messages, before and after a restart",
+    "a range of unread conversations has exactly the conversations with unread messages, before and after a restart",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;
@@ -162,7 +166,11 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       await change("again", { kind: "unread", unread: 1 });
       const check = async () => {
         t.same(await unread(), ["again", "alice", "unread"]);
-        t.same(await unread({ sinceMs }), ["again"], "with a change since then");
+        t.same(
+          await unread({ sinceMs }),
+          ["again"],
+          "the range has unread conversations that changed since that time",
+        );
         t.same(await unread({ excludedTypes: [2] }), ["alice"], "without groups");
         t.same(await unread({ excludedTypes: [1] }), ["again", "unread"], "only groups");
       };

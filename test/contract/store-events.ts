@@ -95,7 +95,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     );
   });
 
-  t.test("old events are removed, except those that a reader still needs", async (t) => {
+  t.test("old events are removed, except events that a reader still needs", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);
@@ -133,7 +133,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       t.strictSame(
         await store.readEvents(PARTITION, { number: 9, id: second?.id ?? 0 }, 9),
         { rows: rows.slice(2), lost: 7, loss: "forked" },
-        "the feed is shorter",
+        "the feed is shorter than the reader's position",
       );
       t.strictSame(
         await store.readEvents(PARTITION, { number: 3, id: (first?.id ?? 0) + 0.5 }, 9),
@@ -228,7 +228,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("a call with many subscribers has an event for each 500 of them", async (t) => {
+  t.test("a call with many subscribers causes one event for every 500 subscribers", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const uids = Array.from({ length: 1001 }, (_, at) => `u${at}`);

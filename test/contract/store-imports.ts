@@ -100,7 +100,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a message that is imported again is unchanged, and another one with its seq is a conflict",
+    "a message that is imported again is unchanged, and another message with the same seq is a conflict",
     async (t) => {
       const { fixture, messages, sinceMs } = await withImport(createFixture, t);
       const { store } = fixture;
@@ -127,7 +127,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("an imported message never has an earlier time than the one before it", async (t) => {
+  t.test("an imported message never has an earlier time than the message before it", async (t) => {
     const fixture = await createFixture(t);
     const sinceMs = fixture.nowMs - DAY_MS;
     const times = [50_000, 20_000, 60_000, 10_000].map((ms) => sinceMs + ms);
@@ -159,9 +159,13 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
       t.same(await numbers("bob"), [900, 0]);
       t.equal(await store.importPosition("bob", G, { readSeq: 4, deletedSeq: 0 }), true);
       t.equal(await store.importPosition("bob", G, { readSeq: 4, deletedSeq: 0 }), false);
-      t.same(await numbers("bob"), [4, 2], "gaps do not count");
+      t.same(await numbers("bob"), [4, 2], "gaps do not count as unread messages");
       t.equal(await store.importPosition("alice", G, { readSeq: 3, deletedSeq: 0 }), true);
-      t.same(await numbers("alice"), [900, 0], "the user's own newest message is read");
+      t.same(
+        await numbers("alice"),
+        [900, 0],
+        "all messages up to the user's own newest message count as read",
+      );
       t.equal(await store.importPosition("bob", G, { readSeq: 9999, deletedSeq: 70 }), true);
       t.same(await numbers("bob"), [900, 0], "a position ends at the newest message");
       await store.append(draftOf());
@@ -269,7 +273,7 @@ export async function importTimes(t: Test, createFixture: FixtureFactory): Promi
     fixture.retentionS = 2 * 86_400 - 100;
     await fixture.reopen();
     const { store } = fixture;
-    t.same(seqsOf(await read(fixture)), [900, 901], "hidden before the sweep");
+    t.same(seqsOf(await read(fixture)), [900, 901], "the message is hidden before the sweep");
     t.match(await store.conversation("bob", G), { unread: 2 });
     await store.sweep();
     t.same(seqsOf(await read(fixture)), [900, 901]);

@@ -184,12 +184,20 @@ function storing(t: Test, createFixture: FixtureFactory): void {
       for (let i = 0; i < 3; i++) await send("backend", undefined);
       for (let i = 0; i < SHARE; i++) t.equal(await send("eve", "s1"), undefined);
       t.equal(await send("eve", "s1", { clientMsgNo: "late" }), "overloaded");
-      t.equal(await send("eve", "s2"), "overloaded", "in every session");
+      t.equal(
+        await send("eve", "s2"),
+        "overloaded",
+        "the share is counted over all sessions of the sender",
+      );
       const before = await readInbox(fixture, "zoe");
       t.equal(before.length, SHARE + 3);
       t.equal(await send("carl", "s3"), undefined, "another user's command is stored");
       t.equal(await send("eve", undefined), undefined, "a backend's command is stored");
-      t.equal(await send("eve", "s1", { recipients: ["bob"] }), undefined, "for others too");
+      t.equal(
+        await send("eve", "s1", { recipients: ["bob"] }),
+        undefined,
+        "the sender can still send commands to other users",
+      );
       await fixture.reopen();
       t.equal(await send("eve", "s1"), "overloaded", "the share is known after a restart");
       t.equal(await fixture.store.acknowledgeCommands("zoe", [4]), 1);
@@ -198,7 +206,11 @@ function storing(t: Test, createFixture: FixtureFactory): void {
       t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined, "a retry is answered");
       const own = { recipients: ["eve"], channel: { id: "eve", type: 1 } } as const;
       for (let i = 0; i <= SHARE; i++) t.equal(await send("eve", "s1", own), undefined);
-      t.equal((await readInbox(fixture, "eve")).length, SHARE + 1, "the own inbox has no share");
+      t.equal(
+        (await readInbox(fixture, "eve")).length,
+        SHARE + 1,
+        "a user's own inbox has no share limit",
+      );
     },
   );
 
@@ -212,7 +224,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
       for (let i = 0; i < SHARE + 5; i++) await send("eve", ["zoe", "bob"], `c-${i}`);
       const zoes = await readInbox(fixture, "zoe");
       t.equal(zoes.length, SHARE + 1);
-      t.equal(zoes[0]?.message.fromUid, "carl", "nobody else loses a copy");
+      t.equal(zoes[0]?.message.fromUid, "carl", "no other sender loses a copy");
       t.equal(zoes[1]?.message.clientMsgNo, "c-5");
       t.equal(zoes.at(-1)?.message.clientMsgNo, `c-${SHARE + 4}`);
     },
@@ -238,7 +250,11 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     const first = { carl: 1, eve: SHARE, mallory: SHARE - 1, backend: MAX_INBOX - 2 * SHARE };
     t.same(await countsOf(), first);
     await send("dora", "s4");
-    t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 }, "a user displaces no backend");
+    t.same(
+      await countsOf(),
+      { ...first, eve: SHARE - 1, dora: 1 },
+      "a user's command does not displace a backend's command",
+    );
     await many(10, "backend");
     const { messageId } = await send("backend");
     t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 - 0, backend: first.backend });

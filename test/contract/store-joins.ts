@@ -1,4 +1,5 @@
-// Store contract: what a session joins with, besides its groups and the seqs of its resume points.
+// Store contract: the state that a session joins with, besides its groups and the seqs of its
+// resume points.
 
 import type { Test } from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";

@@ -215,7 +215,7 @@ function appending(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "an append whose order is not higher than the last one by its bytes is refused",
+    "an append is refused unless its order, compared as bytes, is higher than the last order",
     async (t) => {
       const fixture = await driver.open(t);
       await created(fixture.store.createLog(NAME, draftOf()));
@@ -242,7 +242,7 @@ function offsets(t: Test, driver: LogDriver): void {
   t.test("a read from an offset at which no frame ends has the verdict `lost`", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
-    // The record contains the check of a frame that could end inside of it.
+    // The record contains bytes that look like the end of a frame with its check.
     const forged = Buffer.concat([bytesOf("ab"), Buffer.from([7, 0, 0, 0]), bytesOf("cd")]);
     const tails: LogOffset[] = [];
     for (const records of [[bytesOf("a")], [forged], [bytesOf("b")]]) {
@@ -339,7 +339,7 @@ function producing(t: Test, driver: LogDriver): void {
     await created(store.createLog(NAME, draftOf()));
     const send = (number: number, epoch: number) =>
       store.appendLog(NAME, appendOf([`${epoch}.${number}`], producerOf(number, epoch)));
-    t.strictSame(await send(1, 3), { verdict: "gap", expected: 0 }, "an unknown producer");
+    t.strictSame(await send(1, 3), { verdict: "gap", expected: 0 }, "the producer is unknown");
     t.match(await send(0, 3), { verdict: "appended", producer: { epoch: 3, number: 0 } });
     t.match(await send(1, 3), { verdict: "appended", producer: { epoch: 3, number: 1 } });
     t.match(await send(0, 3), { verdict: "repeated", producer: { epoch: 3, number: 1 } });
@@ -566,7 +566,7 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(store, name, first), [["b"], ["x"]]);
     t.strictSame(await appendsOf(store, name, second), [["x"]]);
     const { verdict } = await store.readLog(name, { from: third, maxBytes: 1 });
-    t.equal(verdict, "lost", "an offset of the source after the fork offset");
+    t.equal(verdict, "lost", "an offset of the source after the fork offset is lost");
   });
 
   t.test("a sub-offset inherits a part of the next frame", async (t) => {
@@ -647,7 +647,11 @@ function forking(t: Test, driver: LogDriver): void {
         verdicts.push((await store.createLog(name, draft(origin))).verdict);
       t.strictSame(verdicts, ["exists", ...Array(5).fill("conflict")]);
       const other = draftOf({ origin: forkOf("a", offset, 1), ttlS: 60 });
-      t.equal((await store.createLog(name, other)).verdict, "conflict", "another time to live");
+      t.equal(
+        (await store.createLog(name, other)).verdict,
+        "conflict",
+        "a fork with another time to live conflicts",
+      );
       await created(store.createLog(free("own"), other));
       t.equal((await store.createLog(free("own"), other)).verdict, "exists");
       const inherited = draft(forkOf("a", offset, 1));

@@ -88,19 +88,22 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("a call removes all of its users, or none if one of them is not a member", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.createChannel(group("g"), ["a", "b"]);
-    await store.addSubscribers(group("g"), ["t"], TEMPORARY);
-    const removal = await store.removeSubscribers(group("g"), ["a", "x", "t", "b"], "permanent");
-    t.equal(removal.kind, "not_members");
-    t.same(removal.kind === "not_members" && removal.uids, ["x", "t"]);
-    for (const uid of ["a", "b", "t"]) t.equal(await isMember(fixture, uid), true);
-    const both = await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
-    t.equal(both.kind, "removed");
-    t.equal(await isMember(fixture, "a"), false);
-  });
+  t.test(
+    "a call removes all of its users, or no user if one of the users is not a member",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.createChannel(group("g"), ["a", "b"]);
+      await store.addSubscribers(group("g"), ["t"], TEMPORARY);
+      const removal = await store.removeSubscribers(group("g"), ["a", "x", "t", "b"], "permanent");
+      t.equal(removal.kind, "not_members");
+      t.same(removal.kind === "not_members" && removal.uids, ["x", "t"]);
+      for (const uid of ["a", "b", "t"]) t.equal(await isMember(fixture, uid), true);
+      const both = await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
+      t.equal(both.kind, "removed");
+      t.equal(await isMember(fixture, "a"), false);
+    },
+  );
 
   t.test("exactly one of several concurrent removals of a user succeeds", async (t) => {
     const { store } = await createFixture(t);

@@ -41,7 +41,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);
     await store.login(sessionOf("s2", 1), NODE);
-    t.strictSame(await typesOf(store), ["user.online"], "one event for the first login");
+    t.strictSame(await typesOf(store), ["user.online"], "only the first login has an event");
     t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user has sessions");
     for (const id of ["s0", "s1", "s2"]) await store.removeSession(sessionOf(id));
     t.equal(await store.endOnline("ann", [], 0), false, "the sessions have left too recently");
@@ -108,7 +108,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     for (const uid of await takeLeft())
       t.equal(await store.endOnline(uid, [], EVERY_TIME), false, "the user has a session");
     await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
-    t.strictSame(await takeLeft(), [], "others are not delayed by the user");
+    t.strictSame(await takeLeft(), [], "the user is not returned again");
   });
 
   t.test("no event of a user is written while the feed is off", async (t) => {
@@ -119,48 +119,55 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.removeSession(sessionOf("s1"));
     t.equal(await store.endOnline("ann", [], EVERY_TIME), false);
     await store.switchFeed(true);
-    t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user has left now");
+    t.equal(
+      await store.endOnline("ann", [], EVERY_TIME),
+      false,
+      "the first call only records that the user has left",
+    );
     t.equal(await store.endOnline("ann", [], EVERY_TIME), true);
     t.strictSame(await typesOf(store), ["user.online", "user.offline"]);
   });
 
-  t.test("events of sessions and commands are written only while readers want them", async (t) => {
-    const { store } = await createFixture(t);
-    await store.switchFeed(true);
-    await store.login(sessionOf("s1"), NODE);
-    await store.setDemand({ feed: true, session: true, command: false });
-    await store.login(sessionOf("s2", 1), NODE);
-    await store.login({ ...sessionOf("s3", 1), deviceId: "device s2" }, NODE);
-    await store.removeSession(sessionOf("s1"));
-    await store.endSession({ ...sessionOf("s3", 1), deviceId: "device s2" }, "logged_out");
-    const [, ...rows] = await eventsOf(store, userTopic("ann"));
-    const events = rows.filter(({ type }) => type !== "session.kicked");
-    t.strictSame(
-      events.map(({ type, fields }) => [
-        ...[type, fields?.session_id, fields?.device_online_count, fields?.total_online_count],
-        fields?.reason,
-      ]),
-      [
-        ["session.opened", "s2", 1, 2, undefined],
-        ["session.opened", "s3", 1, 2, undefined],
-        ["session.closed", "s2", 1, 2, "replaced"],
-        ["session.closed", "s1", 0, 1, undefined],
-        ["session.closed", "s3", 0, 0, "logged_out"],
-      ],
-    );
-    await store.appendCommand(commandOf());
-    await store.setDemand({ feed: true, session: false, command: true });
-    const command = commandOf({ clientMsgNo: "" });
-    const { messageId } = await store.appendCommand(command);
-    const payload = Buffer.from(command.payload).toString("base64");
-    const [sent, ...others] = await eventsOf(store, command.key);
-    t.strictSame(others, []);
-    t.match(sent, {
-      type: "command.sent",
-      fields: { message_id: messageId, client_msg_no: `server-${messageId}`, payload },
-    });
-    t.match(sent?.fields?.header, { sync_once: 1 });
-  });
+  t.test(
+    "events of sessions and commands are written only while readers request these events",
+    async (t) => {
+      const { store } = await createFixture(t);
+      await store.switchFeed(true);
+      await store.login(sessionOf("s1"), NODE);
+      await store.setDemand({ feed: true, session: true, command: false });
+      await store.login(sessionOf("s2", 1), NODE);
+      await store.login({ ...sessionOf("s3", 1), deviceId: "device s2" }, NODE);
+      await store.removeSession(sessionOf("s1"));
+      await store.endSession({ ...sessionOf("s3", 1), deviceId: "device s2" }, "logged_out");
+      const [, ...rows] = await eventsOf(store, userTopic("ann"));
+      const events = rows.filter(({ type }) => type !== "session.kicked");
+      t.strictSame(
+        events.map(({ type, fields }) => [
+          ...[type, fields?.session_id, fields?.device_online_count, fields?.total_online_count],
+          fields?.reason,
+        ]),
+        [
+          ["session.opened", "s2", 1, 2, undefined],
+          ["session.opened", "s3", 1, 2, undefined],
+          ["session.closed", "s2", 1, 2, "replaced"],
+          ["session.closed", "s1", 0, 1, undefined],
+          ["session.closed", "s3", 0, 0, "logged_out"],
+        ],
+      );
+      await store.appendCommand(commandOf());
+      await store.setDemand({ feed: true, session: false, command: true });
+      const command = commandOf({ clientMsgNo: "" });
+      const { messageId } = await store.appendCommand(command);
+      const payload = Buffer.from(command.payload).toString("base64");
+      const [sent, ...others] = await eventsOf(store, command.key);
+      t.strictSame(others, []);
+      t.match(sent, {
+        type: "command.sent",
+        fields: { message_id: messageId, client_msg_no: `server-${messageId}`, payload },
+      });
+      t.match(sent?.fields?.header, { sync_once: 1 });
+    },
+  );
 
   t.test("commands that expire without an acknowledgement have an event", async (t) => {
     const fixture = await createFixture(t);
@@ -182,7 +189,11 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     fixture.nowMs += 1;
     await store.sweep();
     await store.sweep();
-    t.strictSame(await expired("bob"), [expiry(first)], "only what was not acknowledged");
+    t.strictSame(
+      await expired("bob"),
+      [expiry(first)],
+      "only commands without an acknowledgement have events",
+    );
     t.strictSame(await expired("carol"), [expiry(first)], "each user has an event");
     t.not(acknowledged, later);
     fixture.nowMs += 10_000;
@@ -207,7 +218,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     const pages = rows.map(({ fields }) => fields?.command_ids as readonly number[]);
     t.ok(pages.length >= 2);
     t.ok(pages.every((page) => page.length <= 500));
-    t.strictSame(pages.flat().toSorted(), ids.toSorted(), "each command once");
+    t.strictSame(pages.flat().toSorted(), ids.toSorted(), "each command is in one event");
   });
 
   t.test("commands that expire while the feed is off have no events", async (t) => {
@@ -223,7 +234,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await eventsOf(store, userTopic("bob")), []);
   });
 
-  t.test("all users are looked at again after the clock was set back", async (t) => {
+  t.test("takeOnline checks all users again after the clock was set back", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.switchFeed(true);
     await fixture.store.login(sessionOf("s1"), NODE);
@@ -239,7 +250,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await takeAll(), ["ann"]);
   });
 
-  t.test("no more users are returned at once than the limit", async (t) => {
+  t.test("takeOnline returns at most `limit` users at once", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const users = Array.from({ length: 150 }, (_, at) => ({ ...sessionOf("s"), uid: `u${at}` }));
@@ -258,67 +269,84 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.equal(leavers.size, users.length, "every user is returned");
   });
 
-  t.test("a reader who was ahead of a restored store shares its events on demand", async (t) => {
-    const { store } = await createFixture(t);
-    await store.switchFeed(true);
-    await store.setDemand({ feed: true, session: true, command: false });
-    await store.login(sessionOf("s1"), NODE);
-    const rows = await eventsOf(store, userTopic("ann"));
-    t.strictSame(
-      rows.map(({ type }) => type),
-      ["user.online", "session.opened"],
-    );
-    const [, last = EVENTS_START] = rows;
-    const ahead = { number: last.number + 3, id: last.id + 100_000 };
-    t.match(
-      await store.readEvents(bucketOf(userTopic("ann")), ahead, 9),
-      { rows: [], lost: 3, loss: "forked" },
-      "the last common event is one on demand",
-    );
-  });
+  t.test(
+    "a reader whose position is ahead of a restored store continues after the last common event, even if that event is written only on request",
+    async (t) => {
+      const { store } = await createFixture(t);
+      await store.switchFeed(true);
+      await store.setDemand({ feed: true, session: true, command: false });
+      await store.login(sessionOf("s1"), NODE);
+      const rows = await eventsOf(store, userTopic("ann"));
+      t.strictSame(
+        rows.map(({ type }) => type),
+        ["user.online", "session.opened"],
+      );
+      const [, last = EVENTS_START] = rows;
+      const ahead = { number: last.number + 3, id: last.id + 100_000 };
+      t.match(
+        await store.readEvents(bucketOf(userTopic("ann")), ahead, 9),
+        { rows: [], lost: 3, loss: "forked" },
+        "the last common event is `session.opened`",
+      );
+    },
+  );
 
-  t.test("readers want events until the time that was stored last", async (t) => {
-    const { store } = await createFixture(t);
-    t.strictSame(await store.readerDemand(), { session: 0, command: 0 });
-    await store.noteReader(["session"], 1000);
-    await store.noteReader(["session", "command"], 2000);
-    t.strictSame(await store.readerDemand(), { session: 2000, command: 2000 });
-    await Promise.all([store.noteReader(["session"], 3000), store.noteReader(["command"], 4000)]);
-    t.strictSame(await store.readerDemand(), { session: 3000, command: 4000 }, "at the same time");
-  });
+  t.test(
+    "a reader's request for events is valid until the last time that was stored for it",
+    async (t) => {
+      const { store } = await createFixture(t);
+      t.strictSame(await store.readerDemand(), { session: 0, command: 0 });
+      await store.noteReader(["session"], 1000);
+      await store.noteReader(["session", "command"], 2000);
+      t.strictSame(await store.readerDemand(), { session: 2000, command: 2000 });
+      await Promise.all([store.noteReader(["session"], 3000), store.noteReader(["command"], 4000)]);
+      t.strictSame(
+        await store.readerDemand(),
+        { session: 3000, command: 4000 },
+        "two calls at the same time are both stored",
+      );
+    },
+  );
 
-  t.test("events on demand are removed first if they exceed a quarter of the feed", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.switchFeed(true);
-    await store.setDemand({ feed: true, session: true, command: false });
-    const key = userTopic("ann");
-    for (let at = 0; at < 3; at++) {
-      await store.login(sessionOf(`s${at}`), NODE);
-      await store.sweep();
-    }
-    const before = await eventsOf(store, key);
-    t.equal(before.length, 4, "one user.online, three sessions");
-    const bytes = await store.eventBytes();
-    await store.trimEvents({ beforeMs: 0, maxBytes: bytes, held: undefined });
-    const after = await eventsOf(store, key);
-    t.ok(after.length < 4, "some were removed");
-    t.equal(after[0]?.type, "user.online", "the others are kept");
-    const left = new Set(after.map(({ number }) => number));
-    const removed = before.filter(({ number }) => !left.has(number));
-    const names: readonly string[] = ON_DEMAND_TYPES;
-    t.ok(removed.every(({ type }) => names.includes(type)));
-    t.ok(
-      after.slice(1).every(({ number }) => number > (removed.at(-1)?.number ?? 0)),
-      "the oldest go first",
-    );
-    await fixture.reopen();
-    t.strictSame(await eventsOf(fixture.store, key), after, "the same after a restart");
-    const last = before.at(-1) ?? EVENTS_START;
-    t.match(
-      await fixture.store.readEvents(bucketOf(key), last, 9),
-      { rows: [], lost: 0, loss: undefined },
-      "a reader at a removed event has lost nothing",
-    );
-  });
+  t.test(
+    "events that are written only on request are removed first if they exceed a quarter of the feed",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.switchFeed(true);
+      await store.setDemand({ feed: true, session: true, command: false });
+      const key = userTopic("ann");
+      for (let at = 0; at < 3; at++) {
+        await store.login(sessionOf(`s${at}`), NODE);
+        await store.sweep();
+      }
+      const before = await eventsOf(store, key);
+      t.equal(before.length, 4, "one event is user.online, and three are session.opened");
+      const bytes = await store.eventBytes();
+      await store.trimEvents({ beforeMs: 0, maxBytes: bytes, held: undefined });
+      const after = await eventsOf(store, key);
+      t.ok(after.length < 4, "some events were removed");
+      t.equal(after[0]?.type, "user.online", "events of other types are kept");
+      const left = new Set(after.map(({ number }) => number));
+      const removed = before.filter(({ number }) => !left.has(number));
+      const names: readonly string[] = ON_DEMAND_TYPES;
+      t.ok(removed.every(({ type }) => names.includes(type)));
+      t.ok(
+        after.slice(1).every(({ number }) => number > (removed.at(-1)?.number ?? 0)),
+        "the oldest events are removed first",
+      );
+      await fixture.reopen();
+      t.strictSame(
+        await eventsOf(fixture.store, key),
+        after,
+        "the events are the same after a restart",
+      );
+      const last = before.at(-1) ?? EVENTS_START;
+      t.match(
+        await fixture.store.readEvents(bucketOf(key), last, 9),
+        { rows: [], lost: 0, loss: undefined },
+        "a reader whose last event was removed has lost nothing",
+      );
+    },
+  );
 }

@@ -17,7 +17,7 @@ const unreached = (uid: string, messageSeq = 1): EventDraft => ({
 });
 
 export async function push(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("the read positions of members are those of their conversations", async (t) => {
+  t.test("the read positions of members equal the positions in their conversations", async (t) => {
     const fixture = await withGroup(createFixture, t);
     const { store } = fixture;
     await send(fixture, 3);
@@ -32,7 +32,11 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
       );
     t.strictSame(await store.readSeqs(KEY, uids), await expected("g"));
     await store.changeConversation("late", group("g"), markUnread(3));
-    t.strictSame(await store.readSeqs(KEY, uids), await expected("g"), "after moving back");
+    t.strictSame(
+      await store.readSeqs(KEY, uids),
+      await expected("g"),
+      "the read position was moved back",
+    );
     await store.sweep();
     await fixture.reopen();
     t.strictSame(await fixture.store.readSeqs(KEY, uids), await expected("g"), "after a restart");
@@ -100,7 +104,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     const from = start ?? EVENTS_START;
     const move = { lease: LEASE, from, to, events: [unreached("bob"), unreached("carol")] };
     const moved = await Promise.all([1, 2, 3].map(() => store.movePushCursor(PARTITION, move)));
-    t.equal(moved.filter(Boolean).length, 1, "one of several equal moves is made");
+    t.equal(moved.filter(Boolean).length, 1, "exactly one of several equal moves is made");
     const { rows } = await store.readEvents(PARTITION, to, 10);
     t.match(rows, [
       {
@@ -112,8 +116,8 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
       },
       { number: 4, fields: unreached("carol").fields },
     ]);
-    t.equal(rows.length, 2, "its events are written once");
-    t.ok((rows[0]?.id ?? 0) > messageId, "each with an id of its own");
+    t.equal(rows.length, 2, "the events of the move are written once");
+    t.ok((rows[0]?.id ?? 0) > messageId, "each event has an id of its own");
     await fixture.reopen();
     t.strictSame(await fixture.store.claimPushCursor(PARTITION, LEASE), to, "after a restart");
     t.strictSame((await fixture.store.readEvents(PARTITION, to, 10)).rows, rows);
@@ -124,7 +128,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.strictSame(
       (await fixture.store.readEvents(PARTITION, to, 10)).rows,
       rows,
-      "no events while the feed is off",
+      "no events are written while the feed is off",
     );
   });
 }

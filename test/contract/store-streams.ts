@@ -150,7 +150,7 @@ class StreamCase {
   }
 
   /**
-   * Checks that the streams in the store are the sums of their published events, and that the
+   * Checks that each stream in the store equals the sum of its published events, and that the
    * channel has its published messages.
    */
   async checkReads(t: Test): Promise<void> {
@@ -399,13 +399,13 @@ function ownPayloads(t: Test, createFixture: FixtureFactory): void {
         t.same(Buffer.from(stored?.payload ?? []), Buffer.from(payload), when);
         t.match(stored?.stream, { text, startId: "start" }, when);
       };
-      await assertKept("while the stream is active");
+      await assertKept("the message has its own payload while the stream is active");
       await fixture.reopen();
       await assertKept("after a restart");
       await end();
-      await assertKept("after the end");
+      await assertKept("the message has its own payload after the end");
       await fixture.reopen();
-      await assertKept("after another restart");
+      await assertKept("the message has its own payload after another restart");
       await start("", { clientMsgNo: "s2", payload });
       t.equal((await read(900)).length, 1, "the first message fills the page with its text");
       t.equal((await read(3000)).length, 2);

@@ -11,7 +11,7 @@ import { commandOf } from "./store-inbox-fixture.ts";
 import { eventOf } from "./store-stream-fixture.ts";
 import { UNREAD_CASES, type UnreadCase, type UnreadStep } from "./unread-cases.ts";
 
-/** Cases in which no time passes share one store, which is restarted once for all of them. */
+/** Cases that do not depend on time share one store, which is restarted once for all of them. */
 export async function unread(t: Test, createFixture: FixtureFactory): Promise<void> {
   const needsOwnStore = ({ maxChannelMessages, retentionS, lines }: UnreadCase) =>
     (maxChannelMessages ?? retentionS) !== undefined ||

@@ -13,7 +13,11 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.equal(await store.putWebhook("b", "{}", 0, 2), "changed", "the id is taken");
     t.equal(await store.putWebhook("a", '{"x":"ü 1"}', 0, 2), "done");
     t.equal(await store.putWebhook("c", "{}", 0, 2), "full");
-    t.equal(await store.putWebhook("b", '{"y":1}', 1, 2), "done", "a change needs no room");
+    t.equal(
+      await store.putWebhook("b", '{"y":1}', 1, 2),
+      "done",
+      "a change succeeds even if the number of webhooks is at the limit",
+    );
     t.equal(await store.putWebhook("b", "{}", 1, 2), "changed");
     const expected = [
       { id: "a", version: 1, settings: '{"x":"ü 1"}' },
@@ -33,7 +37,11 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     if (lease === undefined) throw new Error("the lease is held by another owner");
     t.match([lease.name, other?.name], ["webhook:a", "webhook:b"], "in order");
     t.equal(none, undefined, "an unknown webhook has no lease");
-    t.strictSame(await acquire(["a", "b", "unknown"]), leases, "they can be renewed");
+    t.strictSame(
+      await acquire(["a", "b", "unknown"]),
+      leases,
+      "leases can be renewed by their owner",
+    );
     const target = { webhookId: "a", token: lease.token };
     const saved = await store.saveWebhookTexts(target, {
       state: new Map([
@@ -56,7 +64,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
     const [again] = await acquire(["a"]);
     t.ok(await fixture.store.removeWebhook("a"));
-    t.notOk(await fixture.store.removeWebhook("a"), "it is gone");
+    t.notOk(await fixture.store.removeWebhook("a"), "the webhook and its texts are removed");
     t.strictSame(await texts("state"), []);
     const late = { state: new Map([["live/2", "late"]]) };
     t.notOk(

@@ -4,7 +4,7 @@
 import type { ChannelFlags } from "../../src/broker/model.ts";
 import type { Membership } from "../../src/broker/ports.ts";
 
-/** A step of a case. It happens in the case's group, unless it names another user. */
+/** A step of a case. The step concerns the case's group, unless it names another user. */
 export type UnreadStep =
   | {
       readonly kind: "send";
