@@ -1,6 +1,6 @@
 // Tests of `config/compose/`: the settings exist and would start a node, no secret has a default
-// value, and the same processes run with the same settings and the same HAProxy. Docker itself is not
-// used, because the test machines have none.
+// value, and the processes of the files run with the same settings and the same HAProxy. Docker
+// itself is not used, because the test machines do not have it.
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -50,7 +50,7 @@ interface Compose {
   readonly volumes?: Readonly<Record<string, unknown>>;
 }
 
-/** Returns a compose file with the secrets filled in, as `docker compose` does it. */
+/** Returns a compose file with the secrets filled in, as `docker compose` does. */
 function compose(file: string): Compose {
   const filled = readPage(`${FOLDER}/${file}`).replaceAll(
     /\$\{(\w+):\?[^}]*\}/g,
@@ -247,7 +247,7 @@ async function startCluster(t: Test): Promise<Cluster> {
   return { nodes, apiPort, clientPort };
 }
 
-/** Calls the API through the load balancer, and repeats a call that no node has taken yet. */
+/** Calls the API through the load balancer, and repeats a call while no node accepts it. */
 async function callThrough(
   { apiPort }: Cluster,
   path: string,

@@ -1,5 +1,5 @@
 // Tests of `docs/examples`: both backends serve the chat page and the AI page, which work in a
-// browser. The other examples have tests beside the pages that describe them.
+// browser. The tests of the pages that describe the other examples also test these examples.
 
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";

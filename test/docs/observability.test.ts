@@ -1,6 +1,6 @@
 // Tests of `config/observability/`: Prometheus accepts the rules, each alert fires in the situation
-// that it describes and not on a healthy node, and dashboard and rules name only metrics that a
-// node has.
+// that it describes and not on a healthy node, and the dashboard and the rules name only metrics
+// that a node has.
 
 import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";

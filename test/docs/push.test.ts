@@ -60,7 +60,10 @@ function claimsOf(token: string, key: KeyObject): Readonly<Record<string, unknow
   return JSON.parse(Buffer.from(claims, "base64url").toString());
 }
 
-/** Follows the page with one of its receivers. Returns what the receiver printed. */
+/**
+ * Follows the instructions of the page with one of its receivers. Returns what the receiver
+ * printed.
+ */
 async function follow(
   t: Test,
   receiver: string,

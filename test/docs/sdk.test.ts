@@ -24,8 +24,8 @@ const SHIPPED = pathToFileURL(join(ROOT, "dist-client/index.js")).href;
 const LAST_SNIPPET_LINES = [...(SNIPPETS.at(-1) ?? "").matchAll(/\/\/ → /g)].length;
 
 /**
- * Code in front of the page's program. It counts the printed lines, so that the program can wait
- * for them.
+ * Code in front of the page's program. It counts the printed lines, so that the program waits for
+ * all of them before it ends.
  */
 const PRELUDE = `
 const print = console.log;

@@ -45,5 +45,9 @@ t.test("the receiver with Express prints the same event", async (t) => {
   await copyFile(join(EXAMPLES, "receiver.mjs"), path);
   const { printed, shown } = await follow(t, `${process.execPath} ${path}`);
   t.equal(printed, shown, "the receiver prints the event that the page shows");
-  t.match(await readFile(path, "utf8"), /standardwebhooks/, "it verifies with a library of others");
+  t.match(
+    await readFile(path, "utf8"),
+    /standardwebhooks/,
+    "the receiver verifies requests with a third-party library",
+  );
 });
