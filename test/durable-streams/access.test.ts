@@ -173,7 +173,7 @@ t.test("a URL stays valid after the signing key was rotated", async (t) => {
   const remainingS = rotation.json.earlier_valid_until - Date.now() / 1000;
   t.ok(remainingS > 86_000 && remainingS <= 86_401, "for a day");
   const after = await sign(closed, "/v1/stream/rotated", "read");
-  t.not(before, after, "the new key signs");
+  t.not(before, after, "the new key signs URLs");
   t.equal((await call(before)).status, 200);
   t.equal((await call(after)).status, 200);
   isRefused(t, await call("/v1/sign/rotate", { method: "POST" }), 401, "unauthorized");
@@ -277,7 +277,7 @@ t.test("no log contains a signature", async (t) => {
   t.equal((await call(url, { method: "DELETE" })).status, 403);
   t.equal((await call(`${url}x`)).status, 401);
   const mac = url.slice(-43);
-  t.notOk(broker.output().includes(mac), "neither of accepted nor of refused calls");
+  t.notOk(broker.output().includes(mac), "the log has no signature of an accepted or refused call");
 });
 
 t.test("the bearer of one signed URL cannot keep other readers out", async (t) => {
@@ -296,7 +296,7 @@ t.test("the bearer of one signed URL cannot keep other readers out", async (t) =
     return status;
   };
   const statuses = [await follow(greedy), await follow(greedy), await follow(greedy)];
-  t.strictSame(statuses, [200, 200, 503], "a quarter of the readers of the node");
+  t.strictSame(statuses, [200, 200, 503], "one URL has at most a quarter of the node's readers");
   t.equal(await follow(other), 200);
 });
 

@@ -1,5 +1,6 @@
-// Streams of channels as durable streams: written by POST /event and read over the protocol Durable
-// Streams, or written over this protocol and read on sockets, in the history and by GET /stream.
+// Streams of channels as durable streams: either written by POST /event and read over the protocol
+// Durable Streams, or written over this protocol and read on sockets, in the history and by GET
+// /stream.
 
 import { connect, group, person } from "../../src/client/index.ts";
 import { SseReader } from "../acceptance/sse-reader.ts";
@@ -291,7 +292,11 @@ t.test("a user with a client token reads and writes where the user may", async (
   t.match(await stored(noOf(path)), { from_uid: "alice" }, "the token decides who sends");
   t.equal((await viewerCall(path, "alice", { method: "POST", body: "[1]" })).status, 204);
   const other = await viewerCall(path, "bot", { method: "POST", body: "[2]" });
-  t.match(other.json, { status: 403, code: "forbidden" }, "another member may not append");
+  t.match(
+    other.json,
+    { status: 403, code: "forbidden" },
+    "another member may not append to the stream",
+  );
   t.match((await post(path, "[3]")).json, { status: 403, code: "forbidden" });
   const read = await viewerCall(path, "bot");
   t.equal(read.text, "[1]");
@@ -330,7 +335,7 @@ t.test("a token with the claim jd reads and writes only streams that it allows",
   t.same(reading, ["forbidden", "forbidden", "stream_unknown"], "the token allows only reading");
   const writing = await codes({ read: ["2:other"], send: ["2:l*"] });
   t.same(writing, [201, 204, "forbidden"], "the token allows only writing");
-  t.same(await codes({}), [200, 204, 200], "the token restricts nothing");
+  t.same(await codes({}), [200, 204, 200], "a token without the claim jd allows everything");
 });
 
 t.test("a signed URL writes to a channel in the name of its user", async (t) => {
@@ -369,7 +374,7 @@ t.test("a personal channel's path contains both uids, or only the other user's",
   const own = `/v1/stream/channel/1/bot/${no}`;
   const read = (target: string, uid: string) =>
     callAt(broker.clientPort, target, { headers: tokenOf(uid) });
-  t.equal((await read(own, "alice")).text, '["hi"]', "alice names bot");
+  t.equal((await read(own, "alice")).text, '["hi"]', "alice names the channel by the uid bot");
   t.equal((await read(pair, "alice")).text, '["hi"]');
   t.match((await read(pair, "eve")).json, { status: 403, code: "forbidden" });
   t.match((await read(own, "eve")).json, { status: 404, code: "stream_unknown" });
@@ -393,7 +398,11 @@ t.test("a fork of a channel's stream does not change when its source does", asyn
   t.equal((await put(fork, '["own"]', { ...JSON_TYPE, ...from })).status, 201);
   t.equal((await put(fork, "", from)).status, 200, "a repeated PUT finds the fork");
   t.equal((await call(fork)).text, '[1,2,3,"own"]');
-  t.equal((await call(`${fork}?offset=${offset}`)).text, '["own"]', "offsets are the source's");
+  t.equal(
+    (await call(`${fork}?offset=${offset}`)).text,
+    '["own"]',
+    "the fork has the offsets of its source",
+  );
   const part = { ...from, "stream-fork-offset": "0000000000000000_0000000000000000" };
   const all = { "stream-forked-from": path };
   t.equal((await put(`${fork}/all`, "", all)).status, 201);
@@ -494,13 +503,13 @@ t.test("a range of a channel's stream has the same bytes after a kill of the nod
   node = await spawnBroker(t, settings, folder);
   t.same(await Promise.all(Object.keys(offsets).map(rangesOf)), before, "after a kill");
   const state = await node.call("/stream/2/lab/json");
-  t.match(state.body, { state: "active", text: "é", next_index: 6 }, "the stream goes on");
+  t.match(state.body, { state: "active", text: "é", next_index: 6 }, "the stream continues");
   const json = { method: "POST", body: "[4]", headers: { ...BOT, ...JSON_TYPE } };
   t.equal((await at(asJson, json)).status, 204);
   t.equal(
     (await at(asJson)).text,
     '[0,1,2,{"type":"text-delta","delta":"é"},[3],4]',
-    "the append follows",
+    "the append follows the earlier records",
   );
   t.match((await at(byEvent)).json.at(-1), { type: "___TextMessageContent", index: 3 });
   t.equal(await node.terminate(), 0);
@@ -538,7 +547,7 @@ t.test("clients of each wire format receive the text of a durable stream live", 
   const texts = phone.received
     .filter((packet) => isOwn(packet, "___TextMessageContent"))
     .map(({ fields }) => String(fields.data));
-  t.equal(texts.join(""), "Hello", "a session that joins meanwhile is sent merged content");
+  t.equal(texts.join(""), "Hello", "a session that joins during the stream is sent merged content");
 });
 
 t.test("a durable stream is interrupted if its writer is silent for too long", async (t) => {

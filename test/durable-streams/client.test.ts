@@ -72,7 +72,7 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
   const nodes = await Promise.all(settings.map((one) => restartableNode(t, one)));
   const ports = nodes.map(({ port }) => port);
   const origin = `${await startRoundRobin(t, ports)}/v1/stream`;
-  // The workers write to one of the two in turn.
+  // The workers write to one of these two streams in turn.
   const urls = [`${origin}/work`, `${origin}/channel/2/lab/work`];
   const worker = await writeModule("worker.mjs", WORKER);
   const headers = { "content-type": "application/json" };

@@ -1,4 +1,4 @@
-// Calls with any headers, also Host and Origin, which `fetch` sets by itself.
+// Calls with any headers, including Host and Origin, which `fetch` sets by itself.
 
 import { request } from "node:http";
 
@@ -18,7 +18,7 @@ export interface Reply {
   readonly json: any;
 }
 
-/** Calls `http://127.0.0.1:<port><path>`. A header replaces that of the client. */
+/** Calls `http://127.0.0.1:<port><path>`. A header in `headers` replaces the client's own one. */
 export function callAt(
   port: number,
   path: string,

@@ -1,4 +1,5 @@
-// A proxy that sends each request to the next of several nodes and passes replies on as they come.
+// A proxy that sends each request to the next of several nodes, and passes replies on as they
+// arrive.
 
 import { once } from "node:events";
 import { createServer, request } from "node:http";
