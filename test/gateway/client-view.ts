@@ -1,5 +1,5 @@
-// The view of a careful client on its pushes: up to which seq it has everything in each channel,
-// and every gap or repeat that it notices.
+// The pushes of one client as a careful client sees them: the seq up to which it has everything in
+// each channel, and every gap or repeat.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { ResumePoint } from "../../src/protocol/protocol.ts";

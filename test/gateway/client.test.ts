@@ -1,5 +1,5 @@
-// One client between a recorded connection and operations that fail. A reply that cannot be
-// encoded, and what is charged to a user, cannot be observed from outside.
+// One client between a recorded connection and operations that fail. Neither a reply that cannot be
+// encoded nor the charges of a user can be observed from outside.
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
@@ -54,7 +54,7 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((done) => setImmediate(done));
 };
 
-interface Stage {
+interface FixtureOptions {
   readonly limits?: WorkLimits;
   readonly groups?: number;
   readonly operations?: OperationWorld;
@@ -62,7 +62,7 @@ interface Stage {
 }
 
 /** Creates a live client of alice. */
-async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) {
+async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: FixtureOptions = {}) {
   const world = new World(seeded(1));
   for (let at = 0; at < groups; at++) world.server.changeMember(`g${at}`, "alice", true);
   const connection = new Wire().connect();
@@ -146,7 +146,7 @@ t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
   const { reply } = createEncoder();
   const waits: number[] = [];
   const owing = { perSecond: 1000, burst: 5000 };
-  const { world, receive } = await stage({
+  const { world, receive } = await createFixture({
     operations: {
       conversations: {
         list: () => Promise.reject(new Error("this test lists no conversations")),
@@ -179,7 +179,7 @@ t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
 });
 
 t.test("an error reply that cannot be encoded closes only its own connection", async (t) => {
-  const { world, connection, receive } = await stage({
+  const { world, connection, receive } = await createFixture({
     encodeReply() {
       throw new RangeError("no such number");
     },
@@ -199,7 +199,7 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
 });
 
 t.test("a refused HISTORY is charged almost no work", async (t) => {
-  const { connection, receive } = await stage({ limits: LIMITS });
+  const { connection, receive } = await createFixture({ limits: LIMITS });
   for (let at = 0; at < 20; at++) {
     receive(HISTORY);
     await turns();
@@ -211,9 +211,9 @@ t.test("a refused HISTORY is charged almost no work", async (t) => {
 });
 
 t.test("a CONNECT is charged for the groups of its user", async (t) => {
-  const few = await stage({ limits: LIMITS, groups: 300 });
+  const few = await createFixture({ limits: LIMITS, groups: 300 });
   t.equal(few.rates.waitMs("alice", 0), 0, "300 groups do not use up the budget");
-  const many = await stage({ limits: LIMITS, groups: 1000 });
+  const many = await createFixture({ limits: LIMITS, groups: 1000 });
   t.equal(many.connection.seen.at(0)?.kind, "reply", "the client is connected");
   t.ok(many.rates.waitMs("alice", 0) > 0, "1000 groups leave the budget in debt");
 });
@@ -224,7 +224,7 @@ t.test("requests with many deliveries do not share one turn of the event loop", 
     cancels += 1;
     return "cancelled" as const;
   };
-  const { world, receive } = await stage({ limits: LIMITS, operations: { cancel } });
+  const { world, receive } = await createFixture({ limits: LIMITS, operations: { cancel } });
   for (let at = 0; at < 500; at++) world.hub.enter(world.session({ uid: "bob" }).session);
   for (let at = 0; at < 4; at++)
     receive({ kind: "cancel", ref: 3, channel: person("bob"), clientMsgNo: "s" });

@@ -1,5 +1,5 @@
-// Messages sent after the CONNACK: the node has subscribed to all groups of a session before it
-// sends it.
+// Messages sent after the CONNACK: before the node sends the CONNACK, it has subscribed to all
+// groups of the session.
 
 import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";

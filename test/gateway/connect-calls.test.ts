@@ -1,5 +1,6 @@
-// Number of calls of the store and of the cluster that a connect makes: it does not depend on the
-// number of the user's groups, except that a limited number of topics is subscribed per call.
+// The number of calls to the store and the cluster that a connect makes. The number does not depend
+// on the number of the user's groups, except that one call subscribes to a limited number of
+// topics.
 
 import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";

@@ -1,5 +1,6 @@
-// Delivery of events: to which sessions, how often encoded, what is withheld from a lagging session
-// and what ends it. Also other pushes and replies to a user's sessions.
+// Delivery of events: which sessions receive an event, how often it is encoded, which events are
+// withheld from a lagging session, and what ends a lagging session. Also tests other pushes and
+// replies to a user's sessions.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
@@ -296,7 +297,7 @@ t.test("history is refused after a removal that has not reached the node yet", a
     ...{ fromSeq: 1, toSeq: 0, limit: 10, reverse: false },
   });
   await t.rejects(asking, { code: "not_in_channel" });
-  t.ok(alice.session.follows("g"), "the node does not know of the removal yet");
+  t.ok(alice.session.follows("g"), "the node has not received the removal yet");
 });
 
 const CONVERSATION: Conversation = {

@@ -1,5 +1,5 @@
-// Deliveries that would stop the event loop: how many sessions are sent a frame at once, and in
-// which order each session is sent its frames. A client cannot see the turns of the event loop, so
+// Deliveries that would block the event loop: the number of sessions that are sent a frame at once,
+// and the order of the frames of each session. A client cannot see the turns of the event loop, so
 // connections record them.
 
 import { setImmediate } from "node:timers/promises";
@@ -15,9 +15,12 @@ import { Wire } from "./recorder.ts";
 import { fanOutTurns, group, type Joiner, person, World } from "./world.ts";
 
 const LARGE = 60 * 1024;
-/** Number of sessions that are sent a large frame at once: those that fit in 512 KiB. */
+/**
+ * Number of sessions that are sent a large frame at once, because this number of frames fits in 512
+ * KiB.
+ */
 const AT_ONCE = 9;
-/** The same for small frames that are encrypted. */
+/** Number of sessions that are sent a small encrypted frame at once. */
 const ENCRYPTED_AT_ONCE = 32;
 
 const range = (length: number) => Array.from({ length }, (_, i) => i);

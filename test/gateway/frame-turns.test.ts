@@ -1,5 +1,5 @@
 // The queue of frames that must not delay other clients. From outside, its order shows only in
-// times, so it is tested by itself, and its bounds on a real node.
+// durations, so the queue is tested by itself, and its bounds on a real node.
 
 import { setImmediate } from "node:timers/promises";
 import { FrameTurns } from "../../src/gateway/frame-turns.ts";
@@ -54,8 +54,8 @@ t.test("the waiting frames of one user use at most half of the free room", async
   };
   const accepted = (key: string) =>
     range(100).filter(() => turns.add(key, client, mebibyte)).length;
-  t.equal(accepted("eve"), 32, "half of 64 MiB");
-  t.equal(accepted("mallory"), 16, "half of the rest");
+  t.equal(accepted("eve"), 32, "the first user may use half of 64 MiB");
+  t.equal(accepted("mallory"), 16, "a second user may use half of the remaining room");
   t.equal(accepted("alice"), 8, "another user's frames find room");
   while (processed < 56) await setImmediate();
   t.equal(accepted("eve"), 32, "the room is free again");
@@ -89,7 +89,10 @@ t.test("a JSON-RPC request with more than 20,000 values is refused with too_larg
     `{"params":{"x":[${"0,".repeat(values)}0]},"jsonrpc":"2.0","method":"ping","id":"${id}"}`;
   const { error } = await client.exchange("many", request("many", 20_001));
   t.equal(error?.data.name, "too_large");
-  t.ok((await client.exchange("fewer", request("fewer", 19_000))).result, "fewer are accepted");
+  t.ok(
+    (await client.exchange("fewer", request("fewer", 19_000))).result,
+    "a request with fewer values is accepted",
+  );
 });
 
 t.test(

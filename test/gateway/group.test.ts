@@ -34,7 +34,7 @@ function add(g: Group, { session }: Joiner): Backlog {
   return backlog;
 }
 
-t.test("a group is empty unless a session joins or follows it", async (t) => {
+t.test("a group on a node is empty while no session joins or follows it", async (t) => {
   const g = new Group("g", fanOutTurns());
   const alice = live("a");
   t.ok(g.isEmpty);
@@ -52,15 +52,18 @@ t.test("a group is empty unless a session joins or follows it", async (t) => {
   t.equal(alice.session.groups.size, 0);
 });
 
-t.test("a group is empty after its only session left it while joining", async (t) => {
-  const g = new Group("g", fanOutTurns());
-  const alice = live("a");
-  const backlog = g.addJoining(alice.session);
-  g.remove(alice.session);
-  t.ok(backlog.isOver);
-  t.ok(g.isEmpty);
-  t.equal(alice.session.joining, undefined);
-});
+t.test(
+  "a group on a node is empty after its only session left the group while joining",
+  async (t) => {
+    const g = new Group("g", fanOutTurns());
+    const alice = live("a");
+    const backlog = g.addJoining(alice.session);
+    g.remove(alice.session);
+    t.ok(backlog.isOver);
+    t.ok(g.isEmpty);
+    t.equal(alice.session.joining, undefined);
+  },
+);
 
 t.test("a message is not encoded in a wire format that members no longer use", async (t) => {
   const g = new Group("g", fanOutTurns());
@@ -98,7 +101,7 @@ t.test("a message is held for joining sessions, except for the session that sent
 });
 
 t.test(
-  "a session that does not follow a group neither gets its events nor has them withheld",
+  "events of a group are neither pushed to nor withheld from a session that does not follow the group",
   async (t) => {
     const g = new Group("g", fanOutTurns());
     const [member, removed] = [live("a"), live("b")];

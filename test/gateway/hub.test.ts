@@ -1,5 +1,5 @@
-// The hub between the events of a server and recorded connections: which session is pushed what,
-// and how often it is encoded.
+// The hub between the events of a server and recorded connections: which sessions are pushed an
+// event, and how often it is encoded.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";

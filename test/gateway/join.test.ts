@@ -1,6 +1,6 @@
 // Joining under many interleavings: missed and live messages meet without a gap or a repeat,
-// memberships that change meanwhile end up right, and a session that ends meanwhile leaves nothing
-// behind. JINDOU_TEST_ROUNDS sets the number of random runs.
+// memberships that change during the join end up right, and a session that ends during the join
+// leaves nothing behind. JINDOU_TEST_ROUNDS sets the number of random runs.
 
 import type { Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
@@ -140,7 +140,7 @@ const CHANGES = [
   { change: "is added and removed again", changes: [true, false] },
 ] as const;
 
-/** More steps than any of these joins needs. */
+/** Maximum number of steps. No join of these tests needs as many. */
 const MOST_STEPS = 80;
 /** Number of random runs for each moment of the change. */
 const EACH = volume(5);

@@ -103,7 +103,9 @@ t.test("a resuming client gets the messages that reuse the seqs of lost messages
   await untilReceived(older, 3 + live.length); // the messages after seq 6
 });
 
-/** Opens an SDK client of carol. `until` waits until it has received a number of messages. */
+/**
+ * Opens an SDK client of carol. `until` waits until the client has received a number of messages.
+ */
 function open(cursors: ReturnType<Client["cursors"]>) {
   const waiters = new Waiters(60_000);
   const seen: number[] = [];

@@ -11,7 +11,7 @@ import type { Operation } from "../../src/protocol/protocol.ts";
 import type { Joiner, World } from "./world.ts";
 
 const unused = (): never => {
-  throw new Error("not part of this test");
+  throw new Error("this test does not use this call");
 };
 const ignore = (): void => {};
 

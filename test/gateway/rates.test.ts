@@ -11,7 +11,7 @@ const LIMITS = {
   events: { perSecond: 20, burst: 20 },
 };
 
-function stage() {
+function createFixture() {
   let nowMs = 0;
   const rates = new UserRates(LIMITS);
   const connect = (uid: string) => {
@@ -32,7 +32,7 @@ function stage() {
 }
 
 t.test("a user's work budget is refilled by time, not by a reconnect", async (t) => {
-  const { rates, connect, pass, leave } = stage();
+  const { rates, connect, pass, leave } = createFixture();
   connect("a").charge(150);
   leave("a");
   t.equal(rates.waitMs("a", pass(0)), 5100);
@@ -42,7 +42,7 @@ t.test("a user's work budget is refilled by time, not by a reconnect", async (t)
 });
 
 t.test("a user without sessions is remembered until its budgets are full", async (t) => {
-  const { rates, connect, pass, leave } = stage();
+  const { rates, connect, pass, leave } = createFixture();
   for (const uid of ["a", "b", "c"]) connect(uid).charge(50);
   for (const uid of ["a", "b", "c"]) leave(uid);
   t.equal(rates.size, 3);
@@ -53,7 +53,7 @@ t.test("a user without sessions is remembered until its budgets are full", async
 });
 
 t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
-  const { rates, connect, pass, leave } = stage();
+  const { rates, connect, pass, leave } = createFixture();
   t.equal(connect("a").store(12_000, pass(0)), 0, "the budget was full before");
   leave("a");
   t.ok(connect("a").store(1, pass(1000)) > 0);
@@ -65,7 +65,7 @@ t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
 t.test(
   "the budgets of only a limited number of users without a session are remembered",
   async (t) => {
-    const { rates, connect, leave } = stage();
+    const { rates, connect, leave } = createFixture();
     for (let i = 0; i < 11_000; i++) {
       connect(`u${i}`).charge(50);
       leave(`u${i}`);
@@ -78,7 +78,7 @@ t.test(
 t.test(
   "a connection is exhausted after it has sent one burst of frames while its user is in debt",
   async (t) => {
-    const { connect, pass } = stage();
+    const { connect, pass } = createFixture();
     connect("a").charge(150);
     const again = connect("a");
     for (let frame = 1; frame < LIMITS.connection.burst; frame++) {
@@ -91,13 +91,13 @@ t.test(
 );
 
 t.test("a user keeps its budget while one of its sessions is open", async (t) => {
-  const { rates, connect, pass, leave } = stage();
+  const { rates, connect, pass, leave } = createFixture();
   const remaining = connect("a");
   connect("a");
   leave("a");
   remaining.charge(150);
   t.equal(rates.waitMs("a", pass(0)), 5100, "the work of the open session counts for the user");
-  t.ok(connect("a").frame(1, pass(0)) > 0, "also for a new session");
+  t.ok(connect("a").frame(1, pass(0)) > 0, "the work also counts for a new session");
 });
 
 t.test("the debt of one expensive call is at most 5 s of the user's rate", async (t) => {
@@ -107,11 +107,11 @@ t.test("the debt of one expensive call is at most 5 s of the user's rate", async
   const rate = new ConnectionRate(limits, () => nowMs);
   rate.join(rates.enter("a", nowMs));
   rate.reserve(0, 60);
-  t.equal(rate.frame(1, nowMs), 4100, "a debt beyond the burst is paid in full");
+  t.equal(rate.frame(1, nowMs), 4100, "a debt larger than the burst is paid in full");
   nowMs += 4100;
   t.equal(rate.frame(1, nowMs), 0);
   const reserved = rate.reserve(0, 1_000_000);
   t.equal(rate.frame(1, nowMs), 5100, "the debt is limited");
   rate.refund(reserved);
-  t.equal(rate.frame(1, nowMs), 100, "a refund is not more than what was charged");
+  t.equal(rate.frame(1, nowMs), 100, "a refund does not exceed the charge");
 });

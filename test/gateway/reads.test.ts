@@ -15,7 +15,7 @@ const turns = async (): Promise<void> => {
 };
 
 /** Creates the reads of a session. Each read runs until `end` is called. */
-function stage(uid = "a", historyTurns = createHistoryTurns()) {
+function createFixture(uid = "a", historyTurns = createHistoryTurns()) {
   const { session, connection } = new World(seeded(1)).session({ uid });
   const reads = new Reads(session, MAX_UNREAD, historyTurns);
   const begun: string[] = [];
@@ -44,7 +44,7 @@ t.test(
 );
 
 t.test("four reads of a session run at once, and further reads wait", async (t) => {
-  const { begun, run, end } = stage();
+  const { begun, run, end } = createFixture();
   const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("stream", name));
   t.same(begun, ["1", "2", "3", "4"], "four reads start at once");
   await turns();
@@ -56,7 +56,7 @@ t.test("four reads of a session run at once, and further reads wait", async (t) 
 });
 
 t.test("one conversation list runs at a time, and other reads do not wait for it", async (t) => {
-  const { begun, run, end } = stage();
+  const { begun, run, end } = createFixture();
   for (const name of ["a", "b", "c"]) void run("conversations", name);
   for (const name of ["1", "2", "3", "4"]) void run("presence", name);
   t.same(begun, ["a", "1", "2", "3"]);
@@ -67,7 +67,7 @@ t.test("one conversation list runs at a time, and other reads do not wait for it
 });
 
 t.test("a read keeps its slot until the client has read the reply", async (t) => {
-  const { session, connection, begun, run, end } = stage();
+  const { session, connection, begun, run, end } = createFixture();
   for (const name of ["1", "2", "3", "4", "5"]) void run("history", name);
   connection.unread = MAX_UNREAD + 1;
   await end("1");
@@ -82,7 +82,7 @@ t.test(
   "two history reads start in one turn of the event loop, and further reads start in later turns without waiting for them",
   async (t) => {
     const historyTurns = createHistoryTurns();
-    const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, historyTurns));
+    const users = Array.from({ length: 20 }, (_, at) => createFixture(`u${at}`, historyTurns));
     const done = users.map(({ run }) => run("history", "1"));
     const begun = () => users.filter((one) => one.begun.length > 0).length;
     t.equal(begun(), 2, "two reads start at once");
@@ -94,7 +94,7 @@ t.test(
 );
 
 t.test("a read that fails frees its slot", async (t) => {
-  const { session } = stage();
+  const { session } = createFixture();
   const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
   for (let i = 0; i < 9; i++)
     await t.rejects(
@@ -104,7 +104,7 @@ t.test("a read that fails frees its slot", async (t) => {
 });
 
 t.test("reads that wait when the session ends are not run", async (t) => {
-  const { session, begun, run, end } = stage();
+  const { session, begun, run, end } = createFixture();
   const done = ["a", "b", "c"].map((name) => run("conversations", name));
   session.disconnected("goodbye");
   await end("a");

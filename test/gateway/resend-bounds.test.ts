@@ -1,5 +1,6 @@
-// The exact bounds of what is sent again to a client that does not acknowledge: bytes of messages,
-// and unread bytes. Tested at the session, because a socket has buffers of unknown size.
+// The exact bounds of the messages that are sent again to a client that does not acknowledge them:
+// bytes of messages, and unread bytes. The tests use a session, because a socket has buffers of
+// unknown size.
 
 import type { Message } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
@@ -87,7 +88,7 @@ t.test(
     t.same(await sentAgain(reading), ["n1"]);
     t.same(lagging.connection.messageNos, ["n1"], "only the first push was sent");
     lagging.connection.unread = MAX_UNREAD_BYTES;
-    t.same(await sentAgain(lagging), ["n1"], "it is sent again once the client has read");
+    t.same(await sentAgain(lagging), ["n1"], "the message is sent again after the client has read");
   },
 );
 

@@ -1,5 +1,6 @@
 // Stored messages are sent again to clients that do not acknowledge them. The times are short and
-// never measured: a test knows that a message is not sent again when a later message was.
+// never measured. A test concludes that a message is not sent again when a later message was sent
+// again.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
@@ -7,7 +8,7 @@ import { seeded } from "./random.ts";
 import { group, type Joiner, World } from "./world.ts";
 
 const AFTER_MS = 10;
-/** Number of times a message is sent in total: once, and again five times. */
+/** Number of times that a message is sent in total: once, and five more times. */
 const TIMES = 6;
 
 async function members(uids: readonly string[], resendAfterMs = AFTER_MS) {
@@ -148,7 +149,7 @@ t.test(
     await until(() => timesOf(alice, first) === TIMES);
     const last = await send(world);
     await until(() => timesOf(alice, last) > 2);
-    t.equal(timesOf(alice, first), TIMES, "it is sent again five times in total");
+    t.equal(timesOf(alice, first), TIMES, "the message is sent again five times in total");
   },
 );
 

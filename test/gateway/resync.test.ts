@@ -1,5 +1,6 @@
 // Behaviour after the cluster reported that events of a user may be lost: every session of the user
-// ends up with its groups, and with each command once and in order, whatever happens meanwhile.
+// ends up with its groups, and with each command once and in order, whatever happens in the
+// meantime.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { userTopic } from "../../src/broker/model.ts";

@@ -202,7 +202,7 @@ export class SharedServer {
     this.#acknowledged.set(uid, seqs.add(inboxSeq));
   }
 
-  /** Returns how many commands were ever stored for the user. */
+  /** Returns the number of commands that were ever stored for the user. */
   inboxSize(uid: string): number {
     return this.#inboxes.get(uid)?.length ?? 0;
   }

@@ -1,5 +1,5 @@
-// The view of a careful client on its pushes and replies: the text of each stream, and every gap,
-// repeat or event out of order that it notices.
+// The pushes and replies of one client as a careful client sees them: the text of each stream, and
+// every gap, repeat or event out of order.
 
 import {
   type ChannelEvent,

@@ -1,5 +1,5 @@
-// Watched presence: the reply, then each change once, never an older state after a newer one. No
-// subscription is left at the end.
+// Watched presence: the reply, and then each change once. An older state never follows a newer
+// state, and no subscription is left at the end.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";

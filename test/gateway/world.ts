@@ -37,7 +37,7 @@ export interface Joiner {
   readonly connection: RecordedConnection;
   readonly codec: CountingCodec;
   readonly points: readonly ResumePoint[];
-  /** Results of the resume points, as the CONNACK reports them. */
+  /** Results of the resume points, as they are in the CONNACK. */
   results: readonly ResumeResult[];
   /** True after the session has caught up and is live. */
   isLive: boolean;
