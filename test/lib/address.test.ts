@@ -21,7 +21,7 @@ t.test("a text in any other form is not parsed as an address", async (t) => {
     t.equal(parseAddress(text), undefined, text);
 });
 
-t.test("formatting a parsed address returns the original text", async (t) => {
+t.test("an address that is parsed and formatted again has the original text", async (t) => {
   for (const text of ["127.0.0.1:5001", "[::1]:5001"])
     t.equal(formatAddress(parseAddress(text) ?? { host: "", port: 0 }), text);
 });

@@ -7,7 +7,8 @@ import { t } from "../support/suite.ts";
 function hashOf(bytes: Uint8Array): string {
   const target = Buffer.alloc(HASH_BYTES + 2, 0xee);
   writeHash(target, 1, bytes);
-  if (target[0] !== 0xee || target.at(-1) !== 0xee) throw new Error("it wrote outside its place");
+  if (target[0] !== 0xee || target.at(-1) !== 0xee)
+    throw new Error("the hash wrote outside its place");
   return target.toString("hex", 1, 1 + HASH_BYTES);
 }
 

@@ -66,7 +66,7 @@ t.test("after five seconds one call is tried, whose result decides", async (t) =
   clock.nowMs = 10_000;
   t.ok(call(false));
   t.equal(breaker.state, "closed");
-  for (let failure = 0; failure < 9; failure++) t.ok(call(true), "the count begins anew");
+  for (let failure = 0; failure < 9; failure++) t.ok(call(true), "the count starts again");
 });
 
 t.test("results of calls that were made before the circuit opened do not count", async (t) => {

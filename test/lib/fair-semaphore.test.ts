@@ -9,7 +9,7 @@ const turns = async (): Promise<void> => {
 };
 
 /** Creates a semaphore and steps that end when `end` is called. */
-function stage(permits: number, maxWaiting = 100) {
+function createFixture(permits: number, maxWaiting = 100) {
   const semaphore = new FairSemaphore(permits, maxWaiting, () => new Error("full"));
   const started: string[] = [];
   const ends = new Map<string, () => void>();
@@ -26,7 +26,7 @@ function stage(permits: number, maxWaiting = 100) {
 }
 
 t.test("free permits go to the waiting keys in round-robin order", async (t) => {
-  const { started, run, end } = stage(1);
+  const { started, run, end } = createFixture(1);
   const names = ["a1", "a2", "a3", "a4", "b1", "b2", "c1"];
   const done = names.map(run);
   const order = ["a1", "a2", "b1", "c1", "a3", "b2", "a4"];
@@ -38,7 +38,7 @@ t.test("free permits go to the waiting keys in round-robin order", async (t) => 
 });
 
 t.test("the number of steps that run at the same time equals the number of permits", async (t) => {
-  const { started, run, end } = stage(2);
+  const { started, run, end } = createFixture(2);
   for (const name of ["a1", "a2", "a3", "b1"]) void run(name);
   t.same(started, ["a1", "a2"], "steps start immediately while permits are free");
   await end("a2");
@@ -48,7 +48,7 @@ t.test("the number of steps that run at the same time equals the number of permi
 });
 
 t.test("steps that end immediately do not all run in one turn of the event loop", async (t) => {
-  const { semaphore } = stage(2);
+  const { semaphore } = createFixture(2);
   let count = 0;
   const done = Array.from({ length: 6 }, () =>
     semaphore.run("a", () => {
@@ -62,7 +62,7 @@ t.test("steps that end immediately do not all run in one turn of the event loop"
 });
 
 t.test("a key with too many waiting steps is refused, and other keys are not", async (t) => {
-  const { run, end } = stage(1, 2);
+  const { run, end } = createFixture(1, 2);
   const done = ["a1", "a2", "a3"].map(run);
   await t.rejects(run("a4"), { message: "full" });
   done.push(run("b1"));
@@ -71,7 +71,7 @@ t.test("a key with too many waiting steps is refused, and other keys are not", a
 });
 
 t.test("a step that fails releases its permit", async (t) => {
-  const { semaphore } = stage(1);
+  const { semaphore } = createFixture(1);
   const fail = () => Promise.reject(new Error("no"));
   for (let i = 0; i < 3; i++) await t.rejects(semaphore.run("a", fail), { message: "no" });
 });

@@ -39,7 +39,7 @@ t.test("the text of a field has the value that JSON.parse returns for it", async
   t.same(different, []);
 });
 
-t.test("the depth counts objects and arrays, including those of duplicate keys", async (t) => {
+t.test("the depth counts objects and arrays, including the values of duplicate keys", async (t) => {
   const depthOf = (value: string) => fieldText(`{"a":${value}}`, "a")?.depth;
   t.same(['"[["', "1", "{}", "[[]]", '{"b":[1],"b":0}', "[{}, [[]]]"].map(depthOf), [
     ...[0, 0, 1, 2, 2, 3],

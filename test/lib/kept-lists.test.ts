@@ -21,10 +21,18 @@ t.test("a list that changes while it is read is returned and not kept", async (t
     let finish = (_list: string[]) => {};
     const slow = lists.get("a", () => new Promise<string[]>((resolve) => (finish = resolve)));
     lists[change]("a");
-    t.same(await lists.get("a", async () => ["new"]), ["new"], "a later read is kept");
+    t.same(
+      await lists.get("a", async () => ["new"]),
+      ["new"],
+      "the list of the later read is kept",
+    );
     finish(["old"]);
     t.same(await slow, ["old"]);
-    t.same(await lists.get("a", async () => ["newer"]), ["new"], "the slow read is not");
+    t.same(
+      await lists.get("a", async () => ["newer"]),
+      ["new"],
+      "the list of the slow read is not kept",
+    );
   }
 });
 

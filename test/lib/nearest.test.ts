@@ -22,7 +22,7 @@ t.test("two swapped letters count as one mistake", async (t) => {
   t.equal(nearest("abxyz", ["baxyz", "abcde"]), "baxyz");
 });
 
-t.test("no name is suggested if none is similar", async (t) => {
+t.test("no name is suggested if no known name is similar", async (t) => {
   t.equal(nearest("webhooks.retries", names), undefined);
   t.equal(nearest("x", []), undefined);
 });

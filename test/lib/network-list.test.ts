@@ -1,5 +1,5 @@
-// Which addresses the networks of a list contain. Entries that are not networks are tested with the
-// settings, in test/config/rules.test.ts.
+// Tests which addresses the networks of a list contain. test/config/rules.test.ts tests entries
+// that are not networks.
 
 import { canonicalAddress, NetworkList } from "../../src/lib/network-list.ts";
 import { t } from "../support/suite.ts";

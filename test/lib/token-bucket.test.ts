@@ -33,10 +33,10 @@ t.test("a use is allowed after exactly the returned time to wait", async (t) => 
     for (let use = 0; use < 3; use++) bucket.take(0);
     return bucket;
   };
-  const patient = overdrawn();
-  const waitMs = patient.take(0);
+  const waiting = overdrawn();
+  const waitMs = waiting.take(0);
   t.equal(waitMs, 500, "the refused use is added to the debt");
-  t.equal(patient.take(waitMs), 0);
+  t.equal(waiting.take(waitMs), 0);
   const hasty = overdrawn();
   t.ok(hasty.take(0) > 0);
   t.ok(hasty.take(waitMs - 1) > 0);
