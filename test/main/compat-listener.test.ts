@@ -36,7 +36,11 @@ t.test("api.compatListen serves the API like api.listen, and also over HTTP/1.0"
   t.match(reply, /"status":"ok"/);
   const upgrade =
     "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade, close\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-  t.notMatch(await exchange(compatPort, upgrade), /^HTTP\/1\.1 101 /, "it serves no sockets");
+  t.notMatch(
+    await exchange(compatPort, upgrade),
+    /^HTTP\/1\.1 101 /,
+    "the listener serves no sockets",
+  );
   node.child.kill("SIGTERM");
   t.equal((await node.exit).code, 0);
 });

@@ -1,5 +1,6 @@
-// Tests of a node whose data folder is lost, damaged, shared, copied or not its own: real folders
-// and real processes. Each refusal is one sentence on standard error and changes nothing.
+// Tests of a node whose data folder is lost, damaged, shared, copied or belongs to another program,
+// with real folders and real processes. Each refusal is one sentence on standard error and changes
+// nothing.
 
 import { spawnSync } from "node:child_process";
 import {
@@ -52,7 +53,7 @@ async function assertRefused(t: Test, path: string, pattern: RegExp, name: strin
 }
 
 t.test(
-  "a used folder without its database is refused, until --new-store begins a new store",
+  "a used data folder whose database is missing is refused unless --new-store begins a new store",
   async (t) => {
     const lost = await stoppedFolder(t);
     rmSync(dataFile(lost));
@@ -67,8 +68,13 @@ t.test(
     await assertRefused(t, lost, /data\.mdb is missing.*--new-store/, "missing database");
     await assertRefused(t, empty, /data\.mdb is empty.*--new-store/, "empty database");
     await assertRefused(t, unmounted, /data\.mdb is missing/, "missing folder");
-    await assertRefused(t, onlyJournal, /data\.mdb is missing/, "only a WAL segment");
-    t.notOk(existsSync(dataFile(lost)), "nothing was created");
+    await assertRefused(
+      t,
+      onlyJournal,
+      /data\.mdb is missing/,
+      "a folder with only a WAL segment is refused",
+    );
+    t.notOk(existsSync(dataFile(lost)), "nothing was created in the folder");
 
     const node = await spawnBroker(t, {}, onlyJournal, NEW_STORE);
     const [former = ""] = readdirSync(onlyJournal).filter((name) => name.startsWith("old-"));
@@ -80,7 +86,7 @@ t.test(
     t.equal(
       await (await spawnBroker(t, {}, onlyJournal)).terminate(),
       0,
-      "it starts without the flag",
+      "the new store starts without the flag",
     );
   },
 );
@@ -330,14 +336,14 @@ t.test(
       const log = node.output().split("\n");
       t.notMatch(node.output(), /"level":"error"/);
       const notices = log.filter((line) => line.includes("belongs to another user"));
-      t.match(notices, [/"level":"info"/], "one line says what could not be changed");
+      t.match(notices, [/"level":"info"/], "one log line names what could not be changed");
       t.equal(modeOf(path), "2775");
       for (const name of ["journal", "lmdb"]) t.equal(modeOf(join(path, name)), "2770", name);
       const files = ["lmdb/data.mdb", "lmdb/lock.mdb", "heartbeat"];
       for (const segment of readdirSync(join(path, "journal"))) files.push(`journal/${segment}`);
       t.equal(files.length, 4);
       for (const name of files) t.equal(modeOf(join(path, name)), "660", name);
-      // The second user takes over files of the first one, whose times it may not set.
+      // The second user takes over files of the first user, and may not set their times.
       if (uid === 4001) await node.kill();
       else t.equal(await node.terminate(), 0);
     }
@@ -364,7 +370,11 @@ t.test(
     const volume = await tempFolder(t);
     mkdirSync(join(volume, "lost+found"));
     writeFileSync(join(volume, ".keep"), "");
-    t.equal(await (await spawnBroker(t, {}, volume)).terminate(), 0, "names that do not count");
+    t.equal(
+      await (await spawnBroker(t, {}, volume)).terminate(),
+      0,
+      "a folder with only ignored names is used",
+    );
     writeFileSync(join(volume, "README"), "");
     t.equal(await (await spawnBroker(t, {}, volume)).terminate(), 0, "a file beside a store");
   },
@@ -399,7 +409,11 @@ t.test("a database beside the WAL of another store is refused", async (t) => {
   }
   t.same(readdirSync(join(wal, "journal")), segments, "the WAL was not changed");
   replaceDatabase(original);
-  t.equal(await (await spawnBroker(t, {}, wal)).terminate(), 0, "it starts with its database");
+  t.equal(
+    await (await spawnBroker(t, {}, wal)).terminate(),
+    0,
+    "the node starts after its database is back",
+  );
 });
 
 t.test("check-config reports a folder that a start would refuse", async (t) => {

@@ -1,5 +1,5 @@
 // Tests of a node that reads its whole database in another process after an unclean stop. In most
-// of them the reading hangs, as on a disk that does not answer.
+// tests the read hangs, as on a disk that does not respond.
 
 import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -28,7 +28,7 @@ async function killedFolder(t: Test): Promise<string> {
   return path;
 }
 
-/** Waits until the process has started the one that reads the database, and returns its id. */
+/** Waits until the process has started the process that reads the database, and returns its id. */
 async function checkerOf({ child }: JindouProcess): Promise<number> {
   const { pid } = child;
   while (child.exitCode === null) {

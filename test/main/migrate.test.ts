@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "a node that was frozen while a migration into its Redis began exits when it resumes",
+  "a node that was frozen when a migration into its Redis began exits after it resumes",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);

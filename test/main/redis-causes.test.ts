@@ -1,5 +1,5 @@
-// Tests of a node whose Redis cannot be used: whatever the cause is, the sentence on standard error,
-// and the same sentence in the log while the node waits, name the cause and what to do.
+// Tests of a node whose Redis cannot be used. The sentence on standard error, and the same sentence
+// in the log while the node waits, name the cause and what to do.
 
 import { rm } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
@@ -24,13 +24,13 @@ type Settings = Readonly<Record<string, string>>;
 
 interface Situation {
   readonly title: string;
-  /** Brings the situation about and returns the settings of the node. */
+  /** Creates the situation and returns the settings of the node. */
   readonly make: (t: Test) => Promise<Settings>;
   /** Matches the sentence, from its beginning. */
   readonly sentence: RegExp;
-  /** True if the node does not wait, because waiting does not help. */
+  /** True if the node does not wait, because the cause does not end by itself. */
   readonly lasts?: true;
-  /** Why this machine cannot have the situation, `false` if it can. */
+  /** Reason why this machine cannot create the situation, `false` if it can. */
   readonly skip?: string | false;
 }
 
@@ -355,7 +355,7 @@ for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
     t.equal((await exit).code, 0);
   });
 
-/** Takes all descriptors that are free after SIGUSR2. */
+/** Program that uses up all free file descriptors after SIGUSR2. */
 const TAKE_DESCRIPTORS = `
   import { openSync } from "node:fs";
   const take = () => {

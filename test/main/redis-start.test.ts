@@ -96,7 +96,7 @@ async function checkUnneededPassword(
     // On a busy machine, Redis answers after more than a second.
     .filter(({ msg }) => msg !== "The node waits for its store");
   t.match(warnings, [{ reason: /^Redis requires no password although.*Set requirepass/ }]);
-  t.equal(warnings.length, 1, "one sentence for all connections");
+  t.equal(warnings.length, 1, "one sentence is printed for all connections");
 }
 
 t.test("a password that Redis does not require is reported with one sentence", async (t) => {

@@ -15,10 +15,10 @@ import {
 import { startSentinels } from "../support/sentinels.ts";
 import { type Exit, type JindouProcess, spawnJindou } from "./jindou.ts";
 
-/** Has characters that are escaped in an address and in JSON. */
+/** A secret with characters that are escaped in an address and in JSON. */
 const SECRET = 'hunter2/"#secret';
 const ENCODED = encodeURIComponent(SECRET);
-/** Beginning of every secret, the same in each encoding. */
+/** Beginning of every secret. It is the same in each encoding. */
 const LEAK = /hunter2/;
 const READY = "The node is ready";
 const FAILED = /failed|cannot be used|not respond|Could not|rejected/;

@@ -29,7 +29,7 @@ async function problemsOf(
   return stderr.trimEnd().split("\n");
 }
 
-/** Faults of a text, and the words that the message about each of them contains. */
+/** A fault of a text, and the words that the message about the fault contains. */
 type Fault = readonly [change: (text: string) => string, words: RegExp];
 const FAULTS: readonly [Fault, ...Fault[]] = [
   [(text) => `"${text}"`, /has quotes around it/],

@@ -1,5 +1,6 @@
-// Tests of signals from the first module on: during the start, while the node is ready, under
-// nohup, and as process 1 of a container, where the kernel drops a signal without a handler.
+// Tests of signals that arrive after the first module was loaded: during the start, while the node
+// is ready, under nohup, and as process 1 of a container, where the kernel drops a signal without a
+// handler.
 
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";

@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a start that fails in the store without a sentence of its own prints the error of Node.js",
+  "a start prints the error of Node.js if the store fails with an error that has no message of Jindou",
   async (t) => {
     const env = await nodeSettings(t, DRAIN_MS);
     const first = spawnJindou(t, [], { env });

@@ -57,7 +57,7 @@ t.test("a node waits for a Redis that loads its data", async (t) => {
   await checkServing(t, node);
 });
 
-t.test("a node waits for the primary of its Sentinels", async (t) => {
+t.test("a node waits until its Sentinels report a primary", async (t) => {
   const watched = await startSentinels(t, 0);
   const node = await startNode(t, watched.url, {
     JINDOU_REDIS_SENTINEL_NAME: "later",
@@ -115,7 +115,7 @@ t.test("a node that waits for its store exits with 0 at once after a signal", as
   }
 });
 
-t.test("a node that has waited for its time limit exits with 1", async (t) => {
+t.test("a node that has waited for its store up to the time limit exits with 1", async (t) => {
   const redis = await stoppedRedis(t);
   const node = await startNode(t, redis.url, { JINDOU_START_WAIT_FOR_STORE_S: "1" });
   const { code, stderr } = await node.exit;

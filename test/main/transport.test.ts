@@ -51,7 +51,7 @@ async function ready(
   };
 }
 
-t.test("a node uses the driver of transport.driver and reports it", async (t) => {
+t.test("a node uses the driver that transport.driver names, and reports it", async (t) => {
   for (const driver of ["uws", "portable"]) {
     const node = await ready(t, { JINDOU_TRANSPORT_DRIVER: driver });
     t.equal(node.transport, driver);
@@ -92,8 +92,8 @@ t.test(
 );
 
 /**
- * Creates a package in the place of the newest release, which has 133 MB, with this code and the
- * same files as the real one. Returns the settings that make it available.
+ * Creates a package with this code in place of the newest release, which has 133 MB. It has the
+ * same files as the real package. Returns the settings that make it available.
  */
 async function newestRelease(t: Test, code: string): Promise<Record<string, string>> {
   const modules = await mkdtemp(join(tmpdir(), "jindou-test-"));

@@ -1,4 +1,5 @@
-// Starts nodes that cannot use their store yet, and checks what they answer meanwhile and afterwards.
+// Starts nodes that cannot use their store yet, and checks their replies while they wait and
+// afterwards.
 
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
