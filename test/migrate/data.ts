@@ -1,5 +1,5 @@
-// Data for tests of the migration: a few values of everything that a store can keep, and a read of
-// all of them through the Store port.
+// Data for tests of the migration: a few values of everything that a store can hold, and a function
+// that reads all of them through the Store port.
 
 import { createHash } from "node:crypto";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
@@ -183,7 +183,10 @@ async function messages(store: Store, pass: (ms: number) => void): Promise<void>
   await store.append(numbered(ALICE, inGroup("large"), "l"));
 }
 
-/** Seconds after which the message of the stream `stopped` expires. It outlives the dedupe window. */
+/**
+ * Seconds after which the message of the stream `stopped` expires. This time is longer than the
+ * dedupe window.
+ */
 export const EXPIRING_STREAM_S = 2 * 86_400;
 
 async function streams(store: Store): Promise<void> {

@@ -128,7 +128,11 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
   await store.sweep();
   const expired = await expiredCommandsOf(store, "eve");
   t.equal(expired.length, 1, "a command that expired during the migration has its event");
-  t.equal((await expiredCommandsOf(store, "bob")).length, 2, "also one that expired before it");
+  t.equal(
+    (await expiredCommandsOf(store, "bob")).length,
+    2,
+    "a command that expired before the migration has its event too",
+  );
   const afterWindow = await store.append(numbered("alice", g, "n0"));
   t.equal(afterWindow.duplicate, false, "the dedupe window has passed");
 
@@ -184,8 +188,8 @@ t.test("a folder that was migrated is not migrated again", async (t) => {
 });
 
 /**
- * Acts as a process that decided to migrate before another one did, and acquires the lease after
- * it. This calls internal functions, because the moment cannot be reproduced through `Migration`.
+ * Acts as a process that decided to migrate before another process did, and acquires the lease
+ * after it. Calls internal functions, because `Migration` cannot reproduce this moment.
  */
 async function lateEntry(
   t: Test,

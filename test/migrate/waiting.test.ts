@@ -1,5 +1,5 @@
-// A process that waits for the migration by another one: its status, an abandoned migration, and
-// the access tokens that are valid in the meantime.
+// A process that waits while another process migrates: its status, an abandoned migration, and the
+// access tokens that are valid in the meantime.
 
 import t, { type Test } from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";
@@ -179,7 +179,11 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
   });
   const done = run(t, node);
   await until(client, () => failures.length > 1);
-  t.same(failures, [1000, undefined], "after the second attempt there is no retry");
+  t.same(
+    failures,
+    [1000, undefined],
+    "the difference is not copied again after the second attempt",
+  );
   const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4$/;
   t.match(node.state, { status: "failed", lastErr: differing });
   await client.hset(RECORD, "err", ""); // another process started an attempt and was killed
