@@ -57,7 +57,7 @@ t.test("installations in two databases of one Redis receive nothing from each ot
     await connectNative(t, { port: sender.clientPort, uid: "alice" }); // alice is online here
     await sendEverything(t, sender, "hello");
     await ownBob.waitFor(() => ownBob.messages.length >= 6 && ownBob.commands.length >= 2);
-    // Everything that was published before these messages has arrived when they have arrived.
+    // When these messages have arrived, everything that was published before them has arrived too.
     for (const channel of [TO_BOB, GROUP])
       await callerOf(t, other)("/message/send", {
         ...{ ...channel, from_uid: "____system", payload: textPayload("last") },

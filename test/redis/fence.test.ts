@@ -44,7 +44,8 @@ t.test(
       if (commands.length === 0) continue; // a part of other scripts
       const isWriting = commands.some((name) => name === undefined || !READ_COMMANDS.has(name));
       const script = loadScript(file);
-      // Functions that nothing calls are left out, such as those of a file that others include.
+      // `loadScript` drops functions that nothing calls, so a file that is only included has no
+      // `redis.call`.
       if (script.source.includes("redis.call"))
         t.equal(script.source.startsWith("local server_now"), script.isWriting, script.name);
       if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);
@@ -95,7 +96,10 @@ t.test(
     await pause(300); // the write is in the network by then
     proxy.cut();
     t.equal(await lost, "unavailable");
-    t.ok(performance.now() - sinceMs < timeoutMs / 2, "the caller does not wait for the deadline");
+    t.ok(
+      performance.now() - sinceMs < timeoutMs / 2,
+      "the caller does not wait until the deadline",
+    );
     proxy.resume();
     await pause(300);
     t.equal(await redis.client().get("lost"), null, "it did not run later");
@@ -124,12 +128,15 @@ t.test(
     const url = `redis://127.0.0.1:${proxy.port}`;
     const timeoutMs = 60_000;
     const link = await openLink(t, { url, timeoutMs, maxClockAgeMs: 200 });
-    t.equal(await codeOf(link.write("set", "key", "1")), undefined, "it is written at first");
+    t.equal(await codeOf(link.write("set", "key", "1")), undefined, "a write succeeds at first");
     proxy.stall();
     await pause(400);
     const before = performance.now();
     t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
-    t.ok(performance.now() - before < timeoutMs / 2, "after a moment, not after redis.timeoutMs");
+    t.ok(
+      performance.now() - before < timeoutMs / 2,
+      "the write is refused long before redis.timeoutMs has passed",
+    );
     const read = link.call("get", "key");
     proxy.resume();
     t.equal(String(await read), "1", "the read is answered");

@@ -1,5 +1,5 @@
-// The log of a node whose Redis cannot be used for a while: a line at the beginning, one every few
-// seconds and one at the end, whatever number of calls and rooms fails in the meantime.
+// The log of a node whose Redis cannot be used for a while: a line at the beginning, one line every
+// few seconds and one at the end, however many calls and rooms fail in the meantime.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

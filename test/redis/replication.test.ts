@@ -68,7 +68,7 @@ t.test(
     );
     const tookMs = Date.now() - started;
     t.ok(tookMs < 6000 + 10 * stalls.totalMs(), `the rejection took ${tookMs} ms`);
-    t.same(await store.headSeq("2:g"), 2, "reads work meanwhile");
+    t.same(await store.headSeq("2:g"), 2, "reads work in the meantime");
     replica.signal("SIGCONT");
     t.match(await store.append(retryOf("n")), {
       messageSeq: 2,
@@ -142,7 +142,7 @@ t.test(
 
 // No interface shows this case, because the connection must be lost between two writes of one call.
 t.test(
-  "several writes are not confirmed if a connection to a primary was lost since the first one",
+  "several writes are not confirmed if a connection to a primary was lost since the first write",
   async (t) => {
     const primary = await startRedis(t, SYNC_AT_ONCE);
     await replicaOf(t, primary);

@@ -12,7 +12,10 @@ import { startRedis } from "../support/redis.ts";
 
 const STALL_MS = 400;
 const WAIT_MS = 20_000;
-/** More than a reply on this machine takes, also under load, and much less than the stall. */
+/**
+ * Tolerance of the estimate. A reply on this machine arrives sooner, even under load, and the stall
+ * takes much longer.
+ */
 const TOLERANCE_MS = STALL_MS / 2;
 
 /** Keeps the event loop from reading replies. */

@@ -1,6 +1,6 @@
 // A Redis that neither replies nor closes its connection: its host lost power, the network was cut,
 // or the process hangs. The node replaces the connection, and keeps only a limited number of calls
-// meanwhile.
+// in the meantime.
 
 import net from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -172,7 +172,7 @@ t.test(
     t.ok(early.ms < timeoutMs, "the second message was rejected before it was sent");
     t.equal(late.code, "unavailable");
     t.equal(lateWrites, 1, "the late message was sent but got no reply");
-    // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
+    // If the time in the queue did not count, this would take 1.3 times `timeoutMs`.
     t.ok(late.ms < 1.15 * timeoutMs, `the late message was rejected after ${late.ms} ms`);
   },
 );
