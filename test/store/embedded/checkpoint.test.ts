@@ -158,6 +158,10 @@ t.test(
     t.strictSame(await eventsOf(replayed), rows, "the replay gives the same ids");
     await store.checkpoint();
     const stored = await openStore(t, await crashedCopy(t, path));
-    t.strictSame(await eventsOf(stored), rows, "the checkpoint has removed them from the outbox");
+    t.strictSame(
+      await eventsOf(stored),
+      rows,
+      "the checkpoint has removed the events from the outbox",
+    );
   },
 );

@@ -18,8 +18,8 @@ import { eventOf } from "../../contract/store-stream-fixture.ts";
 const [folder = "", mode = "", argument = "0"] = process.argv.slice(2);
 
 /**
- * Name of a pid namespace that this process pretends to be in. Used if the machine does not allow
- * new namespaces: other processes then judge this one by its heartbeat.
+ * Name of a pid namespace that this process pretends to be in, for machines that do not allow new
+ * namespaces. Other processes then judge this process by its heartbeat.
  */
 const { JINDOU_TEST_PID_NAMESPACE } = process.env;
 if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
@@ -32,8 +32,8 @@ if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
 }
 
 /**
- * Point at which the process waits once to be stopped and continued. It continues when it sees a
- * jump of the clock.
+ * Point at which the process waits once to be stopped and continued. It goes on when it sees the
+ * clock jump.
  */
 let pauseAt = "";
 

@@ -134,7 +134,7 @@ t.test(
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
     t.equal(seqs.length, 20, "all messages were acknowledged");
     const store = await openStore(t, path);
-    t.same(await seqsIn(store), seqs, "none of them is lost");
+    t.same(await seqsIn(store), seqs, "no acknowledged message is lost");
     t.same(await store.groupsOf("member-7999-7999"), [], "nothing of the group is stored");
   },
 );

@@ -1,5 +1,6 @@
-// Message ids after a batch whose write failed. Ids must grow across the failure and a crash, also
-// those of messages that are not stored: clients use them to recognise repeated messages.
+// Message ids after a batch whose write failed. Ids must grow across the failure and a crash,
+// including the ids of messages that are not stored, because clients use ids to recognise repeated
+// messages.
 
 import type { Test } from "tap";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
@@ -8,7 +9,7 @@ import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const UNSTORED = { header: { noPersist: true, redDot: false } };
-/** A clock that stands still, as after a clock was set back: only the store makes ids grow. */
+/** A clock that stands still, like a clock that was set back. Only the store makes ids grow. */
 const clock = () => Date.UTC(2026, 0, 1);
 
 async function openBrittle(t: Test) {
@@ -30,7 +31,7 @@ async function openBrittle(t: Test) {
 }
 
 t.test(
-  "an id of an unstored message is not repeated after a failed batch and a crash",
+  "the id of an unstored message is not assigned again after a failed batch and a crash",
   async (t) => {
     const { send, failOne, idAfterCrash } = await openBrittle(t);
     const first = await send();
@@ -42,7 +43,7 @@ t.test(
 );
 
 t.test(
-  "an id is not repeated after a crash if a batch failed after an earlier id reservation",
+  "an id is not assigned again after a crash if a batch failed after an earlier id reservation",
   async (t) => {
     const { store, send, failOne, idAfterCrash } = await openBrittle(t);
     await send(UNSTORED);

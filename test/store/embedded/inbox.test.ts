@@ -1,5 +1,5 @@
-// Command inboxes of the embedded store: their limit, what a sweep removes, how long retries are
-// recognised, and the state after a kill.
+// Command inboxes of the embedded store: their limit, what a sweep removes, the time for which
+// retries are recognised, and the state after a kill.
 
 import { join } from "node:path";
 import { open } from "lmdb";

@@ -9,7 +9,7 @@ import { openStore, testFolder } from "./folder.ts";
 const nextTurn = () => new Promise(setImmediate);
 
 t.test(
-  "closing waits for list calls that take many event-loop turns, and rejects later calls",
+  "`close` waits for list calls that take many event-loop turns, and later calls are rejected",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const channel: ChannelRef = { id: "u", type: 1 };
@@ -38,7 +38,7 @@ t.test(
   },
 );
 
-t.test("closing ends a sweep after its current step", async (t) => {
+t.test("`close` ends a sweep after the sweep's current step", async (t) => {
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = await openStore(t, testFolder(t), { clock: () => time.nowMs });
   const sends: Promise<unknown>[] = [];

@@ -1,5 +1,5 @@
-// The size limit of a stream in memory: a viewer never gets more bytes than it allows, for all
-// kinds of events.
+// The size limit of a stream in memory: a viewer is never sent more bytes than the limit allows,
+// for all kinds of events.
 
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { StreamDraft } from "../../../src/broker/ports.ts";
@@ -12,8 +12,8 @@ import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
 /**
- * Returns the number of bytes that a viewer who joins or comes back is sent: the larger one of the
- * stream's own frame and the frame of the channel's message.
+ * Returns the number of bytes that a viewer who joins or comes back is sent: those of the stream's
+ * own frame or of the frame with the channel's message, whichever are more.
  */
 async function sentBytes(store: EmbeddedStore): Promise<number> {
   const codec = createNativeProtocol(LIMITS).open();

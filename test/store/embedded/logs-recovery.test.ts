@@ -36,8 +36,8 @@ const [A, B, C, D, E] = NAMES as [
   ReturnType<typeof free>,
 ];
 
-/** Everything that can happen to logs. */
-const STORY: readonly ((store: LogStore) => Promise<unknown>)[] = [
+/** Every kind of change to logs. */
+const CHANGES: readonly ((store: LogStore) => Promise<unknown>)[] = [
   (store) => created(store.createLog(A, draftOf({ ttlS: 1000 }))),
   (store) => appended(store.appendLog(A, appendOf(["one"], producerOf(0)))),
   (store) => appended(store.appendLog(A, appendOf(["x".repeat(30_000)], producerOf(1)))),
@@ -64,9 +64,13 @@ async function readEverything(store: LogStore) {
   return { heads, appends };
 }
 
-/** Asserts that the logs of the whole story can be written, forked and removed. */
+/** Asserts that the logs of all changes can be written, forked and removed. */
 async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
-  t.equal((await store.createLog(A, draftOf())).verdict, "deleted", "a has a fork of a fork");
+  t.equal(
+    (await store.createLog(A, draftOf())).verdict,
+    "deleted",
+    "the log a has a fork of a fork",
+  );
   t.match(await store.appendLog(E, appendOf(["late"])), { verdict: "closed" });
   await appended(store.appendLog(B, appendOf(["new"], { contentType: "text/html" })));
   t.strictSame(await appendsOf(store, B), [["new"]]);
@@ -83,10 +87,10 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
 t.test(
   "a WAL replay restores the same logs, regardless of what the database already has",
   async (t) => {
-    for (let stored = 0; stored <= STORY.length; stored += 2) {
+    for (let stored = 0; stored <= CHANGES.length; stored += 2) {
       const path = testFolder(t);
       const store = await openStore(t, path, OPTIONS);
-      for (const [i, act] of STORY.entries()) {
+      for (const [i, act] of CHANGES.entries()) {
         await act(store);
         if (i + 1 === stored || i + 1 === stored + 3) await store.checkpoint();
       }
@@ -114,7 +118,7 @@ t.test(
       const path = testFolder(t);
       const options = { ...OPTIONS, databaseWrites, onError() {} };
       const store = await openStore(t, path, options);
-      for (const [i, act] of STORY.entries()) {
+      for (const [i, act] of CHANGES.entries()) {
         await act(store);
         if (i % 4 !== 3) continue;
         fail.commit = failing;

@@ -52,7 +52,7 @@ async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<Lo
 
 const TABLES = ["logNames", "logHeads", "logFrames", "logProducers", "logExpiry"];
 
-/** Returns the tables that have rows of logs, once for each row. */
+/** Returns the names of the tables with rows of logs, each name once for each row. */
 async function logRowsIn(folder: string): Promise<readonly string[]> {
   const env = open({ path: join(folder, "lmdb"), maxDbs: 48, readOnly: true });
   try {

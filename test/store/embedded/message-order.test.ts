@@ -1,5 +1,5 @@
-// Promises of the embedded store about message ids beyond the contract: all channels share one
-// counter.
+// Guarantees of the embedded store about message ids in addition to the contract: all channels
+// share one counter.
 
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { draftOf } from "../../contract/store-fixture.ts";

@@ -1,6 +1,7 @@
-// An owner that was paused while another process acquired its folder writes and answers nothing
-// more, at whatever point it was paused. The paused process runs in a pid namespace of its own,
-// like a process of another container. In one namespace, a living process never counts as dead.
+// An owner that was paused while another process acquired its folder no longer writes or answers
+// anything, at whatever point it was paused. The paused process runs in a pid namespace of its own,
+// like a process of another container. In a shared namespace, a living process never counts as
+// dead.
 
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -23,7 +24,7 @@ const WAYS = [
 const realNamespace = WAYS.find(
   ([command = "", ...args]) => spawnSync(command, [...args, "true"]).status === 0,
 );
-/** Used if the machine does not allow new namespaces: the child pretends to be in another one. */
+/** If the machine does not allow new namespaces, the child pretends to be in another one. */
 const inNamespace = realNamespace ?? ["env", "JINDOU_TEST_PID_NAMESPACE=other"];
 
 const SILENCE_MS = 5000;
@@ -136,7 +137,7 @@ t.test(
     });
     const put = (name: string) => commit(tables, () => void tables.meta.put(name, [1]));
     await put("before");
-    // As another process that acquires the folder.
+    // Acts as another process that acquires the folder.
     tables.env.transactionSync(() => tables.fence.next());
     await t.rejects(put("after"), { code: "unavailable" });
     await t.rejects(put("again"), { code: "unavailable" });

@@ -53,7 +53,8 @@ export function startChild(
   const child = spawn(...tieToParent(command, rest), {
     stdio: ["pipe", "pipe", "pipe"],
   });
-  // Not inherited: if our output is a file, a limit on the file size would apply to it too.
+  // The child does not inherit standard error, because a limit on the file size would apply to it
+  // if it is a file.
   child.stderr.pipe(process.stderr, { end: false });
   const lines: Line[] = [];
   const reader = createInterface(child.stdout);

@@ -32,8 +32,8 @@ const post =
 const sendMessage = (store: Store) => store.append(draftOf());
 const second = { clientMsgNo: "s2" };
 
-/** Everything that can happen to streams. The last stream stays active. */
-const STORY: readonly ((store: Store) => Promise<unknown>)[] = [
+/** Every kind of change to streams. The last stream stays active. */
+const CHANGES: readonly ((store: Store) => Promise<unknown>)[] = [
   sendMessage,
   post(STREAM_START, "meta", { eventId: "a" }),
   post(STREAM_CONTENT, "one ", { eventId: "b" }),
@@ -65,7 +65,7 @@ async function readEverything(store: Store) {
   return { streams, offsets, messages, active };
 }
 
-/** Asserts that retries of the story change nothing and that its active stream continues. */
+/** Asserts that retries of the changes have no effect, and that the active stream continues. */
 async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
   const before = await readEverything(store);
   const retryFields = { clientMsgNo: "s4", eventId: "e" };
@@ -90,10 +90,10 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
 t.test(
   "a WAL replay restores the same streams, regardless of what the database already has",
   async (t) => {
-    for (let stored = 0; stored <= STORY.length; stored++) {
+    for (let stored = 0; stored <= CHANGES.length; stored++) {
       const path = testFolder(t);
       const store = await openStore(t, path, OPTIONS);
-      for (const [i, act] of STORY.entries()) {
+      for (const [i, act] of CHANGES.entries()) {
         await act(store);
         if (i + 1 === stored || i + 1 === stored + 3) await store.checkpoint();
       }
@@ -118,7 +118,7 @@ t.test(
 t.test("a checkpoint that was interrupted between its transactions is repeated", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, OPTIONS);
-  for (const act of STORY) await act(store);
+  for (const act of CHANGES) await act(store);
   const expected = await readEverything(store);
   await store.checkpoint();
   const tables = [
@@ -215,7 +215,7 @@ t.test(
 t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, OPTIONS);
-  for (const act of STORY) await act(store);
+  for (const act of CHANGES) await act(store);
   const expected = await readEverything(store);
   await store.checkpoint();
   const copy = await crashedCopy(t, path, inAnotherBoot);
@@ -230,7 +230,7 @@ t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
 t.test("events of a stream are not repeated if old WAL segments still exist", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, { ...OPTIONS, segmentBytes: 64 });
-  for (const act of STORY) await act(store);
+  for (const act of CHANGES) await act(store);
   const before = await crashedCopy(t, path);
   const expected = await readEverything(store);
   await store.checkpoint();

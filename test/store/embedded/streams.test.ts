@@ -391,9 +391,9 @@ t.test("the snapshot of an ended stream is kept between reads if it is small", a
   await store.checkpoint();
   const small = await store.stream(KEY, "s");
   t.match(small, { text: "a", state: "closed" });
-  t.equal(await store.stream(KEY, "s"), small, "the same object");
+  t.equal(await store.stream(KEY, "s"), small, "two reads return the same object");
   const [message] = (await store.readMessages(KEY, ALL)).messages;
-  t.equal(message?.stream, small, "the same object in the history");
+  t.equal(message?.stream, small, "the history returns the same object");
   t.not(await store.stream(KEY, "large"), await store.stream(KEY, "large"), "not kept");
   const cut = await store.stream(KEY, "cut");
   t.match(cut, { state: "closed", nextIndex: 52, text: "c".repeat(65_536), cut: { index: 27 } });

@@ -67,7 +67,7 @@ t.test("a device is removed a day after its logout, unless it got a token again"
   time.nowMs += 1000;
   await store.sweep();
   t.same(await kept(), [false, false, true], "the device with a token stays");
-  t.ok(await store.isBanned("a"), "and so does the ban");
+  t.ok(await store.isBanned("a"), "the ban stays");
 });
 
 t.test("the space of expired messages is reused", async (t) => {

@@ -1,4 +1,4 @@
-// Counts of unread messages that expire read each of their rows at most once per call.
+// Counting unread messages that expire reads each of their rows at most once per call.
 
 import { UnreadCounter } from "../../../src/store/embedded/steps/unread.ts";
 import { t } from "../../support/suite.ts";

@@ -1,6 +1,6 @@
 // Messages that are sent to Redis together: how many calls and publications they need, that a
 // failing message does not affect others, and that the messages of a connection keep their order
-// whatever happens to a call. All tests use the store's `append`.
+// even if calls fail. All tests use the store's `append`.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
@@ -33,7 +33,7 @@ const numbersIn = async ({ store }: StoreNode, key = "2:g") => {
   return messages.map(({ payload }) => Number(Buffer.from(payload)));
 };
 
-/** Returns how often the server ran each of these commands until one moment. */
+/** Returns how often the server has run each of these commands so far. */
 async function callsOf<const Names extends readonly string[]>(redis: RedisServer, ...names: Names) {
   const client = redis.client();
   const stats = await client.info("commandstats");
@@ -266,7 +266,7 @@ async function assertOrder(
   node: StoreNode,
   result: Awaited<ReturnType<typeof sendDuring>>,
 ): Promise<void> {
-  // The first call after the trouble may be the one that notices it.
+  // The first call after the failure may be the call that notices it.
   while ((await codeOf(numbersIn(node))) === "unavailable")
     await new Promise((resolve) => setTimeout(resolve, 2));
   const stored = await numbersIn(node);
@@ -391,7 +391,7 @@ t.test(
     const { store, link } = node;
     await store.append(numbered(0, undefined));
     const sent = [store.append(numbered(1, undefined))];
-    // More names than the cache holds, so that the names of the channel are created again.
+    // The cache does not hold this number of names, so the names of the channel are created again.
     for (let at = 0; at <= 20_000; at++) link.keys.channel("head", `2:other-${at}`);
     sent.push(store.append(numbered(2, undefined)));
     const answers = await Promise.allSettled(sent);

@@ -1,5 +1,5 @@
 // Channels and members on Redis, in addition to the contract: group indexes with concurrent readers
-// and writers, pages of large groups, and what is kept of members.
+// and writers, pages of large groups, and the data that is kept about members.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -160,7 +160,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
           link.run = run;
           await store.addSubscribers(group("g"), ["a"], PERMANENT);
           await store.removeSubscribers(group("g"), ["a"], "permanent");
-          // An old time, as if the reader had been frozen in the meantime.
+          // The entry looks old, as if the reader had been frozen in the meantime.
           await link.call("hset", index, "g", 2);
         }
         return run(script, keyNames, args);
@@ -231,7 +231,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
       await store.addSubscribers(group("g"), ["a"], PERMANENT);
       if (!(await store.groupsOf("a")).includes("g")) missed.push(round);
       await store.removeSubscribers(group("g"), ["a"], "permanent");
-      // An old time, so that readers remove it.
+      // The time is old, so that readers remove the entry.
       await link.call("hset", keys.user("groups", "a"), "g", round);
     }
     isOver = true;
@@ -251,7 +251,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
   });
 }
 
-/** Returns how often the server ran a command. */
+/** Returns the number of times that the server ran a command. */
 async function callsOf(link: RedisLink, command: string): Promise<number> {
   const stats = String(await link.call("info", "commandstats"));
   const match = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);

@@ -18,22 +18,25 @@ const { url } = await startRedisCluster(t);
 storeContract(t, redisDriver("Redis Cluster", url));
 logContract(t, redisLogDriver("Redis Cluster", url));
 
-t.test("an event that its node has not moved to the feed is moved later", async (t) => {
-  const { store, link } = await openStore(t, url);
-  await store.switchFeed(true);
-  const bucket = bucketOf(userTopic("ann"));
-  const events = link.keys.bucket("events", bucket);
-  await link.write("set", events, "a wrong type stops the node between its two scripts");
-  const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
-  await t.rejects(store.putDevice(device));
-  await link.write("del", events);
-  const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
-  const users = await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime });
-  t.strictSame(users, ["ann"], "another node checks the user");
-  await store.endOnline("ann", [], 0);
-  const { rows } = await store.readEvents(bucket, EVENTS_START, 9);
-  t.match(rows, [{ type: "user.token_changed" }]);
-});
+t.test(
+  "an event that a node did not move from the outbox to the feed is moved later",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    await store.switchFeed(true);
+    const bucket = bucketOf(userTopic("ann"));
+    const events = link.keys.bucket("events", bucket);
+    await link.write("set", events, "a wrong type stops the node between its two scripts");
+    const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
+    await t.rejects(store.putDevice(device));
+    await link.write("del", events);
+    const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
+    const users = await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime });
+    t.strictSame(users, ["ann"], "another node checks the user");
+    await store.endOnline("ann", [], 0);
+    const { rows } = await store.readEvents(bucket, EVENTS_START, 9);
+    t.match(rows, [{ type: "user.token_changed" }]);
+  },
+);
 
 const ann = (sessionId: string): SessionRecord => ({
   ...{ sessionId, nodeId: "n1", uid: "ann", flag: 0, level: 0 },
@@ -41,61 +44,70 @@ const ann = (sessionId: string): SessionRecord => ({
 });
 const BUCKET = bucketOf(userTopic("ann"));
 
-t.test("no event is lost while the events of a user cannot be moved to the feed", async (t) => {
-  const { store, link } = await openStore(t, url);
-  await store.switchFeed(true);
-  const device = { uid: "ann", flag: 0, tokenHash: new Uint8Array([1]) } as const;
-  const events = link.keys.bucket("events", BUCKET);
-  await link.write("set", events, "a wrong type stops the node between its two scripts");
-  for (let at = 0; at < 100; at++)
-    await t.rejects(store.putDevice({ ...device, level: at % 2 === 0 ? 1 : 0 }));
-  await link.write("del", events);
-  await store.putDevice({ ...device, level: 1 });
-  const levels: unknown[] = [];
-  for (let after: EventPosition = EVENTS_START; ; ) {
-    const { rows } = await store.readEvents(BUCKET, after, 50);
-    levels.push(...rows.map(({ fields }) => fields?.device_level));
-    const last = rows.at(-1);
-    if (last === undefined) break;
-    after = last;
-  }
-  t.strictSame(
-    levels,
-    Array.from({ length: 101 }, (_, at) => (at % 2 === 0 ? 1 : 0)),
-  );
-});
+t.test(
+  "no event of a user is lost while the user's events cannot be moved to the feed",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    await store.switchFeed(true);
+    const device = { uid: "ann", flag: 0, tokenHash: new Uint8Array([1]) } as const;
+    const events = link.keys.bucket("events", BUCKET);
+    await link.write("set", events, "a wrong type stops the node between its two scripts");
+    for (let at = 0; at < 100; at++)
+      await t.rejects(store.putDevice({ ...device, level: at % 2 === 0 ? 1 : 0 }));
+    await link.write("del", events);
+    await store.putDevice({ ...device, level: 1 });
+    const levels: unknown[] = [];
+    for (let after: EventPosition = EVENTS_START; ; ) {
+      const { rows } = await store.readEvents(BUCKET, after, 50);
+      levels.push(...rows.map(({ fields }) => fields?.device_level));
+      const last = rows.at(-1);
+      if (last === undefined) break;
+      after = last;
+    }
+    t.strictSame(
+      levels,
+      Array.from({ length: 101 }, (_, at) => (at % 2 === 0 ? 1 : 0)),
+    );
+  },
+);
 
-t.test("a step is rejected while the outbox of its user is full", async (t) => {
-  const { store, link } = await openStore(t, url);
-  await store.switchFeed(true);
-  const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
-  const outbox = link.keys.user("outbox", "ann");
-  const entry = (number: number) => packr.pack([`${number}`, 7, "events", "{}"]);
-  const entries = Array.from({ length: 1000 }, (_, at) => entry(at + 1));
-  await link.write("rpush", outbox, ...entries);
-  const events = link.keys.bucket("events", BUCKET);
-  await link.write("set", events, "a wrong type stops the node between its two scripts");
-  await t.rejects(store.putDevice(device));
-  t.equal(await link.call("llen", outbox), 1000, "nothing was added");
-  await link.write("del", events);
-  await store.putDevice(device);
-  t.equal(await link.call("llen", outbox), 0);
-  t.equal((await store.newestEvents())[BUCKET]?.number, 1001);
-});
+t.test(
+  "a call that would write an event is rejected while the outbox of its user is full",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    await store.switchFeed(true);
+    const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
+    const outbox = link.keys.user("outbox", "ann");
+    const entry = (number: number) => packr.pack([`${number}`, 7, "events", "{}"]);
+    const entries = Array.from({ length: 1000 }, (_, at) => entry(at + 1));
+    await link.write("rpush", outbox, ...entries);
+    const events = link.keys.bucket("events", BUCKET);
+    await link.write("set", events, "a wrong type stops the node between its two scripts");
+    await t.rejects(store.putDevice(device));
+    t.equal(await link.call("llen", outbox), 1000, "nothing was added");
+    await link.write("del", events);
+    await store.putDevice(device);
+    t.equal(await link.call("llen", outbox), 0);
+    t.equal((await store.newestEvents())[BUCKET]?.number, 1001);
+  },
+);
 
-t.test("the events of a confirmation are in the feed when it returns", async (t) => {
-  const { store, link } = await openStore(t, url);
-  const login = await store.login(ann("s1"), "n1:alive");
-  await store.switchFeed(true);
-  await link.write("del", link.keys.user("sessions", "ann"));
-  t.equal(login.kind, "entered");
-  if (login.kind !== "entered") return;
-  t.strictSame(await store.confirmSessions([login], "n1:alive"), [{ kind: "confirmed" }]);
-  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
-  t.match(rows, [{ type: "user.online" }]);
-  const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
-  t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
-});
+t.test(
+  "the events of a session's confirmation are in the feed when the call returns",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    const login = await store.login(ann("s1"), "n1:alive");
+    await store.switchFeed(true);
+    await link.write("del", link.keys.user("sessions", "ann"));
+    t.equal(login.kind, "entered");
+    if (login.kind !== "entered") return;
+    t.strictSame(await store.confirmSessions([login], "n1:alive"), [{ kind: "confirmed" }]);
+    const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+    t.match(rows, [{ type: "user.online" }]);
+    const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
+    t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
+  },
+);
 
 t.test(
   "a login with a wrong token leaves nothing in the bucket of the user's events",
@@ -108,7 +120,7 @@ t.test(
   },
 );
 
-t.test("a user who is about to log in stays listed", async (t) => {
+t.test("a user who is logging in stays in the list of users to check", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   const online = link.keys.bucket("online", BUCKET);
@@ -118,10 +130,10 @@ t.test("a user who is about to log in stays listed", async (t) => {
   t.equal(await link.call("zcard", online), 1, "another node has announced the user");
   await link.write("del", link.keys.user("announcing", "ann"));
   await store.endOnline("ann", [], 0);
-  t.equal(await link.call("zcard", online), 0, "no node has");
+  t.equal(await link.call("zcard", online), 0, "no other node has announced the user");
 });
 
-t.test("a command whose node died before it listed the inbox has its event", async (t) => {
+t.test("a command has its event even if its node died before the inbox was listed", async (t) => {
   const { store, link, time } = await openStore(t, url);
   await store.switchFeed(true);
   const due = link.keys.bucket("inboxDue", BUCKET);
@@ -139,7 +151,7 @@ t.test("a command whose node died before it listed the inbox has its event", asy
   t.equal(await link.call("exists", due), 0, "an empty inbox is not listed");
 });
 
-t.test("only the first command in an inbox lists it", async (t) => {
+t.test("only the first command in an inbox adds the inbox to the list of inboxes", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   const due = link.keys.bucket("inboxDue", BUCKET);
@@ -149,5 +161,9 @@ t.test("only the first command in an inbox lists it", async (t) => {
   t.same(await link.call("zscore", due, "ann"), score);
   await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
   const earlier = Number(await link.call("zscore", due, "ann"));
-  t.equal(Number(score) - earlier, 3_590_000, "a command that expires earlier lists it again");
+  t.equal(
+    Number(score) - earlier,
+    3_590_000,
+    "a command that expires earlier gives the inbox an earlier time",
+  );
 });

@@ -1,4 +1,4 @@
-// Slices of history that need more than one script.
+// Reads of history that need more than one script.
 
 import t from "tap";
 import type { DeliveredMark } from "../../../src/redis/channel-feed.ts";

@@ -26,7 +26,7 @@ import {
 import { halfDone, retry, type Start, USERS } from "./inbox-half-done.ts";
 
 const HOUR_MS = HOUR_S * 1000;
-/** More recipients than one script has; bob is the last of them. */
+/** More recipients than one script handles. bob is the last one. */
 const MANY = [...Array.from({ length: 64 }, (_, i) => `m${i}`), "bob"];
 
 function bounds(t: Test, start: Start): void {
@@ -128,7 +128,7 @@ function bounds(t: Test, start: Start): void {
         await codeOf(inbox.appendCommand(few)),
         await codeOf(inbox.appendCommand(many)),
       ];
-      // Otherwise the first script puts the copies of these users.
+      // On one server, the first script puts the copies of these users.
       const isNeeded = part !== "inboxIds" || link.isCluster;
       const code = isNeeded ? "internal" : undefined;
       t.same(codes, [code, code], part);

@@ -59,7 +59,7 @@ t.test(
     const { store } = await openStore(t, server.url);
     const first = await store.acquireLease("task", "one", 60_000);
     if (first === undefined) throw new Error("the lease is held by another owner");
-    t.equal(await store.acquireLease("task", "two", 60_000), undefined, "it has an owner");
+    t.equal(await store.acquireLease("task", "two", 60_000), undefined, "the lease has an owner");
     await store.releaseLease({ ...first, token: first.token - 1 }, "one");
     t.equal(
       await store.acquireLease("task", "two", 60_000),
@@ -68,7 +68,7 @@ t.test(
     );
     await store.releaseLease(first, "one");
     const second = await store.acquireLease("task", "two", 60_000);
-    t.ok((second?.token ?? 0) > first.token, "another owner has it");
+    t.ok((second?.token ?? 0) > first.token, "another owner has the lease");
     await server.client().flushall();
     const third = await store.acquireLease("task", "three", 60_000);
     t.ok(

@@ -1,5 +1,5 @@
-// Personal channels on a Redis Cluster, where the users are in other slots than their channel: the
-// sender's retry completes what a node left undone when it died.
+// Personal channels on a Redis Cluster, where the users and their channel are in different slots:
+// the sender's retry completes a send that a node did not finish before it died.
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
@@ -49,7 +49,10 @@ async function peersOf({ link }: StoreNode, uid: string): Promise<string> {
   return String(await link.call("zrange", key, 0, -1, "WITHSCORES"));
 }
 
-/** Stores a message without publishing it to its users, as a node that dies in between. */
+/**
+ * Stores a message without publishing it to its users, like a node that dies between these two
+ * steps.
+ */
 async function storeOnly({ link, time }: StoreNode, draft: MessageDraft) {
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },

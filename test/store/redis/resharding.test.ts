@@ -1,5 +1,5 @@
 // A slot of a Redis Cluster moves to another server while its channels are used: a call that is
-// impossible for the moment is rejected as a whole.
+// impossible at that moment is rejected as a whole.
 
 import t, { type Test } from "tap";
 import { bucketOf, logBucket } from "../../../src/broker/log-frame.ts";

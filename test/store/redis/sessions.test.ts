@@ -58,7 +58,7 @@ t.test("sessions of many users are read in few calls", async (t) => {
   t.same(
     entries.map(([entry]) => entry?.session.sessionId),
     usersOf(500).map((_, at) => all[at]?.session.sessionId),
-    "in the order of the users, some of whom have no session",
+    "the results are in the order of the users, even if some users have no session",
   );
 });
 

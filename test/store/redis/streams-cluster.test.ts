@@ -1,6 +1,6 @@
 // Streams on a Redis Cluster, where the users of a personal channel are in other slots than the
-// channel: whatever happens between a script and the notification of its users, they receive each
-// event exactly once in the end.
+// channel. Whatever happens between a script and the notification of the users, they finally
+// receive each event exactly once.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
@@ -168,7 +168,7 @@ t.test("the indexes of both users are written before a personal stream starts", 
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
   t.same(await indexedStreams("alice"), WITH_BOB);
   t.same(await conversationsOf(alice.store, "alice"), []);
-  t.same(await peers("alice"), "", "an empty channel is removed from the peers again");
+  t.same(await peers("alice"), "", "an empty channel is removed from the peer indexes again");
 });
 
 t.test("a sweep delivers the unpublished end of a stream", async (t) => {

@@ -1,5 +1,5 @@
-// Streams on one Redis, in addition to the Store contract: several nodes at once, what is stored
-// and removed, and what is not transferred twice.
+// Streams on one Redis, in addition to the Store contract: several nodes at once, the data that is
+// stored and removed, and the data that is not transferred twice.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

@@ -1,5 +1,5 @@
-// A record in Redis that this build cannot decode does not hide others: history, conversations,
-// inboxes and streams leave it out and count it.
+// A record in Redis that this build cannot decode does not hide other records: history,
+// conversations, inboxes and streams leave it out and count it.
 
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";

@@ -1,5 +1,5 @@
-// Users' devices on Redis, in addition to the contract, and how many calls are sent at once for
-// many users.
+// Users' devices on Redis, in addition to the contract, and the number of calls that are sent at
+// once for many users.
 
 import t from "tap";
 import { LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
@@ -19,7 +19,7 @@ t.test("devices are stored on a single Redis server", async (t) => {
   });
 
   t.test(
-    "devices are removed a day after the logout of the last one, unless the user is banned",
+    "a user's devices are removed a day after the logout of the last device, unless the user is banned",
     async (t) => {
       const { store, link } = await openStore(t, server.url);
       const key = link.keys.user("devices", "a");

@@ -1,6 +1,6 @@
-// What the disk must have before the store answers a call or deletes a file. A process that is
-// killed loses nothing that it handed to the kernel, so only the order of the file and database
-// calls shows what a power loss would lose.
+// What the disk must have before the store answers a call or deletes a file. A killed process loses
+// nothing that it handed to the kernel, so only the order of the file and database calls shows what
+// a power loss would lose.
 
 import * as fs from "node:fs";
 import { basename } from "node:path";
@@ -72,7 +72,7 @@ t.test("a segment whose name cannot be made durable is not used", async (t) => {
   fail.folderSync = true;
   const before = walFiles(path);
   t.equal((await store.append(draftOf())).messageSeq, 1, "the message is acknowledged");
-  t.same(walFiles(path), before, "it is in the segment before");
+  t.same(walFiles(path), before, "the message is in the previous segment");
   t.same(problems, ["Could not open the next WAL segment"]);
 });
 

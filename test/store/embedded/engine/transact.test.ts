@@ -90,7 +90,7 @@ t.test("a failed commit writes nothing and rejects the call", async (t) => {
 
 t.test("no step runs in a folder that another process has acquired", async (t) => {
   const { tables, count, put, losses } = await openOwned(t);
-  // As another process that acquires the folder.
+  // Acts as another process that acquires the folder.
   tables.env.transactionSync(() => tables.fence.next());
   let ran = false;
   await t.rejects(

@@ -253,7 +253,7 @@ t.test(
     while (waiting.length === 0) await turn();
     t.same(answered, [1]);
     t.equal(waiting.length, 1, "one fsync serves all five sends");
-    // A checkpoint in between writes only the committed messages.
+    // A checkpoint between the messages writes only the committed ones.
     await store.checkpoint();
     t.same(await seqsIn(store), [1]);
     waiting.shift()?.();
