@@ -1,6 +1,6 @@
 // Arguments with which tests start child processes. A child started with
-// `spawn(...tieToParent(command, args), options)` ends with the test process, even if that is
-// killed after a timeout and runs no teardown.
+// `spawn(...tieToParent(command, args), options)` ends with the test process, even if the test
+// process is killed after a timeout and runs no teardown.
 
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -18,7 +18,10 @@ export interface NativeClientOptions extends NativeSessionOptions {
   readonly localAddress?: string;
 }
 
-/** The part of tap's `t` that closes the client. With `undefined`, the caller closes it. */
+/**
+ * The part of tap's `t` that closes the client at the end of the test. If it is `undefined`, the
+ * caller closes the client.
+ */
 export type TeardownHost = { teardown(clean: () => unknown): unknown } | undefined;
 
 /** Opens a socket and sends CONNECT. Rejects with NativeClientError if the login is refused. */

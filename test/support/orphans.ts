@@ -1,5 +1,5 @@
-// Plays a test file for child.test.ts: starts a Redis server, a broker and a shell with a job,
-// prints their process ids, and then runs until it is killed.
+// Stands in for a test file in child.test.ts: starts a Redis server, a broker and a shell with a
+// job, prints their process ids, and then runs until it is killed.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";

@@ -73,7 +73,7 @@ export async function checkAccessible(t: Test, page: Page, state: string): Promi
 
 /**
  * Checks that the docs have a light and a dark picture of the page. With JINDOU_TEST_PICTURES=write
- * they are taken first, as WebP, which is half as large as PNG.
+ * the pictures are taken first, as WebP, which is half as large as PNG.
  */
 export async function checkPictures(t: Test, page: Page, name: string): Promise<void> {
   for (const scheme of ["light", "dark"] as const) {

@@ -39,8 +39,8 @@ interface SentinelOptions extends Pick<SentinelServers, "name" | "password"> {
 }
 
 /**
- * Starts a primary with the given number of replicas and one Sentinel. One is enough here, and
- * several Sentinels can need a long time to elect a leader.
+ * Starts a primary with the given number of replicas and one Sentinel. One Sentinel is enough here,
+ * and several Sentinels can need a long time to elect a leader.
  */
 export async function startSentinels(
   t: Pick<Test, "teardown">,

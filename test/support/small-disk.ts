@@ -18,11 +18,11 @@ const FILLER = "filler";
 export interface SmallDisk {
   /** Path of the disk, as the processes in the namespace see it. */
   readonly path: string;
-  /** Starts a command in the namespace when it is put in front of it. */
+  /** Words in front of a command that start it in the namespace. */
   readonly prefix: readonly string[];
   /** Free bytes of the disk. */
   freeBytes(): number;
-  /** Fills the disk with a file, except `leftBytes`. */
+  /** Fills the disk with a file. `leftBytes` bytes stay free. */
   fill(leftBytes?: number): void;
   /** Removes the file that fills the disk. */
   free(): void;

@@ -1,4 +1,4 @@
-// Measures how long this process had to wait for the processor while a test ran, so that a test can
+// Measures how long this process had to wait for the processor during a test, so that the test can
 // extend its time limit on a busy machine. Owns one timer per meter, which ends with the test.
 
 import type { Test } from "tap";

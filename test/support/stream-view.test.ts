@@ -1,4 +1,5 @@
-// The stream viewer of tests builds the text from frames and reports every broken promise.
+// The stream viewer of the tests builds the text from frames, and reports every violation of the
+// protocol's guarantees.
 
 import {
   type ChannelEvent,

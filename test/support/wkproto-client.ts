@@ -258,7 +258,9 @@ export function closeCodeOf(code: number): number {
   return WKPROTO_OVER === "tcp" ? ABNORMAL : code;
 }
 
-/** Opens a WebSocket or a TCP connection, as JINDOU_TEST_WKPROTO says, and sends nothing on it. */
+/**
+ * Opens a WebSocket or a TCP connection, depending on JINDOU_TEST_WKPROTO, and sends nothing on it.
+ */
 export function openWkproto(t: TeardownHost, options: WkprotoOptions): Promise<WkprotoClient> {
   return WKPROTO_OVER === "tcp" ? openWkprotoTcp(t, options) : openWkprotoSocket(t, options);
 }
@@ -327,7 +329,7 @@ function tcpWire(socket: Socket, events: WireEvents): Wire {
   socket.on("close", () => events.closed(ABNORMAL));
   socket.on("error", () => undefined); // "close" follows
   return {
-    send: cutting(socket),
+    send: writingInPieces(socket),
     pause: () => socket.pause(),
     resume: () => socket.resume(),
     kill: () => socket.destroy(),
@@ -335,8 +337,8 @@ function tcpWire(socket: Socket, events: WireEvents): Wire {
 }
 
 /** Returns a function that sends bytes in pieces, which the server usually reads one by one. */
-function cutting(socket: Socket): (bytes: Uint8Array) => void {
-  const random = new Random(++cuttings);
+function writingInPieces(socket: Socket): (bytes: Uint8Array) => void {
+  const random = new Random(++connectionCount);
   let unsent = Buffer.alloc(0);
   const sendPiece = () => {
     const size = random.flip() ? unsent.length : 1 + random.below(unsent.length);
@@ -351,8 +353,8 @@ function cutting(socket: Socket): (bytes: Uint8Array) => void {
   };
 }
 
-/** Number of connections so far, from which the cuts of each are drawn. */
-let cuttings = 0;
+/** Number of connections so far. The sizes of the pieces of each connection are derived from it. */
+let connectionCount = 0;
 
 /** Returns the size of the first packet, 0 if it is not complete. */
 function packetEnd(bytes: Buffer): number {

@@ -74,7 +74,10 @@ const PONG = 8;
 const NO_PERSIST = 1;
 const SUCCESS = 1;
 const RED_DOT = 2;
-/** The SDKs wait 1 to 2 seconds, which would only make the tests slower. */
+/**
+ * Time to wait before a reconnect. The SDKs wait 1 to 2 seconds, which would only make the tests
+ * slower.
+ */
 const RECONNECT_MS = 10;
 const TIMEOUT_MS = 120_000;
 
