@@ -238,7 +238,7 @@ t.test("a PROXY header that stops halfway does not stop the node", async (t) => 
     const header = proxyHeader("203.0.113.7");
     const client = new RawClient(t, port, HOST, from);
     client.write(header.subarray(0, 14));
-    t.equal(await addressOf(t, port, {}), PROXY, "another client is served meanwhile");
+    t.equal(await addressOf(t, port, {}), PROXY, "another client is served in the meantime");
     client.write(Buffer.concat([header.subarray(14), request("/", {})]));
     await client.has(from === PROXY ? "<203.0.113.7>" : `<${STRANGER}>`);
   }

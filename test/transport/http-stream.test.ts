@@ -66,7 +66,7 @@ t.test("pieces are sent as they are written, and the connection is then reused",
 });
 
 t.test(
-  "the head of a stream without a first piece is sent at once, followed by the filler",
+  "the head of a stream without a first piece is sent at once, followed by filler bytes",
   async (t) => {
     const stream = new TestStream();
     const { port } = await serve(t, [get("/s", async () => stream)]);
@@ -197,7 +197,7 @@ t.test("an error that a stream throws is reported, and the stream is closed", as
   t.same(stream.calls, ["closed"]);
 });
 
-t.test("a route can read headers in addition to those of the endpoint", async (t) => {
+t.test("a route can read headers in addition to the headers of the endpoint", async (t) => {
   const route = get("/own", ({ headers }) => text(JSON.stringify(headers)));
   const { call } = await serve(t, [{ ...route, headers: ["x-own"] }, get("/all", route.handle)], {
     headers: ["x-all"],

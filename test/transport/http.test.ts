@@ -39,19 +39,22 @@ t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   t.equal(unread?.query, "", "a URL without a query has an empty query");
 });
 
-t.test("a reply that keeps the connection announces how long an idle one is kept", async (t) => {
-  const { call, port } = await serve(t, [
-    get("/a", () => text("a")),
-    { ...get("/public", () => text("p")), isPublic: true },
-  ]);
-  const expected = IS_PORTABLE ? "timeout=75" : "timeout=7";
-  t.equal((await call("/a")).headers.get("keep-alive"), expected);
-  t.equal((await call("/public")).headers.get("keep-alive"), null, "the connection is closed");
-  const client = new RawClient(t, port);
-  client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
-  await client.has("\r\n\r\n");
-  t.match(client.text.toLowerCase(), `keep-alive: ${expected}\r\n`);
-});
+t.test(
+  "a reply that keeps the connection open announces how long an idle connection is kept",
+  async (t) => {
+    const { call, port } = await serve(t, [
+      get("/a", () => text("a")),
+      { ...get("/public", () => text("p")), isPublic: true },
+    ]);
+    const expected = IS_PORTABLE ? "timeout=75" : "timeout=7";
+    t.equal((await call("/a")).headers.get("keep-alive"), expected);
+    t.equal((await call("/public")).headers.get("keep-alive"), null, "the connection is closed");
+    const client = new RawClient(t, port);
+    client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
+    await client.has("\r\n\r\n");
+    t.match(client.text.toLowerCase(), `keep-alive: ${expected}\r\n`);
+  },
+);
 
 t.test("an asynchronous reply is sent when its promise resolves", async (t) => {
   const { call } = await serve(t, [
@@ -207,7 +210,11 @@ t.test(
     const client = new RawClient(t, port);
     client.write("HEAD /a HTTP/1.1\r\nhost: x\r\nconnection: te, close\r\n\r\n");
     await client.has("\r\n\r\n");
-    t.match(client.text, /connection: close\r\n/, "a client is asked to close after a HEAD");
+    t.match(
+      client.text,
+      /connection: close\r\n/,
+      "the reply to a HEAD asks the client to close the connection",
+    );
     const kept = new RawClient(t, port);
     for (const header of ["connection: keep-alive, closed", "x: close"]) {
       const before = kept.text.length;

@@ -1,4 +1,4 @@
-// What the parsers of the two drivers accept. docs/http.md has the same table.
+// Tests what the parsers of the two drivers accept. docs/http.md has the same table.
 
 import type { Test } from "tap";
 import { BodyBudget } from "../../src/transport/http-body.ts";
@@ -193,7 +193,7 @@ for (const { name, sent, uws, portable, has } of ROWS) {
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     if (expected === "") {
-      // A later call is answered, so this one would have been answered by now.
+      // A later call is answered, so a reply to this call would have arrived by now.
       const later = new RawClient(t, port);
       later.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
       await later.has("<got");
@@ -363,7 +363,7 @@ t.test(
       await refused.closed();
       t.match(refused.text, /^HTTP\/1.1 431 /, `head ${at}`);
       t.match(refused.text, /head too large/, `head ${at}`);
-      t.equal(problems.length, at + 1, "it is counted");
+      t.equal(problems.length, at + 1, "the refused head is counted");
     }
     t.same([...new Set(problems)], ["too_large"]);
     const huge = new RawClient(t, port);

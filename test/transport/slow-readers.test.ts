@@ -1,4 +1,4 @@
-// Slow readers are closed in an orderly way, and other connections are not affected.
+// Slow readers are closed without a gap in their frames, and other connections are not affected.
 
 import { GracefulCloses } from "../../src/transport/graceful-closes.ts";
 import { t } from "../support/suite.ts";
@@ -375,7 +375,7 @@ t.test("graceful closes end in the order of their deadlines", async (t) => {
 });
 
 t.test(
-  "if all connections together have too many unread bytes, only those with the most are closed",
+  "only the connections with the most unread bytes are closed if all connections together have too many",
   async (t) => {
     const maxBufferedBytesTotal = 2_000_000;
     const { seen, endpoint } = socketEndpoint({

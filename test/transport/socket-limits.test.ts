@@ -262,7 +262,7 @@ t.test(
 );
 
 t.test(
-  "an address cannot open further silent connections by sending requests on another one",
+  "an address cannot open further silent connections by sending requests on another connection",
   { skip: IS_PORTABLE ? false : "uWebSockets.js does not report the first request" },
   async (t) => {
     const limits = socketLimits({ maxUnauthenticatedPerAddress: 2, capacity: () => 8 });
@@ -353,7 +353,7 @@ t.test(
     for (const { socket } of [...clients.slice(0, LIMIT / 2), ...speaking]) socket.send("wrong");
     await wait(SILENT_MS + 1000);
     t.equal(clients.filter(isClosed).length, 1);
-    t.ok(silent !== undefined && isClosed(silent), "the silent socket gives way");
+    t.ok(silent !== undefined && isClosed(silent), "the silent socket is closed to make room");
     t.same(displaced, ["127.0.0.1"]);
     t.same(refused, []);
   },

@@ -41,7 +41,7 @@ export const tlsFile = (name: string): string =>
 
 /** Resolves when `isTrue` returns true. Checks every millisecond, and rejects after `withinMs`. */
 export async function until(isTrue: () => boolean, withinMs = 120_000): Promise<void> {
-  const giveUp = new Error(`not true within ${withinMs} ms: ${isTrue}`);
+  const giveUp = new Error(`the condition did not become true within ${withinMs} ms: ${isTrue}`);
   const deadlineMs = performance.now() + withinMs;
   while (!isTrue()) {
     if (performance.now() > deadlineMs) throw giveUp;

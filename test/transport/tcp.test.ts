@@ -1,5 +1,6 @@
-// Listeners for clients that send frames over TCP, without WebSocket: frames, order, one write for
-// a turn, limits, proxies and TLS. They share their client sockets with a listener for WebSockets.
+// Listeners for clients that send frames over TCP, without WebSocket: frames, order, one write per
+// turn, limits, proxies and TLS. Their client sockets share the limits of a listener for
+// WebSockets.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -80,7 +81,10 @@ t.test("frames that are sent to a client in one turn are written together", asyn
   const byServer = write.mock.calls.filter(
     ({ this: socket }) => (socket as Socket).localPort === port,
   );
-  t.ok(byServer.length <= 2, "one write for the turn, and at most one for the published frames");
+  t.ok(
+    byServer.length <= 2,
+    "the turn has one write, and the published frames have at most one write",
+  );
   t.equal(client.text.length, "abc".length * "x at once,x later,x published,".length);
   t.match(client.text, /^a at once,.*a published,.*b at once,.*b published,.*c at once,/);
 });
@@ -152,7 +156,7 @@ t.test("a client that reads too slowly is closed, and its frames have no gap", a
       await nextTurn();
     }
     t.same(side.closed, [SLOW], `${way}: the slow client is closed`);
-    t.ok(side.lags >= 1, "it was reported as lagging before");
+    t.ok(side.lags >= 1, "the client was reported as lagging before");
     await until(() => fast.received.length === count * frame(0).length);
     slow.socket.resume();
     await slow.closed();
@@ -181,7 +185,7 @@ t.test("the budget of unread bytes of a user covers its clients on all listeners
   t.same(
     seen.flatMap(({ closed }) => closed),
     [SLOW],
-    "the client with more bytes is dropped",
+    "the client with more unread bytes is dropped",
   );
 });
 
@@ -368,7 +372,7 @@ t.test("clients can be served over TLS, also behind a PROXY header", { skip }, a
     cert: readFileSync(tlsFile("other-cert.pem")),
     key: readFileSync(tlsFile("other-key.pem")),
   };
-  t.equal(await address("", foreign), "closed", "a foreign client certificate is refused");
+  t.equal(await address("", foreign), "closed", "a client certificate of another CA is refused");
   const plain = new RawClient(t, port);
   plain.write(lengthFrame("hello without TLS"));
   await plain.closed();

@@ -1,4 +1,4 @@
-// Time-outs that need real time, because the native side has its own clock. The tests run
+// Time-outs that need real time, because the native library has its own clock. The tests run
 // concurrently and take about 12 s.
 
 import { t } from "../support/suite.ts";
