@@ -77,7 +77,7 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   while (!(await condition())) await pause(50);
 }
 
-/** A program for Python that verifies a request, and one that was changed, with two libraries. */
+/** A Python program that verifies a request, and a changed request, with two libraries. */
 const VERIFY = `
 import json, sys
 import standardwebhooks.webhooks, svix.webhooks
@@ -149,25 +149,29 @@ t.test("webhooks of a node", async (t) => {
     const failures = async () => (await world.call("GET", path)).body.failures;
     await until(async () => (await failures()).length === 1);
     const [failure] = await failures();
-    t.match(failure, { type: "message.stored", status: 422, attempts: 5 }, "it is listed");
+    t.match(
+      failure,
+      { type: "message.stored", status: 422, attempts: 5 },
+      "the failed event is listed",
+    );
     const seqs = receiver.events.map(({ data }) => data.message_seq);
     t.strictSame(
       seqs,
       [...seqs].sort((a, b) => a - b),
-      "the others are in order",
+      "the other events are in order",
     );
     await until(async () => (await world.gauge("lag_events", receiver)) === 0);
-    t.equal(await world.gauge("parked_events", receiver), 1, "the metric counts it");
+    t.equal(await world.gauge("parked_events", receiver), 1, "the metric counts the failed event");
     receiver.reply = () => 200;
     const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
     t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
-    t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has it");
+    t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has the event");
     const alone = receiver.requests.filter(
       (request) => request.events.length === 1 && isPoison(request),
     );
     const contents = new Set(alone.map(({ id, body }) => `${id} ${body}`));
     t.equal(contents.size, 1, "each attempt has the same id and bytes");
-    t.strictSame(await failures(), [], "it is no longer listed");
+    t.strictSame(await failures(), [], "the event is no longer listed");
     await until(async () => (await world.gauge("parked_events", receiver)) === 0);
     t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
     const received = textsOf(receiver.events);
@@ -220,7 +224,7 @@ t.test("webhooks of a node", async (t) => {
     const { length } = receiver.requests;
     t.ok(length <= most, `${length} requests for 40 events, at most ${most}`);
     const contents = Array.from({ length: 40 }, (_, at) => `p-${at}`);
-    t.strictSame(receiver.events.map(contentOf), contents, "they are in order");
+    t.strictSame(receiver.events.map(contentOf), contents, "the events are in order");
   });
 
   t.test("a full request does not wait for batch.waitMs", async (t) => {
@@ -252,23 +256,26 @@ t.test("webhooks of a node", async (t) => {
     );
   });
 
-  t.test("the age of the oldest undelivered event counts from the event", async (t) => {
-    const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
-    const age = () => world.gauge("oldest_undelivered_seconds", receiver);
-    const responses: ServerResponse[] = [];
-    receiver.reply = (_, response) => {
-      responses.push(response);
-      return undefined;
-    };
-    await world.send("leo", "one");
-    await world.send("leo", "two");
-    await until(async () => (await age()) >= 1);
-    responses[0]?.end();
-    await receiver.until(() => responses.length === 2);
-    t.ok((await age()) >= 1, "the second event has waited for the first");
-    responses[1]?.end();
-    await until(async () => (await age()) === 0);
-  });
+  t.test(
+    "the age of the oldest undelivered event is counted from the time of the event",
+    async (t) => {
+      const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
+      const age = () => world.gauge("oldest_undelivered_seconds", receiver);
+      const responses: ServerResponse[] = [];
+      receiver.reply = (_, response) => {
+        responses.push(response);
+        return undefined;
+      };
+      await world.send("leo", "one");
+      await world.send("leo", "two");
+      await until(async () => (await age()) >= 1);
+      responses[0]?.end();
+      await receiver.until(() => responses.length === 2);
+      t.ok((await age()) >= 1, "the second event has waited for the first");
+      responses[1]?.end();
+      await until(async () => (await age()) === 0);
+    },
+  );
 
   t.test("a reply with 410 disables a webhook until it is enabled again", async (t) => {
     const receiver = await world.webhook(t);
@@ -279,15 +286,15 @@ t.test("webhooks of a node", async (t) => {
       return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId);
     };
     await until(async () => (await state()).enabled === 0);
-    t.match(await state(), { disabled_reason: /410/ }, "the list has the reason");
+    t.match(await state(), { disabled_reason: /410/ }, "the list of webhooks has the reason");
     receiver.reply = () => 200;
     await world.send("fay", "later");
     await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { enabled: 1 });
     await receiver.until(() => receiver.events.length === 2);
-    t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "nothing was lost");
+    t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "no event was lost");
   });
 
-  t.test("a range of the feed is delivered again on request", async (t) => {
+  t.test("a replay delivers a range of the feed again", async (t) => {
     const receiver = await world.webhook(t);
     await world.send("gus", "one");
     await world.send("gus", "two");
@@ -300,7 +307,7 @@ t.test("webhooks of a node", async (t) => {
     const replayed = () =>
       receiver.requests.filter(isReplay).flatMap(({ events }) => events.map(contentOf));
     await receiver.until(() => ["ann-0", "two"].every((content) => replayed().includes(content)));
-    t.ok(replayed().includes("ann-0"), "it has older events");
+    t.ok(replayed().includes("ann-0"), "the replay has older events");
     const replays = async () => {
       const { body } = await world.call("GET", "/webhooks");
       return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId).replays;
@@ -312,7 +319,7 @@ t.test("webhooks of a node", async (t) => {
     });
   });
 
-  t.test("a test sends a ping, and the attempts list it", async (t) => {
+  t.test("a test of a webhook sends a ping and is in the list of attempts", async (t) => {
     const receiver = await world.webhook(t);
     const path = `/webhooks/${receiver.webhookId}`;
     receiver.reply = (_, response) => {
@@ -326,42 +333,56 @@ t.test("webhooks of a node", async (t) => {
     t.match(listed.attempts, [{ status: 418, webhook_id: receiver.requests[0]?.id }]);
   });
 
-  t.test("during the overlap, the new and the earlier secret sign each request", async (t) => {
-    const receiver = await world.webhook(t);
-    const earlier = receiver.secret;
-    const path = `/webhooks/${receiver.webhookId}`;
-    const { body } = await world.call("POST", `${path}/secrets`, { overlapS: 60 });
-    for (const secret of [earlier, body.secret]) {
-      receiver.secret = secret; // the receiver throws if it does not verify
+  t.test(
+    "requests are signed with the new and the earlier secret during the overlap of a rotation",
+    async (t) => {
+      const receiver = await world.webhook(t);
+      const earlier = receiver.secret;
+      const path = `/webhooks/${receiver.webhookId}`;
+      const { body } = await world.call("POST", `${path}/secrets`, { overlapS: 60 });
+      for (const secret of [earlier, body.secret]) {
+        receiver.secret = secret; // the receiver throws if it does not verify
+        await world.call("POST", `${path}/test`);
+      }
+      t.equal(receiver.requests.length, 2, "both secrets verify the requests");
+      if (PYTHON !== undefined) {
+        const [request] = receiver.requests;
+        const input = JSON.stringify({ secret: earlier, ...request });
+        const env = { ...process.env, PYTHONPATH: PYTHON };
+        const output = execFileSync("python3", ["-c", VERIFY], { input, encoding: "utf8", env });
+        const lines = ["verified", "refused", "verified", "refused"];
+        t.strictSame(
+          output.trim().split("\n"),
+          lines,
+          "two Python libraries also verify the requests",
+        );
+      }
+      receiver.secret = "";
+      await world.call("POST", `${path}/secrets`, { overlapS: 0 });
       await world.call("POST", `${path}/test`);
-    }
-    t.equal(receiver.requests.length, 2, "both secrets verify the requests");
-    if (PYTHON !== undefined) {
-      const [request] = receiver.requests;
-      const input = JSON.stringify({ secret: earlier, ...request });
-      const env = { ...process.env, PYTHONPATH: PYTHON };
-      const output = execFileSync("python3", ["-c", VERIFY], { input, encoding: "utf8", env });
-      const lines = ["verified", "refused", "verified", "refused"];
-      t.strictSame(output.trim().split("\n"), lines, "two libraries for Python verify it too");
-    }
-    receiver.secret = "";
-    await world.call("POST", `${path}/secrets`, { overlapS: 0 });
-    await world.call("POST", `${path}/test`);
-    const signatures = receiver.requests.at(-1)?.headers["webhook-signature"];
-    t.equal(signatures?.split(" ").length, 1, "without an overlap only the new one signs");
-    t.notMatch((await world.call("GET", "/webhooks")).body, /whsec_/, "no list shows a secret");
-  });
+      const signatures = receiver.requests.at(-1)?.headers["webhook-signature"];
+      t.equal(signatures?.split(" ").length, 1, "without an overlap only the new secret signs");
+      t.notMatch((await world.call("GET", "/webhooks")).body, /whsec_/, "no secret is in a list");
+    },
+  );
 
-  t.test("a channel filter selects events, and a batch of one has the event's id", async (t) => {
-    const channels = { type: 1, prefix: "ivy" };
-    const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
-    await world.send("hal", "not selected");
-    await world.send("ivy", "selected");
-    await receiver.until(() => receiver.events.length === 1);
-    const [request] = receiver.requests;
-    t.equal(request?.id, request?.events[0]?.id, "the id of the request is that of the event");
-    t.equal(contentOf(request?.events[0] as never), "selected", "only the channel is delivered");
-  });
+  t.test(
+    "a channel filter selects events, and a request with a single event has the id of the event",
+    async (t) => {
+      const channels = { type: 1, prefix: "ivy" };
+      const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
+      await world.send("hal", "not selected");
+      await world.send("ivy", "selected");
+      await receiver.until(() => receiver.events.length === 1);
+      const [request] = receiver.requests;
+      t.equal(request?.id, request?.events[0]?.id, "the id of the request is that of the event");
+      t.equal(
+        contentOf(request?.events[0] as never),
+        "selected",
+        "only events of the channel are delivered",
+      );
+    },
+  );
 
   t.test("the cloudevents package reads signed requests", async (t) => {
     const { HTTP } = requirePackage("cloudevents");
@@ -373,7 +394,7 @@ t.test("webhooks of a node", async (t) => {
       const [event] = [HTTP.toEvent({ headers, body })].flat();
       const expected = { type: "message.stored", subject: "1:bob@kai", source: "/jindou" };
       t.match(event, expected, `batches of ${max}`);
-      t.equal(contentOf(event), "cloud", "with the message");
+      t.equal(contentOf(event), "cloud", "the event has the message");
     }
   });
 
@@ -394,7 +415,7 @@ t.test("webhooks of a node", async (t) => {
     });
   });
 
-  t.test("a hanging receiver delays no other receiver", async (t) => {
+  t.test("a receiver that hangs does not delay other receivers", async (t) => {
     const hanging = await world.webhook(t);
     hanging.reply = () => undefined;
     const other = await world.webhook(t);
@@ -441,7 +462,7 @@ t.test("events arrive in order after any failure of the receiver", async (t) => 
     t.strictSame(receiver.events.map(contentOf), ["m-0", "m-1", "m-2"], `after ${name}`);
     const [first = 0, second = 0] = times;
     const leastMs = name === "too many" ? 3000 : 700;
-    t.ok(second - first >= leastMs, `the receiver had a pause after ${name}`);
+    t.ok(second - first >= leastMs, `the receiver had time to recover after ${name}`);
     await until(async () => (await world.gauge("lag_events", receiver)) === 0);
     t.equal(await world.gauge("oldest_undelivered_seconds", receiver), 0, "no event waits");
   }
@@ -461,16 +482,24 @@ t.test("a webhook of the configuration can be enabled again, but not changed", a
   await until(async () => (await state()).enabled === 0);
   const path = "/webhooks/fixed";
   const refused = { status: 409, body: { code: "webhook_fixed" } };
-  t.match(await call("PATCH", path, { enabled: 1, order: "none" }), refused, "no other setting");
-  t.match(await call("PATCH", path, { enabled: 0 }), refused, "it cannot be disabled");
-  t.match(await call("POST", `${path}/secrets`, { overlapS: 0 }), refused, "nor get a secret");
-  t.match(await call("DELETE", path), refused, "nor be deleted");
+  t.match(
+    await call("PATCH", path, { enabled: 1, order: "none" }),
+    refused,
+    "no other setting can be changed",
+  );
+  t.match(await call("PATCH", path, { enabled: 0 }), refused, "the webhook cannot be disabled");
+  t.match(
+    await call("POST", `${path}/secrets`, { overlapS: 0 }),
+    refused,
+    "the webhook cannot get another secret",
+  );
+  t.match(await call("DELETE", path), refused, "the webhook cannot be deleted");
   receiver.reply = () => 204;
   t.match(await call("PATCH", path, { enabled: 1 }), { status: 200, body: { enabled: 1 } });
   await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
 });
 
-t.test("nothing is stored for a webhook after it was deleted", async (t) => {
+t.test("nothing is stored for a deleted webhook", async (t) => {
   const redis = await startRedis(t);
   const { broker, call } = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
   const receiver = await startReceiver(t);
@@ -483,7 +512,7 @@ t.test("nothing is stored for a webhook after it was deleted", async (t) => {
   t.strictSame(
     keys.filter((key) => key.includes(body.id)),
     [],
-    "no key names it",
+    "no key in Redis names the webhook",
   );
 });
 
@@ -500,8 +529,11 @@ async function eventValidator({ call }: World): Promise<(event: { type: string }
   };
 }
 
-/** Changes the token of a user, and lets a main device end another. Returns the types. */
-async function tellStoryOfUser(t: Test, { broker, call }: World, uid: string) {
+/**
+ * Changes the token of a user, and makes one main device end the session of another. Returns the
+ * types of the events.
+ */
+async function causeUserEvents(t: Test, { broker, call }: World, uid: string) {
   const token = { uid, token: "secret", device_flag: 0, device_level: 1 };
   await call("POST", "/user/token", token);
   const { clientPort: port } = broker;
@@ -514,7 +546,7 @@ async function tellStoryOfUser(t: Test, { broker, call }: World, uid: string) {
 /**
  * Makes API calls that cause events of each type. Returns the types, in the order of their events.
  */
-async function tellStory({ call }: World, id: string): Promise<readonly string[]> {
+async function causeAllEvents({ call }: World, id: string): Promise<readonly string[]> {
   const channel = { channel_id: id, channel_type: 2 };
   const post = async (path: string, body: object) => {
     const reply = await call("POST", path, body);
@@ -544,7 +576,7 @@ async function tellStory({ call }: World, id: string): Promise<readonly string[]
 }
 
 t.test(
-  "events of all types match their schemas, and are the same by webhook, poll and SSE",
+  "events of all types match their schemas and are the same in a webhook, a poll and server-sent events",
   async (t) => {
     const redis = await startRedis(t);
     for (const settings of [{}, { JINDOU_REDIS_URL: redis.url }]) {
@@ -552,8 +584,8 @@ t.test(
       const errorsOf = await eventValidator(world);
       const names = ["message.*", "channel.*", "stream.*", "user.token_changed", "session.kicked"];
       const receiver = await world.webhook(t, { types: names });
-      const types = await tellStory(world, "story");
-      const userTypes = await tellStoryOfUser(t, world, "zoe");
+      const types = await causeAllEvents(world, "story");
+      const userTypes = await causeUserEvents(t, world, "zoe");
       const count = types.length + userTypes.length;
       await receiver.until(() => receiver.events.length >= count);
       const path = `/events?types=${names.join(",")}&limit=1000`;
@@ -565,10 +597,14 @@ t.test(
       t.strictSame(typesOf(all.filter(({ data }) => data.uid === "zoe")), userTypes);
       const byId = (list: readonly ReceivedEvent[]) =>
         Object.fromEntries(list.map((event) => [event.id, event]));
-      t.strictSame(byId(receiver.events), byId(all), "the webhook got the same");
+      t.strictSame(byId(receiver.events), byId(all), "the webhook got the same events");
       const feed = await openFeed(t, `http://127.0.0.1:${world.broker.apiPort}${path}`);
       await feed.untilEvents(count);
-      t.strictSame(byId(feed.events.map(({ data }) => data)), byId(all), "so did a follower");
+      t.strictSame(
+        byId(feed.events.map(({ data }) => data)),
+        byId(all),
+        "a follower got the same events",
+      );
       const [created] = events;
       t.match(created?.data, {
         channel_id: "story",
@@ -583,7 +619,7 @@ t.test(
   },
 );
 
-t.test("a name that selects no type of event is refused", async (t) => {
+t.test("a filter that selects no type of event is refused", async (t) => {
   const { call } = await startWorld(t);
   const message = /^No type of events is named user\.onlin\. The types are message\.stored, /;
   const refused = { status: 400, body: { code: "bad_request", error: message } };

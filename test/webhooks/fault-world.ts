@@ -1,5 +1,5 @@
-// Senders and checks of the fault tests of webhooks: which messages were acknowledged, and whether a
-// receiver has got their events as documented.
+// Senders and checks of the fault tests of webhooks: which messages were acknowledged, and whether
+// a receiver has got their events as the documentation promises.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -92,9 +92,9 @@ export function hasAll(receiver: Receiver, ids: ReadonlySet<number>): boolean {
 }
 
 /**
- * Returns what is wrong with the received requests: an event or a batch that is not the same each
- * time, or an event that is not in the order of its channel. `kept` are the messages that the store
- * has if it has lost some.
+ * Returns what is wrong with the received requests: an event or a batch that differs between two
+ * requests, or an event that is not in the order of its channel. `kept` are the messages that the
+ * store has if it has lost some.
  */
 export function problems(
   requests: readonly ReceivedRequest[],

@@ -57,7 +57,7 @@ async function unreachedIn({ call }: Broker): Promise<readonly number[]> {
 }
 
 /** Waits until all messages are decided. Returns the messages that were decided repeatedly. */
-async function repeatedOnceDecided(
+async function repeatedDecisions(
   broker: Broker,
   sent: ReadonlySet<number>,
 ): Promise<readonly number[]> {
@@ -84,7 +84,7 @@ t.test(`whether a message needs a push is decided once despite ${PUSH_KILLS} kil
     await sending;
     broker = await spawnBroker(t, PUSH, broker.dataPath);
   }
-  t.strictSame(await repeatedOnceDecided(broker, sent), [], "no message is decided twice");
+  t.strictSame(await repeatedDecisions(broker, sent), [], "no message is decided twice");
   t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
 });
 
@@ -112,12 +112,12 @@ t.test(
     }
     isEnded = true;
     await Promise.all(sending);
-    t.strictSame(await repeatedOnceDecided(nodes[0], sent), [], "no message is decided twice");
+    t.strictSame(await repeatedDecisions(nodes[0], sent), [], "no message is decided twice");
     t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
   },
 );
 
-t.test("if the node that decides about pushes freezes or dies, another decides", async (t) => {
+t.test("another node decides about pushes if the deciding node freezes or dies", async (t) => {
   const redis = await startRedis(t);
   const start = () => spawnBroker(t, { ...PUSH, JINDOU_REDIS_URL: redis.url });
   const nodes = [await start(), await start()] as const;
@@ -135,25 +135,25 @@ t.test("if the node that decides about pushes freezes or dies, another decides",
   const decides = async ({ call }: Broker) =>
     /^jindou_push_decided_total\{?[^\n]* [1-9]/m.test(String((await call("/metrics")).body));
   await send(nodes[0]);
-  t.strictSame(await repeatedOnceDecided(nodes[1], sent), []);
+  t.strictSame(await repeatedDecisions(nodes[1], sent), []);
   const [holder, other] = (await decides(nodes[0])) ? nodes : [nodes[1], nodes[0]];
   const sending = send(holder);
   holder.process.kill("SIGSTOP");
   await send(other);
   const seen = new Set([...sent]);
-  t.strictSame(await repeatedOnceDecided(other, seen), [], "the other node has taken over");
+  t.strictSame(await repeatedDecisions(other, seen), [], "the other node has taken over");
   holder.process.kill("SIGCONT");
   await sending;
   while ((await holder.call("/readyz")).status !== 200) await pause(50);
   await send(holder);
-  t.strictSame(await repeatedOnceDecided(other, sent), [], "the thawed node decides nothing twice");
+  t.strictSame(await repeatedDecisions(other, sent), [], "the thawed node decides nothing twice");
   const late = send(holder);
   await other.kill();
   const client = redis.client();
   for (const lease of await client.keys("*:lease:*"))
     await client.hset(lease, "ends", Date.now() + HOUR_MS); // as if Redis' clock was set back
   await late;
-  t.strictSame(await repeatedOnceDecided(holder, sent), [], "the remaining node goes on");
+  t.strictSame(await repeatedDecisions(holder, sent), [], "the remaining node continues to decide");
 });
 
 t.test(`no event is lost when a node is killed ${KILLS} times`, async (t) => {
@@ -308,30 +308,33 @@ for (const [fsync, title] of [
     await Promise.all(nodes.map((child) => child.kill()));
   });
 
-t.test("a restored copy of the data folder delivers the messages that it has", async (t) => {
-  const receiver = await startReceiver(t);
-  const sent = new Set<number>();
-  const first = await spawnBroker(t);
-  await subscribe(first, receiver);
-  for (let at = 0; at < 20; at++) await sendOnce(first, sent);
-  await receiver.until(() => receiver.events.length > 20); // some are in flight
-  await first.kill();
-  const copy = join(await tempFolder(t), "copy");
-  cpSync(first.dataPath, copy, { recursive: true });
-  const second = await spawnBroker(t, {}, first.dataPath);
-  for (let at = 0; at < 10; at++) await sendOnce(second, sent);
-  await receiver.until(() => hasAll(receiver, sent));
-  await second.kill();
-  const restored = await spawnBroker(t, {}, copy);
-  for (let at = 0; at < 20; at++) await sendOnce(restored, sent);
-  const kept = await historyOf(restored);
-  t.equal(kept.size, 120, "the copy has the messages before it and those after it");
-  await receiver.until(() => hasAll(receiver, kept));
-  t.strictSame(problems(receiver.requests, kept), [], "ids, contents and order are right");
-  await restored.kill();
-});
+t.test(
+  "a node on a restored copy of the data folder delivers the messages in that copy",
+  async (t) => {
+    const receiver = await startReceiver(t);
+    const sent = new Set<number>();
+    const first = await spawnBroker(t);
+    await subscribe(first, receiver);
+    for (let at = 0; at < 20; at++) await sendOnce(first, sent);
+    await receiver.until(() => receiver.events.length > 20); // some are in flight
+    await first.kill();
+    const copy = join(await tempFolder(t), "copy");
+    cpSync(first.dataPath, copy, { recursive: true });
+    const second = await spawnBroker(t, {}, first.dataPath);
+    for (let at = 0; at < 10; at++) await sendOnce(second, sent);
+    await receiver.until(() => hasAll(receiver, sent));
+    await second.kill();
+    const restored = await spawnBroker(t, {}, copy);
+    for (let at = 0; at < 20; at++) await sendOnce(restored, sent);
+    const kept = await historyOf(restored);
+    t.equal(kept.size, 120, "the history has the messages before and after the copy");
+    await receiver.until(() => hasAll(receiver, kept));
+    t.strictSame(problems(receiver.requests, kept), [], "ids, contents and order are right");
+    await restored.kill();
+  },
+);
 
-t.test("a receiver that fails for an hour gets everything when it has recovered", async (t) => {
+t.test("a receiver that failed for an hour gets every event after it has recovered", async (t) => {
   const clock = await ShiftedClock.create(t);
   const node = await spawnBroker(t, clock.settings, undefined, SHIFTED);
   const [failing, down] = [await startReceiver(t), await startReceiver(t)];
@@ -359,7 +362,7 @@ t.test("a receiver that fails for an hour gets everything when it has recovered"
   });
   t.ok(failed < 200, `${failed} attempts were made`);
   const { body } = await node.call(`/webhooks/${webhookIds[0]}/failures`);
-  t.strictSame(body.failures, [], "no event was given up");
+  t.strictSame(body.failures, [], "no event was parked");
   for (const receiver of [failing, down]) receiver.reply = () => 204;
   await clock.shiftTo(2 * HOUR_MS);
   await Promise.all(
@@ -371,7 +374,7 @@ t.test("a receiver that fails for an hour gets everything when it has recovered"
   await node.kill();
 });
 
-t.test("a clock that is set forward disables no webhook that fails", async (t) => {
+t.test("setting the clock forward does not disable a failing webhook", async (t) => {
   const receiver = await startReceiver(t);
   receiver.reply = () => 503;
   const clock = await ShiftedClock.create(t);
@@ -387,30 +390,33 @@ t.test("a clock that is set forward disables no webhook that fails", async (t) =
   receiver.reply = () => 204;
   await clock.shiftTo(25 * HOUR_MS);
   await receiver.until(() => hasAll(receiver, sent));
-  t.equal(await metric(node, "disabled_total"), 0, "it was not disabled");
+  t.equal(await metric(node, "disabled_total"), 0, "the webhook was not disabled");
 });
 
-t.test("a clock that is set back delays no repeated request, also across a restart", async (t) => {
-  const receiver = await startReceiver(t);
-  receiver.reply = () => 503;
-  const clock = await ShiftedClock.create(t);
-  const dataPath = await tempFolder(t);
-  const first = await spawnBroker(t, clock.settings, dataPath, SHIFTED);
-  await subscribe(first, receiver);
-  receiver.secret = ""; // the time of signatures is shifted
-  const sent = new Set<number>();
-  await sendOnce(first, sent);
-  await receiver.until(() => receiver.requests.length > 0);
-  await clock.shiftTo(-HOUR_MS);
-  const before = receiver.requests.length;
-  await receiver.until(() => receiver.requests.length > before);
-  await first.kill();
-  clock.set(-4 * HOUR_MS);
-  receiver.reply = () => 204;
-  await spawnBroker(t, clock.settings, dataPath, SHIFTED);
-  await receiver.until(() => hasAll(receiver, sent));
-  t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
-});
+t.test(
+  "setting the clock back does not delay a repeated request, even across a restart",
+  async (t) => {
+    const receiver = await startReceiver(t);
+    receiver.reply = () => 503;
+    const clock = await ShiftedClock.create(t);
+    const dataPath = await tempFolder(t);
+    const first = await spawnBroker(t, clock.settings, dataPath, SHIFTED);
+    await subscribe(first, receiver);
+    receiver.secret = ""; // the time of signatures is shifted
+    const sent = new Set<number>();
+    await sendOnce(first, sent);
+    await receiver.until(() => receiver.requests.length > 0);
+    await clock.shiftTo(-HOUR_MS);
+    const before = receiver.requests.length;
+    await receiver.until(() => receiver.requests.length > before);
+    await first.kill();
+    clock.set(-4 * HOUR_MS);
+    receiver.reply = () => 204;
+    await spawnBroker(t, clock.settings, dataPath, SHIFTED);
+    await receiver.until(() => hasAll(receiver, sent));
+    t.strictSame(problems(receiver.requests), [], "ids, contents and order are right");
+  },
+);
 
 t.test("events that a webhook has not accepted are kept beyond events.retentionS", async (t) => {
   const receiver = await startReceiver(t);
@@ -432,7 +438,7 @@ t.test("events that a webhook has not accepted are kept beyond events.retentionS
   await sendOnce(broker, sent);
   await receiver.until(() => receiver.requests.length > 0);
   await restartAt(600_000);
-  t.equal(await kept(), sent.size, "the webhook is behind");
+  t.equal(await kept(), sent.size, "all events are kept while the webhook lags");
   receiver.reply = () => 204;
   await receiver.until(() => hasAll(receiver, sent));
   await restartAt(1_200_000);

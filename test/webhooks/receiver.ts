@@ -23,7 +23,10 @@ export interface ReceivedRequest {
   readonly events: readonly ReceivedEvent[];
 }
 
-/** Replies to a request. Returns a status, or `undefined` if it has replied or never will. */
+/**
+ * Replies to a request. Returns the status to reply with, or `undefined` if the function has
+ * replied itself or no reply must follow.
+ */
 export type Reply = (request: ReceivedRequest, response: ServerResponse) => number | undefined;
 
 export interface Receiver {

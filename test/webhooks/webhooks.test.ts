@@ -48,7 +48,7 @@ async function startWebhooks(
   return { store, webhooks: start(), lost, restart: start };
 }
 
-t.test("a node without webhooks looks for some every five seconds", async (t) => {
+t.test("a node without webhooks checks every five seconds whether webhooks exist", async (t) => {
   mock.timers.enable({ apis: ["setTimeout"] });
   t.teardown(() => mock.timers.reset());
   let reads = 0;
@@ -63,10 +63,10 @@ t.test("a node without webhooks looks for some every five seconds", async (t) =>
     mock.timers.tick(1000);
   }
   await turn();
-  t.equal(reads, 3, "at the start, and twice in ten seconds");
+  t.equal(reads, 3, "the node reads at the start, and twice in ten seconds");
 });
 
-t.test("an event wakes only the webhooks that deliver it", async (t) => {
+t.test("an event wakes only the webhooks that deliver the event", async (t) => {
   let reads = 0;
   let saves = 0;
   const { store, webhooks } = await startWebhooks(
@@ -153,7 +153,7 @@ t.test("deliveries continue if a webhook that replied 410 could not be disabled"
   t.ok(isRefused, "the event arrives although the webhook should have been disabled");
 });
 
-t.test("a replay ends although the store could not remove it at first", async (t) => {
+t.test("a replay ends even if the store could not remove it at first", async (t) => {
   let isRefused = false;
   const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
     async putWebhook(id, settings, expected, max) {
@@ -174,60 +174,74 @@ t.test("a replay ends although the store could not remove it at first", async (t
   while ((await replays()) !== 0) await turn();
   t.ok(
     receiver.requests.some(({ headers }) => headers["webhook-replay"] === "1"),
-    "its event was delivered",
+    "the event of the replay was delivered",
   );
 });
 
-t.test("events that left the feed are announced once, before any other event", async (t) => {
-  const { store, webhooks, lost, restart } = await startWebhooks(t);
-  const receiver = await startReceiver(t);
-  receiver.reply = () => 503;
-  await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
-  const groups = Array.from({ length: 20 }, (_, at) => `g${at}`);
-  const append = async () => {
-    for (const id of groups)
-      await store.append(draftOf({ channel: { id, type: 2 }, key: `2:${id}` }));
-  };
-  await append();
-  await receiver.until(() => receiver.requests.length > 0);
-  const limits = { beforeMs: Number.MAX_SAFE_INTEGER, maxBytes: 1e9, held: undefined };
-  for (let removed = 0; removed < groups.length; ) {
-    await store.checkpoint(); // a trim removes only what a checkpoint has written
-    removed += await store.trimEvents(limits);
-  }
-  await append();
-  await receiver.until(() =>
-    receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
-  );
-  receiver.reply = () => 204;
-  await receiver.until(() => receiver.events.length === groups.length + 1);
-  const [gap, ...others] = receiver.events;
-  t.match(gap, { type: "feed.gap", data: { count: groups.length } }, "one gap for all partitions");
-  t.notOk(
-    others.some(({ type }) => type === "feed.gap"),
-    "no other gap",
-  );
-  t.strictSame(lost, [groups.length], "the loss is reported once");
-  const announcements = () =>
-    receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
-  const gaps = announcements();
-  t.equal(new Set(gaps.map(({ id, body }) => `${id} ${body}`)).size, 1, "its bytes do not change");
-  await webhooks.close();
-  restart();
-  await append();
-  await receiver.until(() => receiver.events.length === 2 * groups.length + 1);
-  t.equal(announcements().length, gaps.length, "a restart does not announce it again");
-});
+t.test(
+  "events that were removed from the feed before delivery are announced once, before any other event",
+  async (t) => {
+    const { store, webhooks, lost, restart } = await startWebhooks(t);
+    const receiver = await startReceiver(t);
+    receiver.reply = () => 503;
+    await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
+    const groups = Array.from({ length: 20 }, (_, at) => `g${at}`);
+    const append = async () => {
+      for (const id of groups)
+        await store.append(draftOf({ channel: { id, type: 2 }, key: `2:${id}` }));
+    };
+    await append();
+    await receiver.until(() => receiver.requests.length > 0);
+    const limits = { beforeMs: Number.MAX_SAFE_INTEGER, maxBytes: 1e9, held: undefined };
+    for (let removed = 0; removed < groups.length; ) {
+      await store.checkpoint(); // a trim removes only what a checkpoint has written
+      removed += await store.trimEvents(limits);
+    }
+    await append();
+    await receiver.until(() =>
+      receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
+    );
+    receiver.reply = () => 204;
+    await receiver.until(() => receiver.events.length === groups.length + 1);
+    const [gap, ...others] = receiver.events;
+    t.match(
+      gap,
+      { type: "feed.gap", data: { count: groups.length } },
+      "one event announces the gap of all partitions",
+    );
+    t.notOk(
+      others.some(({ type }) => type === "feed.gap"),
+      "no other event announces a gap",
+    );
+    t.strictSame(lost, [groups.length], "the loss is reported once");
+    const announcements = () =>
+      receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
+    const gaps = announcements();
+    t.equal(
+      new Set(gaps.map(({ id, body }) => `${id} ${body}`)).size,
+      1,
+      "the bytes of the announcement do not change",
+    );
+    await webhooks.close();
+    restart();
+    await append();
+    await receiver.until(() => receiver.events.length === 2 * groups.length + 1);
+    t.equal(announcements().length, gaps.length, "a restart does not announce the gap again");
+  },
+);
 
-t.test("records of fixed webhooks that no configuration has are removed after a day", async (t) => {
-  const { store, webhooks } = await startWebhooks(t);
-  const record = (seenAtMs: number) =>
-    JSON.stringify({ secrets: [], from: [], createdAtMs: 1, seenAtMs, replays: [] });
-  await store.putWebhook("recent", record(Date.now()), 0, 9);
-  await store.putWebhook("old", record(Date.now() - 90_000_000), 0, 9);
-  const created = await webhooks.create({ url: "http://127.0.0.1:9/hook" });
-  t.match(created, { id: /^wh_/ }, "neither counts against the limit of one webhook");
-  while ((await store.webhooks()).some(({ id }) => id === "old")) await turn();
-  const ids = (await store.webhooks()).map(({ id }) => id);
-  t.ok(ids.includes("recent"), "another node may still have the recent one");
-});
+t.test(
+  "the record of a configured webhook is removed a day after the configuration last had the webhook",
+  async (t) => {
+    const { store, webhooks } = await startWebhooks(t);
+    const record = (seenAtMs: number) =>
+      JSON.stringify({ secrets: [], from: [], createdAtMs: 1, seenAtMs, replays: [] });
+    await store.putWebhook("recent", record(Date.now()), 0, 9);
+    await store.putWebhook("old", record(Date.now() - 90_000_000), 0, 9);
+    const created = await webhooks.create({ url: "http://127.0.0.1:9/hook" });
+    t.match(created, { id: /^wh_/ }, "neither record counts against the limit of one webhook");
+    while ((await store.webhooks()).some(({ id }) => id === "old")) await turn();
+    const ids = (await store.webhooks()).map(({ id }) => id);
+    t.ok(ids.includes("recent"), "another node may still have the recent one");
+  },
+);
