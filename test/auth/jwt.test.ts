@@ -190,7 +190,7 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
     t.equal(
       await verifier.outcome(handmade({ alg: "HS256", kid }, { sub: "bob", exp: nowS() + 60 })),
       "unauthorized malformed",
-      "a kid that is not a string",
+      "a kid that is not a string is refused",
     );
   t.match(await verifier.outcome(`${token}A`), /^unauthorized/);
   t.match(await verifier.outcome(token.slice(0, -1)), /^unauthorized/);
@@ -327,7 +327,7 @@ t.test("claims have the configured names, and the level has a default", async (t
 });
 
 t.test(
-  "tokens signed with the previous secret are accepted as well as those of the new one",
+  "tokens signed with the previous secret are accepted as well as tokens signed with the new secret",
   async (t) => {
     const previousSecretFile = await keyFile(t, "the secret that was used until yesterday\n");
     const verifier = withSecret({ previousSecretFile });

@@ -13,10 +13,15 @@ const api = `http://127.0.0.1:${broker.apiPort}`;
 const LOBBY = { channel_id: "lobby", channel_type: 2 } as const;
 const text = (content: string) => payloadOf({ type: 1, content });
 
-/** Failure of a request: a status, a reply that is lost, or a connection that breaks before. */
+/**
+ * Failure of a request: a status, a reply that is lost, or a connection that breaks before the
+ * reply.
+ */
 type Fault = number | "lost" | "refused";
 
-/** Starts a proxy in front of the broker that fails the next requests as `faults` says. */
+/**
+ * Starts a proxy in front of the broker. The next requests fail in the ways that `faults` lists.
+ */
 async function startProxy(t: Test, faults: readonly (Fault | undefined)[]) {
   const remaining = [...faults];
   const bodies: string[] = [];
@@ -60,7 +65,7 @@ async function failureOf(call: Promise<unknown>): Promise<string> {
   }
 }
 
-t.test("the calls send bodies, queries and paths, and return the replies", async (t) => {
+t.test("each call sends its body, query and path, and returns the reply", async (t) => {
   const jindou = createBackend({ url: `${api}/` });
   await jindou.setUserToken({ uid: "ann", token: "secret", device_flag: 1 });
   t.same(await jindou.createChannel({ ...LOBBY, subscribers: ["ann", "ben"] }), { status: "ok" });
@@ -104,7 +109,7 @@ t.test("a refused call rejects with the code, the status and the details", async
   t.throws(() => createBackend({ url: "127.0.0.1:5001" }), TypeError);
 });
 
-t.test("a message whose reply is lost is sent again and stored once", async (t) => {
+t.test("a message is sent again and stored once if the reply to it is lost", async (t) => {
   const { url, bodies } = await startProxy(t, ["lost", 503, "refused", undefined]);
   const jindou = createBackend({ url });
   const channel = { channel_id: "once", channel_type: 2 } as const;
@@ -117,7 +122,7 @@ t.test("a message whose reply is lost is sent again and stored once", async (t) 
   t.equal(messages.length, 1);
 });
 
-t.test("an event whose reply is lost is sent again and added once", async (t) => {
+t.test("an event is sent again and added once if the reply to it is lost", async (t) => {
   const { url } = await startProxy(t, [undefined, "lost", undefined, "lost", undefined]);
   const jindou = createBackend({ url });
   const stream = { ...LOBBY, from_uid: "ann", client_msg_no: "s-1" };
@@ -132,7 +137,7 @@ t.test("an event whose reply is lost is sent again and added once", async (t) =>
 });
 
 t.test(
-  "a call is not repeated if it may have succeeded and its repetition would then fail",
+  "a call is not repeated if the first attempt may have succeeded and a second one would fail",
   async (t) => {
     const channel = { channel_id: "new", channel_type: 2 } as const;
     const lost = await startProxy(t, ["lost"]);
@@ -150,7 +155,7 @@ t.test(
   },
 );
 
-t.test("an attempt that takes too long rejects with timeout", async (t) => {
+t.test("a call whose attempt takes too long rejects with timeout", async (t) => {
   const server = createServer(() => undefined);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => {

@@ -1,5 +1,5 @@
-// The overview of the benches: a short run of all workloads and peers from the command line, an open loop
-// against a server that stalls, and the reports. Nothing is asserted about speed.
+// The overview of the benchmarks: a short run of all workloads and peers from the command line, an
+// open loop against a server that stalls, and the reports. The tests assert nothing about speed.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, rmSync } from "node:fs";
@@ -177,30 +177,33 @@ t.test(
   },
 );
 
-t.test("the reports name ratios, the load of the machine and what peers lack", async (t) => {
-  const result = resultOf(100);
-  const text = markdown(result);
-  t.match(text, "| Jindou | 0.50 | 2.00 | 100 | 5 % | 0.10 | 0.20 | 0.30 | 1.50 |");
-  t.match(text, "Not part of the work of raw uWebSockets.js: durability.");
-  t.match(text, "Load average 3.0 before and 4.0 after the run. Other programs were running");
-  t.match(text, "Not measured: nats. It is not installed.");
-  t.match(
-    csv(result),
-    '\npost,"a <work>, with a comma",messages/s,closed loop,jindou,0.5,2,100,0.05,',
-  );
-  t.match(html(result, "<svg/>"), /<svg\/>[\s\S]*<h2>A &lt;work&gt;, with a comma<\/h2>/);
-  const svg = picture(result);
-  if (svg === undefined) t.comment("no picture: .ci/charts could not install ECharts");
-  else t.match(svg, />Jindou</, "the picture has a legend");
-});
+t.test(
+  "the reports show ratios, the load of the machine and the features that peers lack",
+  async (t) => {
+    const result = resultOf(100);
+    const text = markdown(result);
+    t.match(text, "| Jindou | 0.50 | 2.00 | 100 | 5 % | 0.10 | 0.20 | 0.30 | 1.50 |");
+    t.match(text, "Not part of the work of raw uWebSockets.js: durability.");
+    t.match(text, "Load average 3.0 before and 4.0 after the run. Other programs were running");
+    t.match(text, "Not measured: nats. It is not installed.");
+    t.match(
+      csv(result),
+      '\npost,"a <work>, with a comma",messages/s,closed loop,jindou,0.5,2,100,0.05,',
+    );
+    t.match(html(result, "<svg/>"), /<svg\/>[\s\S]*<h2>A &lt;work&gt;, with a comma<\/h2>/);
+    const svg = picture(result);
+    if (svg === undefined) t.comment("no picture: .ci/charts could not install ECharts");
+    else t.match(svg, />Jindou</, "the picture has a legend");
+  },
+);
 
-t.test("the figures on the pages are those of the results in docs/benchmarks/", async (t) => {
+t.test("the figures on the pages equal the results in docs/benchmarks/", async (t) => {
   for (const part of PARTS)
     t.equal(writtenPart(readPage(part.page), part), part.text().trim(), part.page);
 });
 
 t.test(
-  "the table of targets has every row with a target, and whether it was reached",
+  "the table of targets lists every row with a target, and shows whether the target was reached",
   async (t) => {
     const figure = { subject: "raw", value: 100, spread: 0, samples: [100] };
     const ours = { ...figure, subject: "jindou" };

@@ -114,25 +114,28 @@ for (const [place, start] of Object.entries(WORLDS))
     t.match(refused, { code: 1, stdout: "", stderr: /^jindou: [^\n]+\.\n$/ });
   });
 
-t.test("watch registers a token by itself, prints JSON, and ends on SIGINT with 0", async (t) => {
-  const broker = await spawnBroker(t);
-  const shell = openShell(t, broker);
-  const client = `--client=ws://127.0.0.1:${broker.clientPort}`;
-  const watching = shell.start(["watch", client, "--json", "alice"]);
-  await watching.untilShown(/^Connected/m);
-  t.equal((await shell.run(["send", "--from=bob", "--to=alice", "hello"])).code, 0);
-  await watching.untilShown(/\}\n$/);
-  const { code, stdout } = await watching.stop("SIGINT");
-  t.equal(code, 0);
-  t.match(JSON.parse(stdout), {
-    event: "message",
-    from_uid: "bob",
-    channel_id: "bob",
-    channel_type: 1,
-    message_seq: 1,
-    payload: Buffer.from('{"type":1,"content":"hello"}').toString("base64"),
-  });
-});
+t.test(
+  "`jindou watch` registers a token itself, prints JSON, and exits with 0 on SIGINT",
+  async (t) => {
+    const broker = await spawnBroker(t);
+    const shell = openShell(t, broker);
+    const client = `--client=ws://127.0.0.1:${broker.clientPort}`;
+    const watching = shell.start(["watch", client, "--json", "alice"]);
+    await watching.untilShown(/^Connected/m);
+    t.equal((await shell.run(["send", "--from=bob", "--to=alice", "hello"])).code, 0);
+    await watching.untilShown(/\}\n$/);
+    const { code, stdout } = await watching.stop("SIGINT");
+    t.equal(code, 0);
+    t.match(JSON.parse(stdout), {
+      event: "message",
+      from_uid: "bob",
+      channel_id: "bob",
+      channel_type: 1,
+      message_seq: 1,
+      payload: Buffer.from('{"type":1,"content":"hello"}').toString("base64"),
+    });
+  },
+);
 
 t.test("without --api, the commands call the node that the environment configures", async (t) => {
   const [apiPort, clientPort] = [await freePort(), await freePort()];

@@ -4,7 +4,7 @@ import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { t } from "../support/suite.ts";
 
-/** Has the minimum length of tokens for ports that other machines can reach. */
+/** A token of the minimum length for ports that other machines can reach. */
 const TOKEN = "0123456789abcdef";
 
 /** Loads a configuration with these flags and returns its problems. */
@@ -80,7 +80,7 @@ t.test(
     const problems = problemsOf({ ...short, "api.listen": ":5001", "admin.password": "p" });
     t.match(problems, [/^api\.token .*16 characters/]);
     t.notMatch(problems[0], short["api.token"], "the token is not shown");
-    t.same(problemsOf(short), [], "a shorter one is accepted on loopback");
+    t.same(problemsOf(short), [], "a shorter token is accepted on loopback");
   },
 );
 
@@ -267,7 +267,7 @@ t.test("a hook needs a valid URL and a valid secret", async (t) => {
       const problems = problemsOf({ ...settings, [`hooks.${name}.secret`]: wrong });
       t.match(problems, [/secret must be whsec_/], wrong);
       if (wrong !== "")
-        t.notMatch(problems.join(), wrong.slice(6, 20) || "none", "it is not shown");
+        t.notMatch(problems.join(), wrong.slice(6, 20) || "none", "the secret is not shown");
     }
     for (const header of ["webhook-id", "Content-Length", "a b", ""])
       t.equal(

@@ -1,5 +1,5 @@
-// The console in Chromium. An error in the page, or in its console except a refusal of the API, fails
-// the test. A violation of the page's policy is such an error.
+// The console in Chromium. An error in the page fails the test, and so do an error in its console,
+// except for refusals of the API, and a violation of the page's policy.
 
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";

@@ -180,7 +180,7 @@ async function playRoles(
     headers: { authorization: `Bearer ${JSON.parse(stored).token}`, "jindou-dialect": "jindou" },
     body: JSON.stringify({ uid: "ann", conn_id: "x" }),
   });
-  t.equal(refusal.status, 403, "and the API refuses");
+  t.equal(refusal.status, 403, "the API refuses the call as well");
   t.same(await viewer.context().cookies(), []);
   await viewer.reload();
   await viewer.getByRole("button", { name: "Log out" }).waitFor();

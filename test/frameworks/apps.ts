@@ -1,6 +1,6 @@
-// Apps for the frameworks: the code of a page in docs/frameworks, and what makes an app of it. Each
-// app shows the component `Chat` with the login in the query of its address, and has a button that
-// removes and adds the component.
+// Apps for the frameworks: the code of a page in docs/frameworks, and the files that make it an
+// app. Each app shows the component `Chat` with the login in the query of its address, and has a
+// button that removes and adds the component.
 
 import { blocks, readPage } from "../docs/pages.ts";
 

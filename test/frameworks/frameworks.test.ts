@@ -115,7 +115,7 @@ async function open(t: Test, address: string): Promise<Page> {
   return page;
 }
 
-/** Uses the app in the page as amy would, and talks with her as ben. */
+/** Uses the app in the page as amy, and sends messages to her as ben. */
 async function play(t: Test, broker: Broker, address: string): Promise<void> {
   const lobby = group("lobby");
   const ben = connect({ url: urlOf(broker), uid: "ben", token: "ben-token" });

@@ -21,7 +21,9 @@ const PATH = [process.env.PATH, join(TOOLS, "usr/bin")].join(delimiter);
 const LIBRARIES = join(TOOLS, "usr/lib/x86_64-linux-gnu");
 const PASSWORD = "correct horse";
 
-/** Returns the folders below this folder of the fetched tools, none if it does not exist. */
+/**
+ * Returns the folders below this folder of the fetched tools, an empty list if it does not exist.
+ */
 function foldersIn(path: string): readonly string[] {
   const folder = join(TOOLS, path);
   return existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [];
@@ -101,14 +103,14 @@ const HTTP_CLIENTS: readonly HttpClient[] = [
 
 const execute = promisify(execFile);
 
-/** Returns why the program cannot be used, `false` if it can. */
+/** Returns the reason why the program cannot be used, `false` if it can be used. */
 function missing(program: string): string | false {
   const folders = PATH.split(delimiter);
   const isInstalled = folders.some((folder) => existsSync(join(folder, program)));
   return isInstalled ? false : `${program} is not installed`;
 }
 
-/** Returns why the client cannot be tested, `false` if it can. */
+/** Returns the reason why the client cannot be tested, `false` if it can be tested. */
 function skipOf({ name, program, after: [argument = ""] = [] }: HttpClient): string | false {
   const check = { python3: ["-c", `import ${argument}`], php: [...CURL, "-r", "curl_init();"] };
   if (missing(program) || (program !== "python3" && argument !== "curl")) return missing(program);

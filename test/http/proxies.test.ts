@@ -1,5 +1,6 @@
-// Runs the proxy configurations of docs/operations.md in front of a node: calls, a stream, a login
-// and a message on a client socket, and requests that try to smuggle a second one.
+// Runs the proxy configurations of docs/operations.md in front of a node, and sends calls, a
+// stream, a login and a message on a client socket, and requests that try to smuggle a second
+// request.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -119,8 +120,8 @@ async function startProxy(t: Test, proxy: Proxy, path: string, node: Ports): Pro
 const CHUNKED = "transfer-encoding: chunked";
 
 /**
- * Requests of which a proxy and the node may see different numbers: the hidden one is a part of the
- * body for a parser that reads the head as intended.
+ * Requests in which a proxy and the node may see different numbers of requests. A parser that reads
+ * the head as intended treats the hidden request as a part of the body.
  */
 function smuggling(hidden: string): readonly string[] {
   const line = "POST /user/onlinestatus HTTP/1.1\r\n";
@@ -128,7 +129,8 @@ function smuggling(hidden: string): readonly string[] {
   const size = hidden.length.toString(16);
   const length = `content-length: ${hidden.length}`;
   const chunk = `${size}\r\n${hidden}\r\n0\r\n\r\n`;
-  // A parser that accepts these together with a Content-Length ignores the Content-Length.
+  // A parser that accepts one of these codings together with a Content-Length ignores the
+  // Content-Length.
   const validCodings = [
     CHUNKED,
     "transfer-encoding:\tchunked",
@@ -292,7 +294,10 @@ for (const proxy of PROXIES) {
   );
 }
 
-/** Longer than the time-outs of many load balancers, and of more than one ping of the server. */
+/**
+ * Duration of the silence. It is longer than the time-outs of many load balancers and than several
+ * ping intervals of the server.
+ */
 const QUIET_MS = 180_000;
 
 t.test(

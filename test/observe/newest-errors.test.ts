@@ -1,5 +1,5 @@
 // The newest warnings and errors of the log, as GET /admin/errors returns them. The bound is tested
-// here, because no call of users makes a node log a hundred different errors.
+// here, because no calls of users make a node log a hundred different errors.
 
 import { createLogger, roomLogger } from "../../src/observe/logger.ts";
 import { NewestErrors } from "../../src/observe/newest-errors.ts";
@@ -11,24 +11,27 @@ function start(secrets: readonly string[] = []) {
   return { newestErrors, logger };
 }
 
-t.test("warnings and errors are kept with their cause, lines of lower levels are not", (t) => {
-  const { newestErrors, logger } = start();
-  logger.info("The node is ready");
-  roomLogger(logger, "store").error({ err: new Error("the disk is full") }, "Could not write");
-  logger.warn({ address: "10.0.0.1", reason: "silent", list: [1] }, "Sockets were closed");
-  t.match(newestErrors.list(), [
-    {
-      ...{ level: "warn", room: "", message: "Sockets were closed", reason: "silent", count: 1 },
-      fields: { address: "10.0.0.1" },
-      time: /^\d{4}-/,
-    },
-    { level: "error", room: "store", message: "Could not write", reason: "the disk is full" },
-  ]);
-  t.same(newestErrors.list()[0]?.fields, { address: "10.0.0.1" });
-  t.end();
-});
+t.test(
+  "warnings and errors are kept with their cause, and lines of lower levels are not kept",
+  (t) => {
+    const { newestErrors, logger } = start();
+    logger.info("The node is ready");
+    roomLogger(logger, "store").error({ err: new Error("the disk is full") }, "Could not write");
+    logger.warn({ address: "10.0.0.1", reason: "silent", list: [1] }, "Sockets were closed");
+    t.match(newestErrors.list(), [
+      {
+        ...{ level: "warn", room: "", message: "Sockets were closed", reason: "silent", count: 1 },
+        fields: { address: "10.0.0.1" },
+        time: /^\d{4}-/,
+      },
+      { level: "error", room: "store", message: "Could not write", reason: "the disk is full" },
+    ]);
+    t.same(newestErrors.list()[0]?.fields, { address: "10.0.0.1" });
+    t.end();
+  },
+);
 
-t.test("equal errors are counted, and at most 100 different ones are kept", (t) => {
+t.test("equal errors are counted, and at most 100 different errors are kept", (t) => {
   const { newestErrors, logger } = start();
   logger.error("early");
   for (let n = 0; n < 1000; n++) logger.error({ n }, "again");
@@ -43,12 +46,12 @@ t.test("equal errors are counted, and at most 100 different ones are kept", (t) 
   t.ok((newest?.message.length ?? 0) < 600 && String(newest?.fields.text).length < 600);
   t.notOk(
     newestErrors.list().some(({ message }) => message === "again"),
-    "the oldest is gone",
+    "the oldest error was dropped",
   );
   t.end();
 });
 
-t.test("secrets are masked as in the log", (t) => {
+t.test("secrets in the kept errors are masked as in the log", (t) => {
   const { newestErrors, logger } = start(["a-secret-token"]);
   const err = new Error("wrong credential a-secret-token");
   logger.error({ err, token: "another", url: "redis://:a-secret-token@host" }, "Could not log in");

@@ -1,7 +1,7 @@
-// The SDK as in a React Native app: bundled by Metro with React Native's Babel preset, and run by the
-// engine Hermes against a real broker. The engine has no sockets and no timers, so this process
-// lends it both, as React Native's host does. It has neither TextEncoder nor crypto. Only
-// `npm run test:full` runs this test; .ci/runtimes installs what it needs.
+// The SDK as in a React Native app: bundled by Metro with React Native's Babel preset, and run by
+// the engine Hermes against a real broker. The engine has neither sockets nor timers, so this
+// process provides both, as React Native's host does. The engine has neither TextEncoder nor
+// crypto. Only `npm run test:full` runs this test; .ci/runtimes installs what it needs.
 
 import { execFileSync, spawn } from "node:child_process";
 import { cp, readFile, writeFile } from "node:fs/promises";
@@ -83,7 +83,10 @@ await require("metro").runBuild(config, {
 });
 `;
 
-/** What React Native adds to the engine. Each print that begins with @ is a request to the host. */
+/**
+ * The functions that React Native adds to the engine. Each printed line that begins with @ is a
+ * request to the host.
+ */
 const HOST = `
 var tasks = {}, sockets = {}, last = 0;
 var tell = function (request) { print("@" + JSON.stringify(request)); };

@@ -56,7 +56,7 @@ async function createStream(broker: Broker): Promise<string> {
 
 for (const [name, command] of Object.entries(RUNTIMES))
   t.test(
-    `the SDK exchanges messages and records, reports a refused address and lets ${name} end`,
+    `the SDK in ${name} exchanges messages and records, reports a refused address, and does not keep the process alive`,
     LONG,
     async (t) => {
       const broker = await spawnBroker(t);

@@ -61,7 +61,7 @@ const EXTENDED_CONNECT = {
 };
 const ALL: typeof REQUESTS = [...REQUESTS, ["connect", CONNECT], ["connect", EXTENDED_CONNECT]];
 
-/** Returns a codec whose client has connected in the form that `params` select. */
+/** Returns a codec whose client has connected in the form that `params` selects. */
 function connected(params: Json = EXTENDED_CONNECT): Codec {
   const codec = protocol.open();
   read(codec, { method: "connect", params, id: "c" });
@@ -333,8 +333,12 @@ t.test("a request is forgotten after it was answered, and answered only once", a
       const answer = parseResponse(codec.encodeReply(error));
       const noId = connect === CONNECT ? undefined : null; // WuKongIM's form has no null
       t.equal(answer.id, hasId ? "1" : noId, "the first reply has the id of the request");
-      t.same(codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 }), [], "it is forgotten");
+      t.same(
+        codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 }),
+        [],
+        "the request is forgotten",
+      );
       const repeated = parseResponse(codec.encodeReply(error));
-      t.equal(repeated.id, noId, "a second reply does not have it");
+      t.equal(repeated.id, noId, "a second reply does not have the id");
     }
 });

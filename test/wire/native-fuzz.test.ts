@@ -45,7 +45,7 @@ t.test("random bytes cause only frame errors", async (t) => {
   for (const seed of seeds(20_000)) {
     const random = new Random(seed);
     const bytes = random.bytes(random.below(64));
-    // half of the frames begin correctly, because nearly all others fail at the first byte
+    // Half of the frames begin correctly, because nearly all others fail at the first byte.
     if (seed % 2 === 0 && bytes.length > 2)
       bytes.set([0x90 | random.below(16), 1 + random.below(14)]);
     if (frameErrorOf(() => decodeClientFrame(bytes))) refused++;
