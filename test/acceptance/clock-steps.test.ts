@@ -54,9 +54,9 @@ const newestOf = (list: readonly Conversation[], version: number) =>
   Math.max(version, ...list.map((conversation) => conversation.version));
 
 async function until(event: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
-  const endMs = performance.now() + 20_000;
+  const endMs = performance.now() + 120_000;
   while (!(await isTrue())) {
-    if (performance.now() > endMs) throw new Error(`This did not happen within 20 s: ${event}`);
+    if (performance.now() > endMs) throw new Error(`This did not happen in time: ${event}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -253,7 +253,7 @@ t.test(
     world.nodes.splice(0, 1);
     const left = ledgers.filter((_, at) => at % 4 === 0).map(({ uid }) => uid);
     const back = ledgers.filter((_, at) => at % 4 === 2);
-    for (const ledger of back) await retried(() => world.login(ledger, alive[0]));
+    await Promise.all(back.map((ledger) => retried(() => world.login(ledger, alive[0]))));
     const isOffline = async () => {
       const marks = await world.presence();
       return left.every((uid) => marks.get(uid)?.endsWith("-"));

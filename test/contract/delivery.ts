@@ -995,14 +995,15 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
         const unblock = network.blockSubscriptions(subscriber.cluster.nodeId);
         const changed = chats.slice(0, changedCount);
         for (const chat of changed) await sendText(publisher, chat, "missed");
-        for (const server of network.servers) await server.client().call("CONFIG", "RESETSTAT");
         const startMs = performance.now();
+        for (const server of network.servers) await server.client().call("CONFIG", "RESETSTAT");
         unblock();
         await subscriber.cluster.barrier();
-        const beats = Math.ceil((performance.now() - startMs) / 100);
         for (const chat of changed) t.same(deliveredTexts(subscriber, chat), ["missed"]);
         const reads = await commandCount(driver, "hget");
         const scripts = await commandCount(driver, "evalsha");
+        // Each of the two nodes may beat once at any moment, and then at most ten times a second.
+        const beats = 2 + Math.ceil((performance.now() - startMs) / 100);
         t.ok(reads >= TOPICS, "the publication number of each group is read");
         t.ok(reads <= TOPICS + 2 * scripts, `each number is read once: ${reads} reads`); // a heartbeat reads two numbers
         t.ok(
