@@ -6,7 +6,7 @@ import { type Events, typeSelector } from "../broker/events.ts";
 import { isUserTopic } from "../broker/model.ts";
 import type { ChannelFilter } from "../broker/webhook-ports.ts";
 import { encodeEvent, type WebhookEvent } from "./formats.ts";
-import type { FeedPage, PlacedEvent } from "./lane.ts";
+import { type FeedPage, MAX_BODY_BYTES, type PlacedEvent } from "./lane.ts";
 
 /** Maximum number of pages in one call that selects few events, so that it does not take long. */
 const MAX_PAGES = 10;
@@ -15,8 +15,9 @@ const MAX_PAGES = 10;
 export interface Selection {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
+  /** Maximum number of events. `Infinity` for all events up to `through`. */
   readonly limit: number;
-  /** Number of the last row to read. All rows up to it are read. `undefined` for no limit. */
+  /** Number of the last row to read. `undefined` for no limit. */
   readonly through: number | undefined;
 }
 
@@ -36,29 +37,39 @@ export async function readFeed(
   { types, channels, limit, through }: Selection,
 ): Promise<FeedPage> {
   const selects = rowSelector({ types, channels });
-  const maxPages = through === undefined ? MAX_PAGES : Number.POSITIVE_INFINITY;
+  const maxPages = limit === Number.POSITIVE_INFINITY ? limit : MAX_PAGES;
+  const maxBytes = limit === Number.POSITIVE_INFINITY ? limit : MAX_BODY_BYTES;
   const events: PlacedEvent[] = [];
+  let bytes = 0;
+  let start = after;
   let end = after;
   let more = true;
   let gap: WebhookEvent | undefined;
   const isoTime = createIsoTime();
   for (let pages = 0; more && pages < maxPages && events.length < limit; pages++) {
+    if (bytes >= maxBytes) break; // a request has no room for more
     const left = limit - events.length;
     const page = await feed.readPartition(partition, end, { selects, limit: left, through });
+    // The next call begins with this gap, because no event of a request may follow one.
+    if (page.loss !== undefined && pages > 0) break;
     for (const [at, { event, position }] of page.events.entries()) {
       const { id, type, timestampMs, data } = event;
       const timestamp = isoTime(timestampMs);
       const sent = { id, type, timestamp, data };
-      if (page.loss !== undefined && at === 0) gap ??= sent;
-      else {
+      if (page.loss !== undefined && at === 0) {
+        gap = sent;
+        start = position;
+      } else {
         const encoded = encodeEvent(sent);
-        events.push({ ...encoded, position, bytes: Buffer.byteLength(encoded.json) });
+        const size = Buffer.byteLength(encoded.json);
+        bytes += size;
+        events.push({ ...encoded, position, bytes: size });
       }
     }
     end = page.end;
     more = page.more && (through === undefined || end.number < through);
   }
-  return { events, end, more, gap };
+  return { events, start, end, more, gap };
 }
 
 /** Returns a function that formats times (RFC 3339). It is fast for times of the same second. */

@@ -25,6 +25,8 @@ export interface PlacedEvent extends EncodedEvent {
 
 export interface FeedPage {
   readonly events: readonly PlacedEvent[];
+  /** Position that the events follow: that of the reader, or the one after `gap`. */
+  readonly start: Position;
   /** Position after the last row that was examined. */
   readonly end: Position;
   /** True if the partition has rows after `end`. */
@@ -76,7 +78,10 @@ export interface ParkedEvent {
 }
 
 /** Maximum size of the events of one request. A larger first event is sent alone. */
-const MAX_BODY_BYTES = 1_000_000;
+export const MAX_BODY_BYTES = 1_000_000;
+
+/** Pause of an event that could not be parked, for example because the disk is full. */
+const UNPARKED_PAUSE_MS = 10_000;
 
 /** Result of `turn` if there is nothing to do until the feed has new events. */
 export const IDLE = Number.POSITIVE_INFINITY;
@@ -161,7 +166,8 @@ export class Lane {
   /** Moves the position over events that the endpoint does not get. */
   skip(position: Position): Promise<void> {
     return this.#inTurn(async () => {
-      if (position.number === this.#state.position.number) return;
+      const { number, id } = this.#state.position;
+      if (position.number === number && position.id === id) return;
       this.#state = { ...this.#state, position };
       if (this.#unsaved === "nothing") this.#unsaved = "skipped";
     });
@@ -199,7 +205,7 @@ export class Lane {
     }
     const nowMs = this.#ports.now();
     const batch: Batch = {
-      ...{ after: position, first: first.position.number, last: last.position },
+      ...{ after: page.start, first: first.position.number, last: last.position },
       ...{ eventMs: timeMsOf(first), count: events.length, settings: selection },
       ...{ formedMs: nowMs, attempts: 0, dueMs: nowMs },
     };
@@ -283,14 +289,19 @@ export class Lane {
 
   async #park(batch: Batch, [placed]: readonly PlacedEvent[], outcome: Outcome): Promise<void> {
     if (placed === undefined) return this.#note(without(batch));
-    await this.#change(without(batch), { batch, event: placed.event, outcome });
+    try {
+      await this.#change(without(batch), { batch, event: placed.event, outcome });
+    } catch (error) {
+      // Otherwise the event would be sent again each time the endpoint accepts another request.
+      const { awaitsMs: _, ...rest } = batch;
+      const dueMs = this.#ports.now() + UNPARKED_PAUSE_MS;
+      await this.#note(replacing(batch, [{ ...rest, attempts: batch.attempts + 1, dueMs }]));
+      throw error;
+    }
   }
 
   #replace(batch: Batch, batches: readonly Batch[]): Promise<void> {
-    return this.#change((state) => ({
-      ...state,
-      batches: state.batches.flatMap((other) => (other === batch ? batches : [other])),
-    }));
+    return this.#change(replacing(batch, batches));
   }
 
   /** Changes the state and stores it. If it cannot be stored, the state does not change. */
@@ -323,6 +334,13 @@ type Change = (state: PartitionState) => PartitionState;
 
 function without(batch: Batch): Change {
   return (state) => ({ ...state, batches: state.batches.filter((other) => other !== batch) });
+}
+
+function replacing(batch: Batch, batches: readonly Batch[]): Change {
+  return (state) => ({
+    ...state,
+    batches: state.batches.flatMap((other) => (other === batch ? batches : [other])),
+  });
 }
 
 /**

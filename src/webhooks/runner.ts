@@ -667,7 +667,10 @@ const NO_TURN = { waitMs: ERROR_PAUSE_MS, notices: 0, startedMs: 0 };
 const NOWHERE: Position = { number: -1, id: 0 };
 
 /** Page of the lane that announces gaps, which reads nothing. */
-const NO_EVENTS: FeedPage = { events: [], end: EVENTS_START, more: false, gap: undefined };
+const NO_EVENTS: FeedPage = {
+  ...{ events: [], start: EVENTS_START, end: EVENTS_START },
+  ...{ more: false, gap: undefined },
+};
 
 /**
  * Returns the name of the state of a delivery, `LIVE` or the id of a replay, in a partition. `GAPS`

@@ -5,18 +5,61 @@ import { mock } from "node:test";
 import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
-import { EVENT_PARTITIONS, type EventStore } from "../../src/broker/event-ports.ts";
+import {
+  EVENT_PARTITIONS,
+  EVENTS_START,
+  type EventPosition,
+  type EventStore,
+} from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
+import { bucketOf } from "../../src/broker/log-frame.ts";
 import type { Message } from "../../src/broker/model.ts";
-import type { WebhookStore } from "../../src/broker/webhook-ports.ts";
+import type { MessageStore } from "../../src/broker/ports.ts";
+import { WEBHOOK_DEFAULTS, type WebhookStore } from "../../src/broker/webhook-ports.ts";
 import { LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
 import type { FixedEndpoint } from "../../src/webhooks/endpoint.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
 import { draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
-import { startReceiver } from "./receiver.ts";
+import { type Receiver, startReceiver } from "./receiver.ts";
 
-type FeedStore = WebhookStore & EventStore;
+type FeedStore = WebhookStore & EventStore & Pick<MessageStore, "readMessages">;
+
+/** Removes all events of the feed, of which there are `count`. */
+async function removeEvents(
+  store: Awaited<ReturnType<typeof openStore>>,
+  count: number,
+): Promise<void> {
+  const limits = { beforeMs: Number.MAX_SAFE_INTEGER, maxBytes: 1e9, held: undefined };
+  for (let removed = 0; removed < count; ) {
+    await store.checkpoint(); // a trim removes only what a checkpoint has written
+    removed += await store.trimEvents(limits);
+  }
+}
+
+/** Returns the stored settings of a webhook that continues after a position in each partition. */
+const recordOf = (
+  url: string,
+  { from, types, batch }: { from: readonly EventPosition[]; types: string[]; batch: object },
+) =>
+  JSON.stringify({
+    settings: {
+      ...{ ...WEBHOOK_DEFAULTS, url, types, batch, channels: {}, format: "standard" },
+      enabled: true,
+    },
+    ...{ secrets: [], from, createdAtMs: 1, enabledAtMs: 1, replays: [] },
+  });
+
+/** Positions before the first event of each partition. */
+const FEED_START = new Array<EventPosition>(EVENT_PARTITIONS).fill(EVENTS_START);
+
+const inGroup = (id: string) => draftOf({ channel: { id, type: 2 } });
+
+/** Returns a group whose events are in another partition than those of `id`. */
+function groupApartFrom(id: string): string {
+  const names = ["a", "b", "c"];
+  return names.find((name) => bucketOf(`2:${name}`) !== bucketOf(`2:${id}`)) ?? "";
+}
 
 /** Starts webhooks with a store. `over` replaces some of its calls. */
 async function startWebhooks(
@@ -30,7 +73,10 @@ async function startWebhooks(
   const lost: number[] = [];
   const start = () => {
     const replaced = { ...store, ...over(store) };
-    const toJson = ({ messageSeq }: Message) => ({ message_seq: messageSeq });
+    const toJson = ({ messageSeq, payload }: Message) => ({
+      message_seq: messageSeq,
+      payload: Buffer.from(payload).toString("base64"),
+    });
     const webhooks = createWebhooks({
       clock: Date.now,
       store: replaced,
@@ -192,11 +238,7 @@ t.test(
     };
     await append();
     await receiver.until(() => receiver.requests.length > 0);
-    const limits = { beforeMs: Number.MAX_SAFE_INTEGER, maxBytes: 1e9, held: undefined };
-    for (let removed = 0; removed < groups.length; ) {
-      await store.checkpoint(); // a trim removes only what a checkpoint has written
-      removed += await store.trimEvents(limits);
-    }
+    await removeEvents(store, groups.length);
     await append();
     await receiver.until(() =>
       receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
@@ -245,3 +287,205 @@ t.test(
     t.ok(ids.includes("recent"), "another node may still have the recent one");
   },
 );
+
+t.test("the first request after a gap is halved until its events are accepted", async (t) => {
+  const { store, webhooks } = await startWebhooks(t);
+  const receiver = await startReceiver(t);
+  receiver.reply = () => 503;
+  await webhooks.create({ url: receiver.url, batch: { max: 4, waitMs: 0 } });
+  await store.append(draftOf());
+  await receiver.until(() => receiver.requests.length > 0);
+  await removeEvents(store, 1);
+  for (let at = 0; at < 4; at++) await store.append(draftOf());
+  const before = receiver.requests.length;
+  receiver.reply = ({ events }) => (events.length > 1 ? 422 : 204);
+  await receiver.until(() => receiver.events.length === 5);
+  const [gap, ...others] = receiver.events;
+  t.equal(gap?.type, "feed.gap");
+  t.strictSame(
+    others.map(({ data }) => data.message_seq),
+    [2, 3, 4, 5],
+  );
+  const sizes = receiver.requests.slice(before).map(({ events }) => events.length);
+  t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
+});
+
+t.test("a webhook whose last event was replaced reads the feed only once for this", async (t) => {
+  let reads = 0;
+  let ticks = 0;
+  const { store, webhooks, restart } = await startWebhooks(
+    t,
+    (original) => ({
+      readEvents(...args) {
+        reads += 1;
+        return original.readEvents(...args);
+      },
+      newestEvents() {
+        ticks += 1;
+        return original.newestEvents();
+      },
+    }),
+    [],
+    9,
+  );
+  const receiver = await startReceiver(t);
+  await store.append(draftOf());
+  const from = (await store.newestEvents()).map(({ number, id }) => ({
+    number,
+    id: Math.max(0, id - 1), // as if a restore had given the number to another event
+  }));
+  const batch = { max: 1, waitMs: 0 };
+  const record = recordOf(receiver.url, { from, types: ["channel.created"], batch });
+  await store.putWebhook("restored", record, 0, 9);
+  await webhooks.close();
+  const next = restart();
+  await receiver.until(() => receiver.events.length === 1);
+  t.equal(receiver.events[0]?.type, "feed.gap");
+  const other = await next.create({ url: receiver.url, enabled: false });
+  if ("refusal" in other) throw new Error(other.refusal);
+  await pause(100);
+  [reads, ticks] = [0, 0];
+  for (let at = 0; ticks < 5; at++) await next.update(other.id, { maxAgeS: 60 + at });
+  await pause(50);
+  t.equal(reads, 0, "the partition is not read again");
+});
+
+t.test("an event that cannot be parked is not sent each time another is accepted", async (t) => {
+  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+    async webhookTexts(id, kind) {
+      const texts = await original.webhookTexts(id, kind);
+      const failedOften = (text: string) =>
+        text.replace('"attempts":1', '"attempts":4').replace(/"dueMs":\d+/, '"dueMs":0');
+      return new Map([...texts].map(([name, text]) => [name, failedOften(text)]));
+    },
+    async saveWebhookTexts(target, changes) {
+      if ((changes.parked?.size ?? 0) > 0) throw new BrokerError("disk_full");
+      return original.saveWebhookTexts(target, changes);
+    },
+  }));
+  const receiver = await startReceiver(t);
+  const isPoison = ({ events }: Receiver["requests"][number]) =>
+    events.some(({ data }) => data.channel_key === "2:poison");
+  receiver.reply = (request) => (isPoison(request) ? 500 : 204);
+  const batch = { max: 1, waitMs: 0 };
+  const created = await webhooks.create({
+    ...{ url: receiver.url, types: ["message.stored"], batch },
+  });
+  if ("refusal" in created) throw new Error(created.refusal);
+  await store.append(inGroup("poison"));
+  const hasFailed = async () => {
+    const texts = await store.webhookTexts(created.id, "state");
+    return [...texts.values()].some((text) => text.includes('"attempts":1'));
+  };
+  while (!(await hasFailed())) await turn();
+  await webhooks.close();
+  restart();
+  const attempts = () => receiver.requests.filter(isPoison).length;
+  const deliverAnother = async () => {
+    const before = receiver.events.length;
+    await store.append(inGroup(groupApartFrom("poison")));
+    await receiver.until(() => receiver.events.length > before);
+  };
+  while (attempts() < 3) await deliverAnother();
+  for (let at = 0; at < 30; at++) await deliverAnother();
+  t.equal(attempts(), 3, "the event waits after the attempt to park it");
+});
+
+t.test(
+  "a full disk that refuses the record of a fixed webhook ends no lease of the others",
+  async (t) => {
+    let renewals = 0;
+    const receiver = await startReceiver(t);
+    const fixed = {
+      ...{ id: "fixed", secrets: [] },
+      settings: JSON.parse(recordOf(receiver.url, { from: [], types: ["*"], batch: { max: 1 } }))
+        .settings,
+    };
+    const { store, webhooks } = await startWebhooks(
+      t,
+      (original) => ({
+        async putWebhook(id, ...args) {
+          if (id === "fixed") throw new BrokerError("disk_full");
+          return original.putWebhook(id, ...args);
+        },
+        acquireWebhookLeases(ids, ...args) {
+          if (ids.length > 0) renewals += 1;
+          return original.acquireWebhookLeases(ids, ...args);
+        },
+      }),
+      [fixed],
+      2,
+    );
+    const batch = { max: 1, waitMs: 0 };
+    await webhooks.create({ url: receiver.url, types: ["message.stored"], batch });
+    const other = await webhooks.create({ url: receiver.url, enabled: false });
+    if ("refusal" in other) throw new Error(other.refusal);
+    await store.append(draftOf());
+    await receiver.until(() => receiver.events.length === 1);
+    for (let at = 0; at < 3; at++) {
+      const before = renewals;
+      await webhooks.update(other.id, { maxAgeS: 60 + at });
+      while (renewals === before) await turn();
+    }
+    t.pass("the lease is renewed in each turn");
+  },
+);
+
+t.test("events that fill no request wait without work until a gap is accepted", async (t) => {
+  const receiver = await startReceiver(t);
+  const isGap = ({ events }: Receiver["requests"][number]) => events[0]?.type === "feed.gap";
+  receiver.reply = (request) => (isGap(request) ? undefined : 204);
+  const late = groupApartFrom("full");
+  let readLate = () => {};
+  const mayReadLate = new Promise<void>((resolve) => {
+    readLate = resolve;
+  });
+  let reads = 0;
+  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+    async readEvents(partition, ...args) {
+      reads += 1;
+      if (partition === bucketOf(`2:${late}`)) await mayReadLate;
+      return original.readEvents(partition, ...args);
+    },
+  }));
+  await store.append(inGroup(late));
+  await removeEvents(store, 1);
+  const batch = { max: 2, waitMs: 300 };
+  const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
+  await store.putWebhook("behind", record, 0, 9);
+  await webhooks.close();
+  restart();
+  while (reads < EVENT_PARTITIONS) await turn();
+  await Promise.all([1, 2, 3].map(() => store.append(inGroup("full"))));
+  await receiver.until(() => receiver.events.length >= 2);
+  readLate();
+  await receiver.until(() => receiver.requests.some(isGap));
+  await pause(300); // the third event has waited for others long enough
+  const timers = mock.method(globalThis, "setTimeout");
+  t.teardown(() => timers.mock.restore());
+  await pause(200);
+  const rounds = timers.mock.calls.filter(({ arguments: [, ms = 0] }) => ms < 5);
+  t.ok(rounds.length < 20, `the lane ran ${rounds.length} rounds`);
+});
+
+t.test("a webhook that is behind reads little more than one request holds", async (t) => {
+  let messages = 0;
+  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+    async readMessages(...args) {
+      const slice = await original.readMessages(...args);
+      messages += slice.messages.length;
+      return slice;
+    },
+  }));
+  const receiver = await startReceiver(t);
+  receiver.reply = () => undefined;
+  const payload = new Uint8Array(50_000);
+  await Promise.all(Array.from({ length: 200 }, () => store.append(draftOf({ payload }))));
+  const batch = { max: 1000, waitMs: 0 };
+  const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
+  await store.putWebhook("behind", record, 0, 9);
+  await webhooks.close();
+  restart();
+  await receiver.until(() => receiver.requests.length === 1);
+  t.ok(messages < 150, `${messages} messages of 50 kB were read for a request of 1 MB`);
+});
