@@ -3,7 +3,7 @@
 // bounded body. Redirects are not followed. State: one pool of connections for each `Outgoing`. The
 // HTTP client is loaded with the first request, because most nodes never send one.
 
-import type { Agent } from "undici";
+import type { Agent, request as sendRequest } from "undici";
 import type { CreateConnector } from "./connector.ts";
 
 interface OutgoingReply {
@@ -24,6 +24,12 @@ interface OutgoingLimits {
   readonly connector?: CreateConnector;
 }
 
+/** The HTTP client, once it is loaded. */
+interface HttpClient {
+  readonly request: typeof sendRequest;
+  readonly dispatcher: Agent;
+}
+
 /** The failure of a request that got no complete reply. */
 export class OutgoingError extends Error {
   readonly reason: "timeout" | "connection" | "closed";
@@ -42,7 +48,7 @@ export async function loadHttpClient(): Promise<void> {
 
 export class Outgoing {
   readonly #limits: OutgoingLimits;
-  #agent: Agent | undefined;
+  #client: HttpClient | undefined;
   #isClosed = false;
 
   constructor(limits: OutgoingLimits) {
@@ -58,7 +64,7 @@ export class Outgoing {
     const { timeoutMs } = this.#limits;
     const signal = AbortSignal.timeout(timeoutMs); // also ends the body of the reply
     try {
-      const { request, dispatcher } = await this.#client();
+      const { request, dispatcher } = this.#client ?? (await this.#load());
       const reply = await request(url, {
         ...{ method: "POST", headers, body, signal, dispatcher },
       });
@@ -80,15 +86,23 @@ export class Outgoing {
     }
   }
 
-  async #client() {
+  async #load(): Promise<HttpClient> {
     // The bundled package has only a default export.
     const { default: undici } = await import("undici");
-    const { Agent, buildConnector, request } = undici;
     if (this.#isClosed) throw new Error("the client is closed");
+    this.#client ??= this.#create(undici);
+    return this.#client;
+  }
+
+  #create({
+    Agent,
+    buildConnector,
+    request,
+  }: Pick<typeof import("undici"), "Agent" | "buildConnector" | "request">): HttpClient {
     const { connections, connector } = this.#limits;
     const connect = connector?.(buildConnector);
-    this.#agent ??= new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
-    return { request, dispatcher: this.#agent };
+    const dispatcher = new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
+    return { request, dispatcher };
   }
 
   async #read(body: AsyncIterable<Uint8Array>): Promise<Pick<OutgoingReply, "body" | "isCut">> {
@@ -107,6 +121,6 @@ export class Outgoing {
   /** Ends the requests in progress and closes the connections. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    await this.#agent?.destroy();
+    await this.#client?.dispatcher.destroy();
   }
 }

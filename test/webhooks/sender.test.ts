@@ -6,6 +6,7 @@ import type { AddressInfo, Socket } from "node:net";
 import t, { type Test } from "tap";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { createWukongimFormat } from "../../src/compat/wukongim/webhook-format.ts";
+import { Outgoing } from "../../src/outgoing/outgoing.ts";
 import { AddressRules, LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts";
 import { type Batch, resumed, stepAfter } from "../../src/webhooks/deliveries.ts";
 import { cloudEventsFormat, encodeEvent } from "../../src/webhooks/formats.ts";
@@ -270,4 +271,19 @@ t.test("each attempt checks the addresses of the receiver again", async (t) => {
     "one internal address is enough for a refusal",
   );
   t.strictSame(seen, [], "no request reached the receiver");
+});
+
+t.test("all requests of a client use one connector", async (t) => {
+  const { port } = await listen(t, (_, response) => response.end());
+  let connectors = 0;
+  const outgoing = new Outgoing({
+    ...{ connections: 2, timeoutMs: 20_000, maxReplyBytes: 100 },
+    connector(build) {
+      connectors += 1;
+      return build({});
+    },
+  });
+  t.teardown(() => outgoing.close());
+  for (let at = 0; at < 3; at++) await outgoing.post(`http://127.0.0.1:${port}/`, {}, "{}");
+  t.equal(connectors, 1);
 });
