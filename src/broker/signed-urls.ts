@@ -114,7 +114,8 @@ export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): Sign
       if (address === undefined) await requireSigned(text, mac);
       else {
         const uid = `${SIGNATURE_MARK}${Buffer.from(mac).toString("base64url")}`;
-        await tokens.attempt({ address, uid }, () => requireSigned(text, mac));
+        const bearer = { address, uid, isSignature: true };
+        await tokens.attempt(bearer, () => requireSigned(text, mac));
       }
       return grant;
     },

@@ -19,11 +19,22 @@ interface TokenGatePorts {
   readonly throttle: Throttle;
   readonly limits: TokenLimits;
   readonly clock: Clock;
+  /** Maximum number of users, and of signatures, that are remembered with their networks. */
+  readonly maxPairs?: number;
 }
 
 interface TokenBearer {
   readonly address: string;
+  /** User, or the name of a signature. No user has such a name. */
   readonly uid: string;
+  readonly isSignature?: boolean;
+}
+
+/** A network with the user or signature that an attempt is for. */
+interface Bearer {
+  readonly network: string;
+  readonly pair: string;
+  readonly verified: VerifiedPairs;
 }
 
 const MAX_NETWORKS = 100_000;
@@ -44,12 +55,16 @@ export class TokenGate {
   readonly #ports: TokenGatePorts;
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowTurns = new SlowTurns();
-  readonly #verified = new VerifiedPairs();
+  readonly #verifiedUsers: VerifiedPairs;
+  /** Many signatures of one client must not displace users, so they are kept apart. */
+  readonly #verifiedSignatures: VerifiedPairs;
   /** Checks by network and user if `#mayFail` returns true for them, otherwise by network. */
   readonly #checks = new Map<string, Checks>();
 
   constructor(ports: TokenGatePorts) {
     this.#ports = ports;
+    this.#verifiedUsers = new VerifiedPairs(ports.maxPairs);
+    this.#verifiedSignatures = new VerifiedPairs(ports.maxPairs);
   }
 
   /**
@@ -58,44 +73,49 @@ export class TokenGate {
    * node reads when it counts a failure. Throws `rate_limited` with the time to wait if too many
    * attempts of the network wait.
    */
-  async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
+  async attempt<T>(
+    { address, uid, isSignature = false }: TokenBearer,
+    check: () => Promise<T>,
+  ): Promise<T> {
     const network = networkOf(address);
     const pair = pairOf(network, uid);
-    const key = this.#mayFail(pair) ? pair : network;
+    const verified = isSignature ? this.#verifiedSignatures : this.#verifiedUsers;
+    const bearer = { network, pair, verified };
+    const key = this.#mayFail(bearer) ? pair : network;
     const checks = this.#checks.get(key) ?? { semaphore: new Semaphore(MAX_CHECKS), count: 0 };
     this.#checks.set(key, checks);
     checks.count += 1;
     await checks.semaphore.enter();
     try {
-      if (!this.#isSlowedDown(network, pair)) return await this.#check(network, pair, check);
+      if (!this.#isSlowedDown(bearer)) return await this.#check(bearer, check);
     } finally {
       checks.semaphore.leave();
       checks.count -= 1;
       if (checks.count === 0) this.#checks.delete(key);
     }
     await this.#slowTurns.wait(network);
-    return this.#check(network, pair, check);
+    return this.#check(bearer, check);
   }
 
-  async #check<T>(network: string, pair: string, check: () => Promise<T>): Promise<T> {
+  async #check<T>(bearer: Bearer, check: () => Promise<T>): Promise<T> {
     try {
       const checked = await check();
-      this.#verified.recordSuccess(pair);
+      bearer.verified.recordSuccess(bearer.pair);
       return checked;
     } catch (error) {
       if (error instanceof BrokerError && error.code === "unauthorized")
-        await this.#countFailure(network, pair);
+        await this.#countFailure(bearer);
       throw error;
     }
   }
 
-  #isSlowedDown(network: string, pair: string): boolean {
-    const { count } = this.#failures(network);
-    return count >= this.#ports.limits.attempts && !this.#mayFail(pair);
+  #isSlowedDown(bearer: Bearer): boolean {
+    const { count } = this.#failures(bearer.network);
+    return count >= this.#ports.limits.attempts && !this.#mayFail(bearer);
   }
 
-  #mayFail(pair: string): boolean {
-    const failures = this.#verified.failures(pair);
+  #mayFail({ verified, pair }: Bearer): boolean {
+    const failures = verified.failures(pair);
     return failures !== undefined && failures < this.#ports.limits.attempts;
   }
 
@@ -108,8 +128,8 @@ export class TokenGate {
     return NONE;
   }
 
-  async #countFailure(network: string, pair: string): Promise<void> {
-    this.#verified.recordFailure(pair);
+  async #countFailure({ network, pair, verified }: Bearer): Promise<void> {
+    verified.recordFailure(pair);
     const { throttle, limits, clock } = this.#ports;
     const windowMs = limits.windowS * 1000;
     const previous = this.#failures(network);

@@ -1,4 +1,4 @@
-// Pairs of a client network and a user or manager whose credential was accepted from that network.
+// Pairs of a client network and a user, manager or signature that was accepted from that network.
 // The failures of such a pair are counted separately, so that attackers in the same network cannot
 // lock the user out.
 
@@ -7,7 +7,11 @@ import { BoundedMap } from "../lib/bounded-map.ts";
 const MAX_PAIRS = 100_000;
 
 export class VerifiedPairs {
-  readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
+  readonly #failures: BoundedMap<string, number>;
+
+  constructor(maxPairs = MAX_PAIRS) {
+    this.#failures = new BoundedMap(maxPairs);
+  }
 
   /** Returns the failures since the last success, `undefined` if no success is remembered. */
   failures(pair: string): number | undefined {

@@ -12,21 +12,25 @@ const CROWD = 100;
 /** Maximum numbers of concurrent checks of a network, and of attempts that wait for a slow turn. */
 const [MAX_CHECKS, MAX_WAITING] = [32, 8];
 
+/** Maximum number of users that a gate remembers. */
+const MAX_PAIRS = 10;
+
 const succeed = async () => "in";
 
 /** Creates a gate on which the checks of wrong tokens wait for `release`. */
-function heldGate() {
+function heldGate(maxPairs = 1000) {
   const gate = new TokenGate({
     throttle: new LocalThrottle(() => 0),
     limits: { attempts: LIMIT, windowS: 60 },
     clock: () => 0,
+    maxPairs,
   });
   let release = () => {};
   const released = new Promise<void>((resolve) => {
     release = resolve;
   });
-  const attempt = (uid: string, check: () => Promise<string>) =>
-    gate.attempt({ address: "10.0.0.1", uid }, check);
+  const attempt = (uid: string, check: () => Promise<string>, isSignature = false) =>
+    gate.attempt({ address: "10.0.0.1", uid, isSignature }, check);
   const guess = (uid: string): Promise<string> =>
     attempt(uid, async () => {
       await released;
@@ -34,7 +38,7 @@ function heldGate() {
     }).catch((error: BrokerError) => error.code);
   const crowd = (uid: (at: number) => string) =>
     Promise.all(Array.from({ length: CROWD }, (_, at) => guess(uid(at))));
-  return { attempt, crowd, release };
+  return { attempt, guess, crowd, release };
 }
 
 /** Asserts that only a few of the attempts were checked, and the others were rate limited. */
@@ -78,4 +82,15 @@ t.test("100 concurrent logins with correct tokens from one network are all accep
     }),
   );
   t.same(new Set(await Promise.all(attempts)), new Set(["in"]));
+});
+
+t.test("accepted signatures displace no user who has already connected", async (t) => {
+  const { attempt, guess, release } = heldGate(MAX_PAIRS);
+  await attempt("known", succeed);
+  for (let at = 0; at <= MAX_PAIRS; at++) await attempt(`#${at}`, succeed, true);
+  const guesses = Array.from({ length: MAX_CHECKS }, (_, at) => guess(`victim${at}`));
+  const waits = new Promise((resolve) => setImmediate(() => resolve("waits")));
+  t.equal(await Promise.race([attempt("known", succeed), waits]), "in");
+  release();
+  await Promise.all(guesses);
 });
