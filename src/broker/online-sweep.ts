@@ -88,8 +88,13 @@ export class OnlineSweep {
       leftMs: nowMs - delayMs,
       checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
     });
+    const errors: unknown[] = [];
     for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
-      await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs);
+      errors.push(...(await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs)));
+    if (errors.length === 0) return;
+    // Otherwise these users would be checked again only after `CHECK_MS`.
+    if (errors.some(isTransient)) this.#checkedMs = clock();
+    throw errors.find((error) => !isTransient(error)) ?? errors[0];
   }
 
   /**
@@ -105,17 +110,38 @@ export class OnlineSweep {
       this.#checkedMs = nowMs;
   }
 
-  async #judge(uids: readonly string[], leftMs: number): Promise<void> {
+  /** Checks users. Returns the errors of those who could not be checked. */
+  async #judge(uids: readonly string[], leftMs: number): Promise<readonly unknown[]> {
     const { store, onOffline } = this.#ports;
-    const sessions = await store.sessionsOf(uids);
+    const reads = await this.#sessionsOf(uids);
+    const errors: unknown[] = [];
     let count = 0;
     const judge = async (uid: string, at: number) => {
-      const dead = await this.#deadAmong(sessions[at] ?? []);
+      const read = reads[at];
+      if (read?.status === "rejected") throw read.reason;
+      const dead = await this.#deadAmong(read?.value ?? []);
       if (await store.endOnline(uid, dead, leftMs)) count += 1;
     };
-    for (let at = 0; at < uids.length; at += USERS_AT_ONCE)
-      await Promise.all(uids.slice(at, at + USERS_AT_ONCE).map((uid, n) => judge(uid, at + n)));
+    for (let at = 0; at < uids.length; at += USERS_AT_ONCE) {
+      const group = uids.slice(at, at + USERS_AT_ONCE);
+      const results = await Promise.allSettled(group.map((uid, n) => judge(uid, at + n)));
+      for (const result of results) if (result.status === "rejected") errors.push(result.reason);
+    }
     if (count > 0) onOffline(count);
+    return errors;
+  }
+
+  /** Reads the sessions of users. If a server of a Cluster is away, reads those of the others. */
+  async #sessionsOf(
+    uids: readonly string[],
+  ): Promise<readonly PromiseSettledResult<readonly SessionEntry[]>[]> {
+    const { store } = this.#ports;
+    try {
+      const all = await store.sessionsOf(uids);
+      return all.map((value) => ({ status: "fulfilled" as const, value }));
+    } catch {
+      return Promise.allSettled(uids.map(async (uid) => (await store.sessionsOf([uid]))[0] ?? []));
+    }
   }
 
   async #deadAmong(entries: readonly SessionEntry[]): Promise<readonly string[]> {

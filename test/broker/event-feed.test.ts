@@ -8,7 +8,7 @@ import { EventDemandWatch } from "../../src/broker/event-demand.ts";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
 import { bucketOf } from "../../src/broker/log-frame.ts";
-import { messageTimeMs } from "../../src/broker/model.ts";
+import { messageTimeMs, userTopic } from "../../src/broker/model.ts";
 import { OnlineSweep } from "../../src/broker/online-sweep.ts";
 import type { MessageStore } from "../../src/broker/ports.ts";
 import { SingleNode } from "../../src/cluster/single.ts";
@@ -109,3 +109,48 @@ t.test(
     t.ok((cutoffs.at(-1) ?? 0) <= time.nowMs);
   },
 );
+
+t.test("a user whose sessions cannot be checked delays no other user", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  await store.switchFeed(true);
+  const uids = ["away", "ann", "ben"];
+  for (const uid of uids) {
+    const name = { sessionId: uid, nodeId: "n", uid, flag: 0 } as const;
+    await store.login({ ...name, level: 0, deviceId: "", tokenTag: "" }, "n:1");
+    await store.removeSession(name);
+  }
+  let isAway = true;
+  const cutoffs: number[] = [];
+  const sweep = new OnlineSweep({
+    store: {
+      ...store,
+      async takeOnline(terms) {
+        cutoffs.push(terms.checkedMs);
+        return store.takeOnline(terms);
+      },
+      async sessionsOf(users) {
+        if (isAway && users.includes("away")) throw new BrokerError("unavailable");
+        return store.sessionsOf(users);
+      },
+    },
+    cluster: new SingleNode("n"),
+    ...{ clock: Date.now, delayMs: 1, isOn: () => true, onOffline() {} },
+    onError: (error) => t.fail(String(error)),
+  });
+  sweep.start();
+  t.teardown(() => sweep.close());
+  const isOffline = async (uid: string) => {
+    const { rows } = await store.readEvents(bucketOf(userTopic(uid)), EVENTS_START, 9);
+    return rows.some(({ type, key }) => type === "user.offline" && key === userTopic(uid));
+  };
+  const untilOffline = async (users: readonly string[]) => {
+    for (const uid of users) while (!(await isOffline(uid))) await pause(5);
+  };
+  await untilOffline(["ann", "ben"]);
+  t.notOk(await isOffline("away"));
+  const turns = cutoffs.length;
+  while (cutoffs.length < turns + 2) await pause(5);
+  t.ok((cutoffs.at(-1) ?? 0) > (cutoffs[0] ?? 0), "all users are checked again soon");
+  isAway = false;
+  await untilOffline(["away"]);
+});

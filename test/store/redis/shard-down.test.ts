@@ -1,6 +1,7 @@
 // A Redis Cluster with one unreachable server: everything that does not need that server works.
 
 import t, { type Test } from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent, CommandDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
@@ -304,6 +305,48 @@ t.test("a sweep calls a silent server only a few times", async (t) => {
   time.nowMs += TWO_MINUTES_MS;
   await store.sweep();
   t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
+});
+
+t.test("readers of events on other servers are notified while a server is silent", async (t) => {
+  const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
+  await store.switchFeed(true);
+  const feedOf = (id: string) => link.keys.bucket("feed", bucketOf(`2:${id}`));
+  const [silent, other] = [nameAt(0, "g", feedOf), nameAt(1, "g", feedOf)];
+  const { ignored, end } = silence(link.primaryOf(feedOf(silent)));
+  let endListening = () => {};
+  const notified = new Promise<void>((resolve) => {
+    endListening = store.onEvents((partitions, numbers) => {
+      if ((numbers[partitions.indexOf(bucketOf(`2:${other}`))] ?? 0) > 0) resolve();
+    });
+  });
+  await store.append(draftOf({ channel: { id: other, type: 2 } }));
+  await notified;
+  endListening();
+  end();
+  t.ok(ignored.length > 0, "the silent server was asked as well");
+});
+
+t.test("users on other servers are checked for their end while a server is silent", async (t) => {
+  const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
+  await store.switchFeed(true);
+  const leavingOf = (uid: string) => link.keys.bucket("leaving", bucketOf(userTopic(uid)));
+  const turnServer = link.primaryOf(link.keys.shared("onlineTurn"));
+  const names = [0, 1, 2].map((at) => nameAt(at, "u", leavingOf));
+  const [silent = "", ...others] = names.filter(
+    (uid) => link.primaryOf(leavingOf(uid)) !== turnServer,
+  );
+  const answering = names.filter((uid) => uid !== silent);
+  for (const uid of names) {
+    const name = { sessionId: uid, nodeId: "n1", uid, flag: 0 } as const;
+    await store.login({ ...name, level: 0, deviceId: "", tokenTag: "" }, "n1:1");
+    await store.removeSession(name);
+  }
+  const { end } = silence(link.primaryOf(leavingOf(silent)));
+  const terms = { limit: 64_000, turnMs: 1, leftMs: Number.MAX_SAFE_INTEGER, checkedMs: 0 };
+  const uids = await store.takeOnline(terms);
+  end();
+  t.equal(others.length, 1, "two servers do not have the key of the turn");
+  t.strictSame(uids.toSorted(), answering.toSorted());
 });
 
 t.test("a sweep completes commands and removes messages on the servers that are up", async (t) => {

@@ -2,6 +2,7 @@
 // the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which the next
 // turn begins.
 
+import { isTransient } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { userTopic } from "../../../broker/model.ts";
 import type { OnlineStore } from "../../../broker/online-ports.ts";
@@ -24,7 +25,8 @@ export function createRedisOnlineUsers({
   link,
   demand,
   waitForReplicas,
-}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas">): OnlineStore {
+  onError,
+}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas" | "onError">): OnlineStore {
   const { keys, isCluster } = link;
   const { bucketOfUser, eventArgs, flush, moveOutbox } = createUserEvents({
     ...{ link, demand, waitForReplicas },
@@ -52,10 +54,14 @@ export function createRedisOnlineUsers({
         const group = buckets.slice(at, at + BUCKETS_AT_ONCE);
         const room = limit - uids.length;
         const shares = group.map((_, n) => Math.floor((room + n) / group.length));
-        const lists = await Promise.all(
-          group.map((bucket, n) => (shares[n] ? take([bucket], shares[n]) : [])),
+        const lists = await Promise.allSettled(
+          group.map(async (bucket, n) => (shares[n] ? take([bucket], shares[n]) : [])),
         );
-        uids.push(...lists.flat());
+        // A bucket whose server is away does not delay the users of the others.
+        for (const list of lists)
+          if (list.status === "fulfilled") uids.push(...list.value);
+          else if (!isTransient(list.reason))
+            onError(list.reason, "Could not look up users who may be offline");
       }
       return uids;
     },
