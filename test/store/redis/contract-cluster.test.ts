@@ -167,3 +167,56 @@ t.test("only the first command in an inbox adds the inbox to the list of inboxes
     "a command that expires earlier gives the inbox an earlier time",
   );
 });
+
+t.test("a login lists a user again whose row a fail-over has lost", async (t) => {
+  const { store, link } = await openStore(t, url);
+  await store.switchFeed(true);
+  await store.login(ann("s1"), "n1:alive");
+  await link.write("del", link.keys.bucket("online", BUCKET));
+  await store.login(ann("s2"), "n1:alive");
+  const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
+  t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
+});
+
+t.test("each call that removes expired commands moves their events to the feed", async (t) => {
+  const { store, time } = await openStore(t, url);
+  /** Sends commands while the feed is off, so that no sweep looks for them. */
+  const send = async (count: number, over: Parameters<typeof commandOf>[0] = {}) => {
+    await store.switchFeed(false);
+    const ids: number[] = [];
+    for (let at = 0; at < count; at++) {
+      const draft = commandOf({ recipients: ["ann"], expireS: 10, ...over });
+      ids.push((await store.appendCommand(draft)).messageId);
+    }
+    await store.switchFeed(true);
+    return ids;
+  };
+  const expired = async () => {
+    const { rows } = await store.readEvents(BUCKET, EVENTS_START, 99);
+    return rows.flatMap(({ fields }) => fields?.command_ids as readonly number[]).toSorted();
+  };
+  const first = await send(1);
+  time.nowMs += 10_000;
+  await store.acknowledgeCommands("ann", [99]);
+  t.strictSame(await expired(), first, "an acknowledgement");
+  const second = await send(10, { origin: "device" });
+  time.nowMs += 10_000;
+  const another = commandOf({ recipients: ["ann"], origin: "device" });
+  await store.appendCommand(another);
+  t.strictSame(await expired(), [...first, ...second], "a command of a user who has a full share");
+  const third = await send(19);
+  time.nowMs += 10_000;
+  await store.appendCommand(commandOf({ recipients: ["ann"] }));
+  t.strictSame(await expired(), [...first, ...second, ...third], "every 32nd command");
+});
+
+t.test("a command in an inbox that was not listed has its event when it expires", async (t) => {
+  const { store, time } = await openStore(t, url);
+  const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
+  await store.switchFeed(true);
+  await store.appendCommand(commandOf({ recipients: ["ann"] }));
+  time.nowMs += 10_000;
+  await store.sweep();
+  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+  t.match(rows, [{ fields: { command_ids: [early.messageId] } }]);
+});

@@ -10,6 +10,8 @@
 --        2  error of the first user who got no copy, or ''
 --        3  on a Redis Cluster, if the node must list the inbox in `inboxDue` of the bucket: the seq of
 --           the copy, 0 if an earlier call has put the copy; else -1
+--        4  time with which the node must list the inbox
+--        5  on a Redis Cluster, see `has_outbox`; else 0
 
 -- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000
@@ -17,13 +19,16 @@ local REMEMBERED_MS = 3600000
 local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 
-local unlisted_seq = -1
+local unlisted_seq, due, has_events = -1, 0, 0
 
 -- A sweep finds the copy if the inbox is listed with the time when the copy expires, or earlier.
+-- Copies that were put while the feed was off may expire earlier.
 local function note_unlisted(inbox, seq)
   if inbox.bucket ~= OUTBOX then return end
-  local listed = redis.call('GET', inbox.listed)
-  if not listed or tonumber(listed) > tonumber(ARGV[2]) then unlisted_seq = seq end
+  local listed, ends = redis.call('GET', inbox.listed), tonumber(ARGV[2])
+  if not listed or tonumber(listed) > ends then
+    unlisted_seq, due = seq, math.min(ends, next_expiry(inbox) or ends)
+  end
 end
 
 -- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
@@ -32,6 +37,7 @@ local function put_once(id, keys, inbox, topic)
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
   redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
   if not is_new then
+    has_events = has_outbox(inbox)
     note_unlisted(inbox, 0)
     return 0, 0
   end
@@ -40,6 +46,7 @@ local function put_once(id, keys, inbox, topic)
     redis.call('ZREM', ids, int(id))
     error(seq, 0)
   end
+  has_events = has_outbox(inbox)
   if seq > 0 then note_unlisted(inbox, seq) end
   if seq % TIDY_EVERY == 0 then
     redis.call('ZREMRANGEBYSCORE', ids, '-inf', int(now - REMEMBERED_MS))
@@ -49,4 +56,4 @@ local function put_once(id, keys, inbox, topic)
 end
 
 local dropped, _, failure = put_copies(put_once, tonumber(ARGV[11]), { first = 12, last = #ARGV }, 1, 7)
-return { dropped, failure, unlisted_seq }
+return { dropped, failure, unlisted_seq, due, has_events }

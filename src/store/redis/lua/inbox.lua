@@ -93,6 +93,12 @@ local function expire_before_drop(inbox, now)
   while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
 end
 
+-- Returns 1 if the outbox of the user has entries, which the node must move, else 0.
+-- `expire_copies` adds entries, and no sweep looks for the outbox of a user who does not come back.
+local function has_outbox(inbox)
+  return inbox.bucket == OUTBOX and redis.call('EXISTS', inbox.outbox) or 0
+end
+
 -- Returns the time when the next copy expires, nil if there is no copy.
 local function next_expiry(inbox)
   local listed = redis.call('ZRANGE', inbox.expiry, 0, 0, 'WITHSCORES')[2]

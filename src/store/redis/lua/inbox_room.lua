@@ -8,5 +8,7 @@
 -- ARGV   1 to 10  see `inbox.lua`
 --        11  uid
 --        12  bucket, see `user_feed.lua`
--- Reply  1 or 0
-return has_room(inbox_at(1, ARGV[11], ARGV[12], ARGV[10])) and 1 or 0
+-- Reply  1  1 or 0
+--        2  see `has_outbox`
+local inbox = inbox_at(1, ARGV[11], ARGV[12], ARGV[10])
+return { has_room(inbox) and 1 or 0, has_outbox(inbox) }

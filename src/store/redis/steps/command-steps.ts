@@ -55,6 +55,11 @@ interface PutResult {
   readonly failure: BrokerError | undefined;
 }
 
+interface EventResult {
+  /** On a Cluster, true if the outbox of the user may have events, which the caller must move. */
+  readonly hasEvents: boolean;
+}
+
 /** Result of accepting a command. A retry has the ids of the first command or message. */
 export type Acceptance =
   | (PutResult & {
@@ -168,13 +173,18 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Returns true if the inbox of the only recipient has room for a copy. */
-export async function hasRoom(ports: CommandPorts, command: Command): Promise<boolean> {
+/** Returns whether the inbox of the only recipient has room for a copy. */
+export async function roomOf(
+  ports: CommandPorts,
+  command: Command,
+): Promise<EventResult & { readonly hasRoom: boolean }> {
   const { keys } = ports.link;
   const [uid = ""] = command.recipients;
   const names = INBOX_KEYS.map((name) => keys.user(name, uid));
   const bucket = bucketOfUser(ports.link, ports.demand, uid);
-  return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid, bucket])) === 1;
+  const reply = await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid, bucket]);
+  const [room, events] = reply as [number, number];
+  return { hasRoom: room === 1, hasEvents: events === 1 };
 }
 
 /**
@@ -185,20 +195,20 @@ export async function put(
   ports: CommandPorts,
   command: Command,
   uids: readonly string[],
-): Promise<PutResult> {
+): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...PUT_KEYS, "inboxIds"]), [
     ...[...copyArgs(ports, command), command.messageId],
     ...recipientsOf(ports, uids),
   ]);
-  const [dropped, cause, unlistedSeq] = reply as [number, Buffer, number];
-  if (unlistedSeq >= 0) await listInbox(ports, uids[0] ?? "", { ...command, seq: unlistedSeq });
-  return { dropped, failure: failureOf(ports.link, PUT, cause) };
+  const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];
+  if (seq >= 0) await listInbox(ports, uids[0] ?? "", { endMs, seq });
+  return { dropped, failure: failureOf(ports.link, PUT, cause), hasEvents: events === 1 };
 }
 
 /**
- * Lists an inbox on a Cluster in the bucket of the user's events, with the time when the copy
- * expires. `seq` is 0 if the place of the copy is not known.
+ * Lists an inbox on a Cluster in the bucket of the user's events, with the time when the next copy
+ * expires. `seq` is the place of any copy that remains until then, 0 if none is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,

@@ -18,7 +18,6 @@ import {
   accept,
   type Command,
   decodePending,
-  hasRoom,
   leaseOf,
   listInbox,
   mayBeRefused,
@@ -28,8 +27,10 @@ import {
   pendingCopiesOf,
   put,
   readPendingCopies,
+  roomOf,
 } from "./command-steps.ts";
 import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+import { createUserEvents } from "./user-events.ts";
 
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
@@ -51,6 +52,7 @@ type SilentServers = Set<unknown>;
 
 export class Commands {
   readonly #ports: RedisStorePorts;
+  readonly #userEvents: ReturnType<typeof createUserEvents>;
   readonly #perCall: number;
   readonly #direct: number;
   readonly #batchSize: number;
@@ -63,6 +65,7 @@ export class Commands {
 
   constructor(ports: RedisStorePorts) {
     this.#ports = ports;
+    this.#userEvents = createUserEvents(ports);
     const { isCluster, settings } = ports.link;
     this.#perCall = isCluster ? 1 : RECIPIENTS_PER_CALL;
     this.#direct = isCluster ? 0 : RECIPIENTS_PER_CALL;
@@ -126,7 +129,7 @@ export class Commands {
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
-      const accepting = early ?? send(asksFirst && !(await hasRoom(this.#ports, command)));
+      const accepting = early ?? send(asksFirst && !(await this.#hasRoom(command)));
       if (!isCluster && recipients.length <= count) return { accepting };
       const accepted = await accepting;
       if (accepted.kind !== "new") return { accepting };
@@ -140,6 +143,12 @@ export class Commands {
       const spread = await this.#spread({ ...left, messageId }, new Set());
       return { accepting, ...spread };
     });
+  }
+
+  async #hasRoom(command: Command): Promise<boolean> {
+    const { hasRoom, hasEvents } = await roomOf(this.#ports, command);
+    if (hasEvents) await this.#userEvents.flush(command.recipients[0] ?? "");
+    return hasRoom;
   }
 
   async #answerRetry(
@@ -235,8 +244,9 @@ export class Commands {
       const key = keys.user("inbox", uids[0] ?? "");
       const step = this.#callServer(silent, key, () => put(this.#ports, command, uids));
       steps.push(
-        step.then(({ dropped, failure }) => {
+        step.then(async ({ dropped, failure, hasEvents }) => {
           this.counts.dropped += dropped;
+          if (hasEvents) await this.#userEvents.flush(uids[0] ?? "");
           if (failure !== undefined) throw failure;
         }),
       );

@@ -22,7 +22,7 @@ export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
-  const { bucketOfUser, eventArgs } = createUserEvents(ports);
+  const { bucketOfUser, eventArgs, flush } = createUserEvents(ports);
   const commands = new Commands(ports);
   const store: InboxStore = {
     async appendCommand(draft) {
@@ -61,9 +61,10 @@ export function createRedisInbox(ports: RedisStorePorts) {
         const batch = seqs.slice(at, at + REMOVED_PER_CALL);
         steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...events, ...batch]));
       }
-      const counts = await Promise.all(steps);
+      const replies = (await Promise.all(steps)) as readonly (readonly [number, number])[];
       await waitForReplicas(link.keys.user("inbox", uid));
-      return counts.reduce<number>((sum, count) => sum + Number(count), 0);
+      if (replies.some(([, hasEvents]) => hasEvents === 1)) await flush(uid);
+      return replies.reduce((sum, [count]) => sum + count, 0);
     },
   };
   return { ...store, commands, expireInboxes: createInboxExpiry(ports) };

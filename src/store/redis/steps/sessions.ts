@@ -62,7 +62,7 @@ export function createRedisSessions({
   SessionStore,
   "joinState"
 > {
-  const { bucketOfUser, eventArgs, runFor, flush } = createUserEvents({
+  const { bucketOfUser, eventArgs, runFor, flush, relist } = createUserEvents({
     ...{ link, demand, waitForReplicas },
   });
   const judgement = judgesBans ? "judge" : "ignore";
@@ -124,7 +124,7 @@ export function createRedisSessions({
       const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // only the groups are a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
-      await flush(uid);
+      await Promise.all([flush(uid), result === "entered" ? relist(uid) : undefined]);
       if (result === "refused") return refusal(fields[0]);
       const [since, loginOrder, level, groups, newestId] = fields;
       return {

@@ -43,8 +43,10 @@ export function createUserEvents({
   const { keys, isCluster } = link;
   const singleIds = idCounterOf(link, 0).key;
 
+  const onlineKey = (uid: string) => keys.bucket("online", bucketOf(userTopic(uid)));
+
   async function announce(uid: string): Promise<void> {
-    const online = keys.bucket("online", bucketOf(userTopic(uid)));
+    const online = onlineKey(uid);
     await link.run(ANNOUNCE, [online], [uid]);
     await waitForReplicas(online);
   }
@@ -112,14 +114,27 @@ export function createUserEvents({
      * next call for the user or the next check of the user's sessions moves them.
      */
     async flush(uid: string): Promise<void> {
-      if (!demand.feed) return;
-      try {
-        await moveOutbox(uid);
-      } catch (error) {
-        if (!isTransient(error)) throw error;
-      }
+      if (demand.feed) await unlessTransient(moveOutbox(uid));
+    },
+
+    /**
+     * Lists a user who has logged in again in `online` of the bucket, because a fail-over may have
+     * lost the row of a user who is announced. If it fails, the next login does it.
+     */
+    async relist(uid: string): Promise<void> {
+      if (!isCluster || !demand.feed) return;
+      await unlessTransient(link.write("zadd", onlineKey(uid), "NX", 0, uid)); // 0: not checked yet
     },
   };
+}
+
+/** Ignores errors of a call that a later call repeats. */
+async function unlessTransient(call: Promise<unknown>): Promise<void> {
+  try {
+    await call;
+  } catch (error) {
+    if (!isTransient(error)) throw error;
+  }
 }
 
 /** Returns the demand of a script, `undefined` for any other reply. */
