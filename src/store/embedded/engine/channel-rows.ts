@@ -1,5 +1,5 @@
 // Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. A row
-// of `heads` contains the number of its channel, which other tables use in place of the long
+// of `heads` stores the number of its channel. Other tables use this number in place of the long
 // channel key. Owns the counter of channel numbers.
 
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -9,7 +9,7 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 3;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-/** Numbers are big-endian, so that keys sort by number. */
+/** Size of a channel number in a key. Numbers are big-endian, so that keys sort by number. */
 const NUMBER_BYTES = 6;
 
 export interface ChannelRow {
@@ -59,8 +59,9 @@ export class ChannelRows {
   }
 
   /**
-   * Puts the counter in the current transaction, which must be that of the first row with a new
-   * number. `storeCounter` stores it once more, because this transaction may fail.
+   * Puts the counter in the current transaction. It must be the transaction that writes the first
+   * row with a new number. `storeCounter` stores the counter again, because this transaction may
+   * fail.
    */
   putCounter(): void {
     if (this.#next === this.#storedNext) return;

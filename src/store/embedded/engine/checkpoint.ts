@@ -2,8 +2,8 @@
 // segments that are no longer needed. The order of the steps must not change. First, all records
 // are committed, in phases (see flush.ts). Then the WAL position is committed. Then the memtable
 // drops the records. Old segments are deleted only after these commits are on the disk. After a
-// crash in between, the records are replayed from the WAL and written again, which does not change
-// rows that are already complete.
+// crash between two steps, the records are replayed from the WAL and written again. Writing a
+// complete row again does not change it.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
@@ -26,7 +26,7 @@ const PUTS_PER_CLOCK_READ = 16;
 /** Maximum number of open transactions. With more, LMDB blocks the event loop. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
-/** Minimum time between two checks while the memtable is empty. A new record ends the wait. */
+/** Time between two checks while the memtable is empty. A new record ends the wait early. */
 const REST_MS = 1000;
 
 interface CheckpointState {
@@ -208,7 +208,7 @@ export class Checkpoint {
     this.#dropSegments(state.position);
   }
 
-  /** Writes the state and reads it back, because lmdb can lose commits on a full disk. */
+  /** Writes the state and reads it back, because lmdb can lose a commit on a full disk. */
   async #putState(state: CheckpointState): Promise<void> {
     const { tables } = this.#ports;
     await commit(tables, () => putCheckpointState(tables, state), "flush");

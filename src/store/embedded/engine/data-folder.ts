@@ -16,7 +16,10 @@ export const LOCK_FILE = "lock.mdb";
 export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
-/** Throws `unavailable` if no store may be opened in the folder, which need not exist. */
+/**
+ * Throws `unavailable` if a store must not be opened in the folder. A folder that does not exist is
+ * accepted.
+ */
 export function assertUsable(path: string): void {
   assertKinds(path);
   if (hasDatabase(path)) return;
@@ -34,7 +37,10 @@ export function assertUsable(path: string): void {
     });
 }
 
-/** Throws `unavailable` if a file of the data folder is a folder or special file, or vice versa. */
+/**
+ * Throws `unavailable` if one of the data folder's files is a folder or a special file, or if one
+ * of its subfolders is not a folder.
+ */
 export function assertKinds(path: string): void {
   existingFolder(path);
   for (const name of FOLDERS) folderAt(join(path, name));
@@ -101,7 +107,7 @@ export function createFolders(path: string): void {
   for (const name of FOLDERS) makeInnerFolder(join(path, name));
 }
 
-/** True if a process has owned the folder before. */
+/** Returns true if a store has been opened in the folder before. */
 export function isUsed(path: string): boolean {
   if (statsOf(join(path, HEARTBEAT_FILE)) !== undefined) return true;
   return namesIn(join(path, WAL_FOLDER)).some(isSegmentName);

@@ -57,9 +57,9 @@ const NEW_DATABASE_BYTES = 1024 * 1024;
 const LOCK_FILE_BYTES = 16_384;
 const LONG_CHECK_MS = 1000;
 const REPORT_MS = 5000;
-/** Time without a row after which a check is reported as an error. */
+/** Time without progress after which an error reports that the check has stalled. */
 const STALLED_MS = 10_000;
-/** Signals that do not come from damage, but from the operator or the system. */
+/** Signals that the operator or the system sends, and that are not a sign of damage. */
 const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
 const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, import.meta.url));
 
@@ -93,12 +93,15 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/** Returns a text that changes with each commit, "" if the first two pages are not valid. */
+/** Returns a string that changes with each commit, "" if the first two pages are not valid. */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
 
-/** Creates the lock file, because the process would end if lmdb created it on a full disk. */
+/**
+ * Creates the lock file here, because lmdb would crash the process if it created the file on a full
+ * disk.
+ */
 function prepareLockFile(file: string): void {
   if (usableSize(file) !== undefined) return;
   try {
@@ -134,7 +137,7 @@ function assertRoomForNew(folder: string): void {
 }
 
 interface MetaPages {
-  /** Text that changes with each commit and with the size of the file. */
+  /** String that changes with each commit and with the size of the file. */
   readonly state: string;
   /**
    * False if the file is shorter than its last page requires. This is not always damage: pages that

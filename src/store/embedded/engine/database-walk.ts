@@ -1,9 +1,9 @@
-// Program that opens the database of the data folder that its argument names, reads every row, and
-// allocates pages in a transaction that is not committed. If the database is damaged, a signal may
-// end the program (see database-check.ts). A second thread reads, because a disk that hangs blocks
-// it. The main thread prints lines of JSON: `WalkProgress` while rows are read, and one
-// `WalkReport`. It ends the program when standard input is closed, which happens when the process
-// that started the program ends.
+// Program that checks the database in the data folder given as its argument: it opens the database,
+// reads every row, and allocates pages in a transaction that is not committed. If the database is
+// damaged, a signal may end the program (see database-check.ts). A second thread does the reading,
+// because a hanging disk blocks the thread that reads. The main thread prints lines of JSON:
+// `WalkProgress` while rows are read, and one `WalkReport`. It ends the program when standard input
+// is closed, that is, when the parent process ends.
 
 import { writeSync } from "node:fs";
 import { join } from "node:path";
@@ -33,7 +33,9 @@ interface ReaderData {
 
 const PROGRESS_MS = 500;
 const STANDARD_OUTPUT = 1;
-/** Number of rows written on trial. They need new pages, so lmdb reads its lists of free pages. */
+/**
+ * Number of rows in the trial write. They need new pages, so lmdb reads its lists of free pages.
+ */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 
@@ -64,7 +66,7 @@ function end(report: WalkReport): void {
   process.exit();
 }
 
-/** Ends the program even if the reading thread waits for the disk. */
+/** Ends the program even if the reading thread is waiting for the disk. */
 function kill(): void {
   process.kill(process.pid, "SIGKILL");
 }

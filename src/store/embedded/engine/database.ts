@@ -1,7 +1,7 @@
-// Opens an LMDB environment that has a data format and one owner, and commits to it. Every
+// Opens an LMDB environment with a data format and a single owner, and commits to it. Every
 // asynchronous write must go through `commit` or `persist` (puts that do not depend on reads) or
-// `transact` (a step that reads, decides and writes). Otherwise, lmdb starts a transaction itself.
-// If that transaction fails, lmdb rejects promises that nobody awaits.
+// `transact` (a step that reads, decides and writes). For any other write, lmdb starts a
+// transaction by itself. If that transaction fails, lmdb rejects promises that nobody awaits.
 
 import { dirname } from "node:path";
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
@@ -27,7 +27,7 @@ type RunTransaction = (steps: () => void) => Promise<boolean>;
 /** Database calls that tests replace to simulate failures. */
 export interface DatabaseWrites {
   batch(env: RootDatabase, steps: () => void, write: RunTransaction): Promise<boolean>;
-  /** Resolves when the disk has every transaction that was committed before the call. */
+  /** Resolves when every transaction that was committed before the call is on the disk. */
   flushed(env: RootDatabase): Promise<unknown>;
 }
 
@@ -94,7 +94,10 @@ export interface Database {
 }
 
 export interface DatabaseOptions {
-  /** True if an acknowledged write must be on the disk. If false, it must be in the page cache. */
+  /**
+   * True if a write must be on the disk before it is acknowledged. If false, the page cache is
+   * enough.
+   */
   readonly synced?: boolean;
   readonly writes?: DatabaseWrites | undefined;
 }
@@ -209,7 +212,7 @@ function isFailedWrite(cause: unknown): boolean {
   return typeof code === "number" && (code < 0 || code === 5 || code === 28 || code === 122);
 }
 
-/** Returns the cause of an error of lmdb, which may be in a promise that must be awaited. */
+/** Returns the cause of an lmdb error. The cause may be in a promise that must be awaited. */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
   try {
@@ -276,7 +279,7 @@ const END_OF_STRINGS = Buffer.from([0xff]);
 const ROWS_PER_PAGE = 128;
 
 export function endOfPrefix<Part extends string | number>(prefix: readonly Part[]): Part[] {
-  // The key type of a table covers only the parts of stored keys, not this end marker.
+  // The key type of a table describes only the parts of stored keys, not this end marker.
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 

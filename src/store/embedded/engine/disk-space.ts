@@ -1,7 +1,7 @@
-// Prevents LMDB from running out of disk space. A write of lmdb 3.5.6 that meets a full disk can
+// Prevents LMDB from running out of disk space. If the disk is full, a write of lmdb 3.5.6 can
 // report success although its rows are missing, never settle, or corrupt the heap. While the disk
 // has little free space, the data file is kept larger than LMDB needs. The unused end of the file
-// is called its room. New data is accepted only if it fits into the room.
+// is its *room*. New data is accepted only if it fits into the room.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,9 @@ const MIB = 1024 * 1024;
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
 const PAGES_BYTES = 8 * MIB;
-/** Space for each byte and record of the memtable. New pages may be only half full. */
+/**
+ * Space reserved for each byte and each record of the memtable. New pages may be only half full.
+ */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
 const GROWTH_BYTES = 4 * MIB;
@@ -47,7 +49,10 @@ interface DiskSpaceUsers {
   readonly runExclusively: RunExclusively;
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
   readonly onError: (error: Error, what: string) => void;
-  /** Called once if a write failed, was lost or does not finish. Must end the process at once. */
+  /**
+   * Called once, when a write has failed, was lost or does not finish. Must end the process at
+   * once.
+   */
   readonly onFatal: (error: BrokerError) => void;
 }
 
@@ -80,7 +85,7 @@ export class DiskSpace {
     return this.#diskBytes;
   }
 
-  /** True if so little of the disk is free that space is reserved in the data file. */
+  /** True if the disk has so little free space that room is reserved in the data file. */
   get isTight(): boolean {
     return this.#isTight;
   }
@@ -132,7 +137,7 @@ export class DiskSpace {
     this.#fd = undefined;
   }
 
-  /** Throws `disk_full` if there may be too little space, and `unavailable` after `fail`. */
+  /** Throws `disk_full` if there may be too little space, or the recorded error after `fail`. */
   assertRoom(purpose: Purpose): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#isResting) this.#wake();
@@ -150,7 +155,9 @@ export class DiskSpace {
     this.#measurementsWithoutProgress = 0;
   }
 
-  /** Records a failure and returns the first one, with which every later write is rejected. */
+  /**
+   * Records a failure. Returns the first recorded failure; every later write is rejected with it.
+   */
   fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
     this.#failure = error;
@@ -204,7 +211,10 @@ export class DiskSpace {
     if (this.#fd !== undefined) this.#measureRoom(this.#fd);
   }
 
-  /** Fails if a transaction makes no progress: lmdb may never settle one on a full disk. */
+  /**
+   * Records a failure if no transaction makes progress. On a full disk, lmdb may never settle a
+   * transaction.
+   */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#measurementsWithoutProgress++;

@@ -26,7 +26,7 @@ const TRIMMED = "feedTrimmed";
 /** Approximate size of the JSON of events on demand in one row of the table. */
 const MAX_ROW_BYTES = 16_384;
 
-/** A committed event: the record of its message, or a record of its own. */
+/** Record of a committed event: that of its message, or a separate one. */
 type PendingEvent = MemtableRecord | EventRecord;
 
 interface Partition {
@@ -54,7 +54,7 @@ export class EventLog {
   readonly #listeners = new Set<EventListener>();
   readonly #changed = new Set<number>();
   #switch: boolean | undefined;
-  /** For each partition the number of the last event that was removed with all events before it. */
+  /** For each partition, the number up to which all events were removed. */
   readonly #trimmed: number[];
 
   /** `state` is the state at the position from which the WAL is replayed. */
@@ -95,7 +95,7 @@ export class EventLog {
     this.#switch = isOn;
   }
 
-  /** Returns the number of the last event that was removed with all events before it. */
+  /** Returns the number up to which all events of the partition were removed. */
   trimmed(at: number): number {
     return this.#trimmed[at] ?? 0;
   }
@@ -115,13 +115,13 @@ export class EventLog {
     this.#add(channel.partition, record, peekId(bytes, start));
   };
 
-  /** Adds a committed event that has a record of its own. */
+  /** Adds a committed event that has a separate record. */
   add(event: EventRecord): void {
     this.#memtable.retain(maxEventBytes(event));
     this.#add(bucketOf(event.key), event, event.id);
   }
 
-  /** Adds the event of a record of the WAL. */
+  /** Decodes an event record of the WAL and adds the event. */
   replay(record: Buffer): EventRecord {
     const event = decodeEventRecord(record);
     this.add(event);
@@ -138,7 +138,7 @@ export class EventLog {
     if (this.#listeners.size > 0) this.#notifyLater(at);
   }
 
-  /** Returns the keys in the outbox of the events that no checkpoint has written. */
+  /** Returns the outbox keys of the committed events that no checkpoint has written. */
   numberedKeys(): ReadonlySet<number> {
     const events = this.#partitions.flatMap(({ pending }) => pending.filter(isOwnRecord));
     return new Set(events.map(({ outboxKey }) => outboxKey));
@@ -245,7 +245,7 @@ export class EventLog {
       }
   }
 
-  /** Returns the number of the oldest event, or in an empty partition that of the next event. */
+  /** Returns the number of the oldest event, or of the next event if the partition is empty. */
   #oldestNumber(at: number): number {
     return this.trimmed(at) + 1;
   }
@@ -258,7 +258,7 @@ export class EventLog {
     return before === undefined ? { number: number - 1, id: 0 } : positionOf(before);
   }
 
-  /** Returns the number of the last event that a reader at this position and the feed share. */
+  /** Returns the number of the last event that the reader's history and the feed have in common. */
   #lastCommon(at: number, { number, id }: EventPosition, oldest: number): number {
     const { newest } = this.#partitionAt(at);
     const isCommon = (candidate: number) => {
@@ -276,7 +276,10 @@ export class EventLog {
     return low;
   }
 
-  /** Returns events from the number `from`. Events on demand that were removed are missing. */
+  /**
+   * Returns up to `limit` events from the number `from`. The result skips on-demand events that
+   * were removed.
+   */
   #read(at: number, from: number, limit: number): EventRow[] {
     const { newest, pending } = this.#partitionAt(at);
     const pendingFrom = newest.number - pending.length + 1;
@@ -300,7 +303,7 @@ export class EventLog {
     return [...rows, ...onDemand].sort((a, b) => a.number - b.number).slice(0, limit);
   }
 
-  /** Returns the newest event up to a number. */
+  /** Returns the newest event whose number is not higher than `number`. */
   #floor(at: number, number: number): EventRow | undefined {
     const { newest, pending } = this.#partitionAt(at);
     const pendingFrom = newest.number - pending.length + 1;
@@ -342,7 +345,9 @@ function isOnDemandRecord(event: PendingEvent | undefined): boolean {
 
 const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);
 
-/** Returns the end of the row that begins at `at`. Its events are all on demand, or none is. */
+/**
+ * Returns the end of the row that begins at `at`. A row holds either only on-demand events or none.
+ */
 function rowEnd(pending: readonly PendingEvent[], at: number, count: number): number {
   const isOnDemand = isOnDemandRecord(pending[at]);
   const limit = Math.min(count, at + MAX_ROW_EVENTS);

@@ -36,7 +36,10 @@ export interface EventRecord {
   readonly fields: string;
 }
 
-/** Returns an upper bound of the size of a record. A UTF-16 unit takes at most 3 bytes in UTF-8. */
+/**
+ * Returns an upper bound for the size of a record. A UTF-16 code unit takes at most 3 bytes in
+ * UTF-8.
+ */
 export function maxEventBytes({ key, fields }: Pick<EventRecord, "key" | "fields">): number {
   return KEY_AT + 3 * (key.length + fields.length);
 }

@@ -2,8 +2,8 @@
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
-// index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, the JSON of the
-// fields that readers get follows, "" for an event without any.
+// index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, each event also
+// has the JSON of its fields for readers, "" if there are none.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -97,7 +97,7 @@ export class EventRows {
     return rows;
   }
 
-  /** Returns the newest event of the partition up to a number. */
+  /** Returns the newest event of the partition whose number is not higher than `number`. */
   floor(partition: number, number: number): EventRow | undefined {
     const chunk = this.#lastChunkFrom(partition, number);
     return chunk && rowIn(chunk, Math.min(number, chunk.last));

@@ -1,5 +1,5 @@
 // The writes of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
-// are committed. So a row that refers to another row is put in a later phase.
+// are committed. A row that refers to another row is therefore put in a later phase than that row.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -118,8 +118,8 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 
 /**
  * Puts messages and their expiry rows in one transaction, because a sweep may run before the next
- * phase. A checkpoint after a failed one may put the same rows again, or longer rows with the same
- * key.
+ * phase. The checkpoint that follows a failed one may put the same rows again, or longer rows under
+ * the same keys.
  */
 function* putMessages(
   ports: FlushPorts,
@@ -196,7 +196,10 @@ function* putReferences(
   yield* streams.puts();
 }
 
-/** Yields the records by message id, so that the newest use of a `clientMsgNo` is kept. */
+/**
+ * Yields the records in the order of message ids, so that the newest use of a `clientMsgNo` is
+ * kept.
+ */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
   for (const record of log) {

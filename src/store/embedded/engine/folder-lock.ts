@@ -1,9 +1,9 @@
 // Keeps a second process out of the data folder. The owner is recorded in a row of the database.
-// Acquiring and releasing the folder are LMDB transactions, which exclude each other, so only one
-// of two competing processes gets the folder. A dead owner does not block a start. If the owner and
+// Acquiring and releasing the folder are LMDB transactions. They exclude each other, so only one of
+// two competing processes gets the folder. A dead owner does not block a start. If the owner and
 // this process run in the same scope (see `Owner`), the owner's pid and start time show whether it
-// is alive. Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. An owner
-// that was only paused must find out that it lost the folder before it acknowledges a write:
+// is alive. Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. A paused
+// owner may lose the folder in this way, and must notice the loss before it acknowledges a write:
 // `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
@@ -22,7 +22,7 @@ const VERSION = 1;
 const HEARTBEAT_MS = 1000;
 /** Time without a heartbeat after which an owner counts as dead if its pid cannot be checked. */
 export const SILENCE_MS = 5000;
-/** Time after a heartbeat during which a write may begin without a read of the owner's row. */
+/** Time after a heartbeat during which a write may begin without reading the owner's row. */
 const LEASE_MS = 3000;
 /** Time after a heartbeat during which writes may be acknowledged. Shorter than SILENCE_MS. */
 const ANSWER_MS = 4000;
@@ -37,9 +37,9 @@ interface Owner {
   readonly pid: number;
   readonly startedAt: string;
   /**
-   * Where the pid is valid: the boot id (or the host name) and the pid namespace. Also names the
-   * folder itself, because a copy of the folder contains the row of an owner that does not use the
-   * copy.
+   * Identifies where the pid is valid: the boot id (or the host name) and the pid namespace. Also
+   * identifies the folder, because a copy of the folder contains the row of an owner that does not
+   * use the copy.
    */
   readonly scope: string;
 }
@@ -80,7 +80,9 @@ export class FolderLock {
     };
   }
 
-  /** Acquires the folder. Calls `onWait` before it waits for signs of the previous owner. */
+  /**
+   * Acquires the folder. Calls `onWait` before it waits for a sign of life of the previous owner.
+   */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
@@ -116,7 +118,8 @@ export class FolderLock {
 
   /**
    * Checks the ownership after a write outside the database and before its acknowledgement, because
-   * the process may have been paused. If it returns, a later owner finds the write in the WAL.
+   * the process may have been paused. If the method returns, a later owner finds the write in the
+   * WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -210,7 +213,8 @@ export class FolderLock {
     try {
       this.#confirm();
     } catch {
-      // If the folder is lost, `onLost` was called. Otherwise, a later write fails with the reason.
+      // If the folder is lost, `onLost` was called. After any other error, a later write fails with
+      // it.
     }
   }
 }
@@ -237,7 +241,7 @@ export async function livenessOf(owner: Owner, scope: string): Promise<Liveness>
     if (waitedMs >= EXIT_WAIT_MS) break;
     await pause(EXIT_CHECK_MS);
   }
-  // Without start times, the pid may belong to another process by now, for example to this one.
+  // Without start times, the pid may now belong to another process, for example to this one.
   return owner.startedAt === "" && owner.pid === process.pid ? "unknown" : "running";
 }
 
@@ -247,8 +251,8 @@ function processStart(pid: number): string | undefined {
   if (process.platform !== "linux") return "";
   try {
     const line = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The process name in parentheses may contain anything. After it, the state is the 1st field
-    // and the start time the 20th.
+    // The process name in parentheses may contain anything. After the name, the state is the 1st
+    // field and the start time the 20th.
     const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
   } catch {

@@ -1,6 +1,6 @@
 // The file `heartbeat` in the data folder. While a process owns the folder, the text of the file
-// changes at every beat. After a clean stop, the text names the state in which the database was
-// left. The modification time is not used, because only the owner of the file may set it, and
+// changes at every beat. After a clean stop, the text contains the state of the database at the
+// stop. The modification time is not used, because only the user who owns the file may set it, and
 // because the clock may jump.
 
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";

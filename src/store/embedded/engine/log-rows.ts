@@ -1,6 +1,6 @@
-// Reads and writes the table `log`, which holds the messages of all channels. Other files decode
-// and change a row with the functions of this file, unless the row holds a single record. No cursor
-// stays open between two rows. No state.
+// Reads and writes the table `log`, which holds the messages of all channels. Other files use the
+// functions of this file to decode and change a row, unless the row holds a single record. No
+// cursor stays open between two rows. No state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a
 // chunk of up to 64 records with consecutive seqs:

@@ -16,12 +16,12 @@ import {
 } from "./record.ts";
 
 /**
- * Maximum number of channels. Above it, channels without records, which are kept only for their
- * heads, are dropped.
+ * Maximum number of channels. Above it, channels without records are dropped. They are kept only
+ * for their heads.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
-/** Length from which a list is extended in place. A shorter one is copied, to save memory. */
+/** Length from which a list is extended in place. A shorter list is copied, to save memory. */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
@@ -49,7 +49,7 @@ export interface MemtableChannel {
   headCounted: number;
   /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
   newestId: number;
-  /** Newest message as lists of conversations share it, `undefined` if no list uses it. */
+  /** Newest message, shared by all conversation lists. `undefined` if no list uses it. */
   newest: NewestMessage | undefined;
   /** Committed messages that no checkpoint has written, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];
@@ -113,7 +113,7 @@ export class Memtable {
     this.#onFirstRecord = callback;
   }
 
-  /** Sets the callback for each committed message of which the event feed has an event. */
+  /** Sets the callback for each committed message that has an event in the feed. */
   onEvent(callback: (record: MemtableRecord) => void): void {
     this.#onEvent = callback;
   }
@@ -346,7 +346,7 @@ type Records = readonly MemtableRecord[];
 
 const NO_RECORDS: Records = [];
 
-/** Adds a record, maybe in place: only the returned list may be used afterwards. */
+/** Adds a record, possibly in place. Only the returned list may be used afterwards. */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);

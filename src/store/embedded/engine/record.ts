@@ -43,7 +43,7 @@ import {
 import { HASH_BYTES } from "../../../lib/byte-hash.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-/** Highest version that this build reads. */
+/** Highest record version that this build reads. */
 export const RECORD_VERSION = 6;
 /** Version of events. Builds that do not know it must not read them as messages. */
 export const EVENT_VERSION = 6;
@@ -92,24 +92,24 @@ export interface StoredRecord {
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
   /**
-   * Number of the channel's messages up to this one that have a red dot and do not expire. 0 in
-   * records of version 1, of commands and of kinds other than MESSAGE_RECORD.
+   * Number of messages with a red dot and without expiry in the channel, up to and including this
+   * one. 0 in records of version 1, in records of commands and in all kinds except MESSAGE_RECORD.
    */
   readonly counted: number;
   readonly isStream: boolean;
-  /** True if the event feed has an event of the message. Absent means false, see `hasEvent`. */
+  /** True if the message has an event in the feed. Absent means false, see `hasEvent`. */
   readonly hasEvent?: boolean;
   /**
-   * Hash of the payload that the sender sent. `undefined` if it is the payload of the message.
-   * Decoding omits it (see `sentHashIn`).
+   * Hash of the payload as the sender sent it. `undefined` if the message has that payload.
+   * Decoding omits the hash (see `sentHashIn`).
    */
   readonly sentHash?: Uint8Array | undefined;
 }
 
 export interface RecordTimes {
   /**
-   * Time from which the age is computed: that in the message id, or `timestampMs` of an imported
-   * message. It never decreases in a channel.
+   * Time from which the age is computed: the time in the message id, or `timestampMs` for an
+   * imported message. It never decreases within a channel.
    */
   readonly acceptedMs: number;
   readonly timestampMs: number;
@@ -121,7 +121,10 @@ export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "e
   return redDot && expireS === 0;
 }
 
-/** Returns an upper bound of a record's size. A UTF-16 code unit takes at most 3 bytes in UTF-8. */
+/**
+ * Returns an upper bound for the size of a record. A UTF-16 code unit takes at most 3 bytes in
+ * UTF-8.
+ */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -265,7 +268,10 @@ export function payloadAt(bytes: Buffer, at: number): number {
   return bytes[at] === SENT_HASH_VERSION ? start + HASH_BYTES : start;
 }
 
-/** Returns the hash of the payload that the sender sent, `undefined` if no hook replaced it. */
+/**
+ * Returns the hash of the payload as the sender sent it, `undefined` if no hook replaced the
+ * payload.
+ */
 export function sentHashIn(bytes: Buffer, at: number): Buffer | undefined {
   if (bytes[at] !== SENT_HASH_VERSION) return undefined;
   const end = payloadAt(bytes, at);
@@ -298,7 +304,7 @@ export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   return hasFlag(data, at, IS_STREAM);
 }
 
-/** Returns the id that an imported message had at its source, else `undefined`. */
+/** Returns the id that an imported message had at its source, `undefined` for other messages. */
 export function peekSourceId(bytes: Buffer, at = 0): bigint | undefined {
   if (!hasFlag(bytes, at, HAS_SOURCE)) return undefined;
   return bytes.readBigUInt64LE(payloadAt(bytes, at) - SOURCE_BYTES);

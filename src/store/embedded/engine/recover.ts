@@ -1,8 +1,9 @@
 // Reads the WAL after a restart, from the last checkpoint on. A last write that is unfinished or
 // damaged is truncated. If valid data follows a damaged place, acknowledged messages are lost and
-// the start is refused. The same applies if the segment of the checkpoint is missing or ends before
-// it. The exception is a power loss with `durability = process`, which does not promise to survive
-// one: the valid data before the damaged place is used.
+// the start is refused. The start is also refused if the segment of the checkpoint is missing or
+// ends before the checkpoint. There is one exception: `durability = process` does not promise to
+// survive a power loss. After a power loss in that mode, the valid data before the damaged place is
+// used.
 
 import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -92,7 +93,7 @@ export function recover(
   }
   for (const { segment, from } of truncations) {
     target.assertOwned(); // a long replay runs without heartbeats
-    truncateSync(segment.path, from); // not deleted: a missing number would look like a lost file
+    truncateSync(segment.path, from); // not deleted, because a missing number would look like a lost file
   }
   const { segment, offset } = position;
   return {
@@ -120,7 +121,10 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/** Passes the records of the valid frames to the target. Returns where the valid frames end. */
+/**
+ * Passes the records of the valid frames to the target. Returns the offset at which the valid
+ * frames end.
+ */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,
@@ -154,7 +158,8 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
 }
 
 /**
- * Returns the error of lost data. The command in its message makes a file that `recover` accepts.
+ * Returns the error for lost data. The command in its message creates a file that `recover`
+ * accepts.
  */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {

@@ -26,7 +26,7 @@ interface ReplayPorts {
 
 interface ReplayResult extends Recovery {
   readonly lastMessageId: number;
-  /** Numbers of the logs that the WAL has changes of. */
+  /** Numbers of the logs that have changes in the WAL. */
   readonly logNumbers: ReadonlySet<number>;
 }
 

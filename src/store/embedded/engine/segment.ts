@@ -124,7 +124,10 @@ function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   return sum === bytes.readUInt32LE(at + 4) ? end : undefined;
 }
 
-/** Calls `visit` with each record of the valid frames, and returns where the valid frames end. */
+/**
+ * Calls `visit` with each record of the valid frames. Returns the offset at which the valid frames
+ * end.
+ */
 export function readFrames(
   bytes: Buffer,
   at: { readonly from: number; readonly salt: number },

@@ -1,5 +1,5 @@
-// The id of a store. The database and each WAL segment have it, so that a WAL of another store is
-// recognised. No state.
+// The id of a store. The database and each WAL segment contain it, so that the WAL of another store
+// is recognised. No state.
 
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";
@@ -23,7 +23,7 @@ export async function ensureStoreId(database: Database): Promise<string> {
   if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);
   const id = randomBytes(STORE_ID_BYTES).toString("hex");
   await commit(database, () => void database.meta.put(STORE, [VERSION, id]));
-  // If a power loss removed only the id, the first segment would count as that of another store.
+  // If a power loss removed only the id, the first segment would count as part of another store.
   await awaitFlush(database);
   return id;
 }

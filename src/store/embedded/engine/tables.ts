@@ -30,7 +30,7 @@ export interface Tables extends Database {
   readonly lists: Table<Stored, (string | number)[]>;
   /** [type, id] → number of uids on each list. No row if both lists are empty. */
   readonly listSizes: Table<Stored, (string | number)[]>;
-  /** [uid, group id] → newest seq of the group when the user joined. */
+  /** [uid, group id] → the group's newest seq at the time the user joined. */
   readonly groups: Table<Stored, string[]>;
   /**
    * [uid, flag] → level, token hash and last logout of the device. [uid, "ban"] → only a version:
@@ -75,7 +75,7 @@ export interface Tables extends Database {
   readonly logExpiry: BinaryTable;
   /** partition, number of the first event → up to 64 events (see event-rows.ts). */
   readonly events: Table<Stored, Buffer>;
-  /** The same for events on demand. Both tables together have consecutive numbers. */
+  /** The same for on-demand events. The numbers are consecutive across both tables. */
   readonly onDemandEvents: Table<Stored, Buffer>;
   /** key of an event → an event that may have no number yet (see steps/event-outbox.ts). */
   readonly outbox: Table<Stored, number>;
@@ -105,7 +105,7 @@ export interface Tables extends Database {
   readonly inbox: BinaryTable;
   /** uid → last inboxSeq and number of copies. */
   readonly inboxes: BinaryTable;
-  /** uid, uid of a sender → number of copies. No row for backends. */
+  /** uid, uid of a sender → number of copies. Backends have no row. */
   readonly inboxSenders: BinaryTable;
 }
 

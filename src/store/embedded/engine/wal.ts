@@ -16,7 +16,7 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-/** File system calls of the WAL. Tests replace them to simulate failures. */
+/** File system calls that the WAL makes. Tests replace them to simulate failures. */
 export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
@@ -34,7 +34,10 @@ interface WalOptions {
   readonly boot: string;
   readonly storeId: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
-  /** Returns true if the disk has little space. Segments are then short and soon deleted. */
+  /**
+   * Returns true if the disk has little space. Segments are then short, so that they can be deleted
+   * sooner.
+   */
   readonly isTight?: () => boolean;
   readonly onError: (error: Error, what: string) => void;
   readonly files?: WalFiles | undefined;
@@ -93,8 +96,9 @@ export class Wal {
   }
 
   /**
-   * Appends a frame and fills in its header. If it returns, this process still owned the folder. If
-   * it throws and `broken` is not set, nothing of the frame remains.
+   * Appends a frame and fills in its header. If the method returns, this process still owned the
+   * folder after the write. If it throws and `broken` is not set, no part of the frame remains in
+   * the file.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
@@ -112,7 +116,7 @@ export class Wal {
   }
 
   /**
-   * Waits until the disk has all frames. No frame may be written in the meantime. A failure is
+   * Waits until all frames are on the disk. No frame may be written in the meantime. A failure is
    * permanent: the kernel drops pages that it failed to write, so a second fdatasync would succeed.
    */
   async sync(): Promise<void> {
@@ -172,7 +176,10 @@ export class Wal {
     return end >= SHORT_SEGMENT_BYTES && end >= this.#retryAt && this.#isTight();
   }
 
-  /** Opens the next segment. On failure, writes continue in this one up to MAX_SEGMENT_BYTES. */
+  /**
+   * Opens the next segment. If that fails, writes continue in the current segment up to
+   * MAX_SEGMENT_BYTES.
+   */
   #roll(): void {
     const previous = this.#current;
     try {
@@ -209,8 +216,8 @@ export class Wal {
   }
 
   /**
-   * Opens a new segment. A file that exists was created by a former owner that had lost the folder.
-   * Nothing in it was acknowledged, and the next number is used.
+   * Opens a new segment. If a file with this number exists, a former owner created it after it had
+   * lost the folder. Nothing in that file was acknowledged, so the next number is used.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
