@@ -1,12 +1,13 @@
 // Checks that a store can hold a command: its uids and other short texts must fit in a key, and its
-// time to live must fit in a record. Also decides whose share of an inbox it uses. Pure.
+// time to live must fit in a record. Also determines whose share of an inbox the command uses.
+// Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import { MAX_EXPIRE_S } from "../broker/model.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 import { withoutStack } from "../lib/without-stack.ts";
 
-/** Maximum length of a uid, a channel id or another short text, in UTF-16 units. */
+/** Maximum length of a uid, a channel id or another short text, in UTF-16 code units. */
 const MAX_LABEL_UNITS = 256;
 
 export function isTooLong(text: string): boolean {
@@ -29,7 +30,7 @@ export function assertFits(draft: CommandDraft): void {
     });
 }
 
-/** Sender of the commands of all backends. */
+/** Sender under which the commands of all backends are counted. */
 export const BACKEND = "";
 
 /** Returns the user whose share of an inbox the command uses, or `BACKEND`. */
@@ -37,7 +38,7 @@ export function senderOf({ origin, fromUid }: Pick<CommandDraft, "origin" | "fro
   return origin === undefined ? BACKEND : fromUid;
 }
 
-/** Returns the maximum number of copies of one user in another user's inbox. */
+/** Returns the maximum number of copies that one sender may have in another user's inbox. */
 export function shareOf(maxInbox: number): number {
   return Math.max(1, Math.floor(maxInbox / 10));
 }

@@ -12,14 +12,17 @@ import {
 } from "../broker/model.ts";
 import type { StreamDraft } from "../broker/ports.ts";
 
-/** The mark of an id that different events carried. Such events are never retries. */
+/** Mark of an id that several different events carried. Such events are never retries. */
 export const SHARED_ID = "";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
-/** Digit of custom events, whose type is a part of the hash. */
+/** Digit for custom events. Their type is part of the hash. */
 const CUSTOM = TYPES.length;
 const HASH_BYTES = 8;
-/** Length of a mark without a timestamp: one digit for the type, and 8 bytes in base64. */
+/**
+ * Length of a mark without a timestamp: one digit for the type, and the 8 bytes of the hash in
+ * base64.
+ */
 const UNTIMED_LENGTH = 12;
 
 /**

@@ -17,7 +17,9 @@ export function contentBytes({ payload, stream }: Pick<Message, "payload" | "str
   return payload.length + (stream === undefined ? 0 : streamBytes(stream, payload));
 }
 
-/** A payload that is longer than the text may contain the text, which then does not count again. */
+/**
+ * A payload that is longer than the text may contain the text. The text then does not count again.
+ */
 function streamBytes(
   { text, startData, endData, notes }: StreamSnapshot,
   { length }: Uint8Array,
@@ -34,8 +36,8 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the size by which an event counts against the limit of its stream, never 0. It must
- * always be the same, because a rollback and a restart compute it again.
+ * Returns the size that an event adds towards the limit of its stream, never 0. The result must
+ * always be the same for an event, because a rollback and a restart compute it again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

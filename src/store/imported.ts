@@ -7,8 +7,8 @@ import type { ImportedMessage } from "../broker/ports.ts";
 export const IMPORTED_HEADER = { noPersist: false, redDot: true } as const;
 
 /**
- * Returns true if `stored` is the imported message. `beforeMs` is the time of the message before
- * it, which replaces an earlier time.
+ * Returns true if `stored` is the imported message. `beforeMs` is the time of the previous message.
+ * It replaces the time of the imported message if that time is earlier.
  */
 export function isSameMessage(
   stored: Message,
@@ -35,7 +35,7 @@ interface HistoryLimits {
   readonly maxChannelMessages: number;
 }
 
-/** Returns true if a sweep may have removed the message. */
+/** Returns true if a sweep may already have removed the message. */
 export function mayBeRemoved(
   { messageSeq, timestampMs, expireS }: ImportedMessage,
   headSeq: number,

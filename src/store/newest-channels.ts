@@ -40,7 +40,10 @@ function newestFirst(heads: ConversationHead[]): ConversationHead[] {
   return heads.sort((a, b) => b.last.messageId - a.last.messageId);
 }
 
-/** Returns channels in batches by their newest message, in no order within a batch. */
+/**
+ * Returns channels in batches, those with the newest messages first. The order within a batch is
+ * undefined.
+ */
 class Candidates {
   readonly #channels: readonly NewestMessage[];
   readonly #ids: Float64Array;
@@ -57,7 +60,7 @@ class Candidates {
     return this.#returned === this.#ids.length;
   }
 
-  /** Id of the newest message in the channels that `next` has not returned, or 0. */
+  /** Highest message id among the channels that `next` has not returned yet, or 0. */
   get newestId(): number {
     return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
   }

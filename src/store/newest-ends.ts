@@ -1,13 +1,19 @@
-// Selects the newest ends of streams among many channels or users. Reads only as many of them as
-// can contain one of the newest ends. Pure.
+// Selects the newest ends of streams among many channels or users. Reads only the channels or users
+// that can contain one of the newest ends. Pure.
 
 import type { StreamEnd } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 
-/** Maximum number of channels per read, because their ends are in memory at the same time. */
+/**
+ * Maximum number of channels per read. The ends of all channels of a read are in memory at the same
+ * time.
+ */
 const CHANNELS_PER_READ = 16;
 
-/** Returns the newest `limit` ends at `sinceMs` or later. `read` reads those of some channels. */
+/**
+ * Returns the newest `limit` ends at `sinceMs` or later. `read` reads the ends of some of the
+ * channels.
+ */
 export async function newestEnds<Channel extends { readonly newestMs: number }>(
   channels: readonly Channel[],
   { sinceMs, limit }: { readonly sinceMs: number; readonly limit: number },

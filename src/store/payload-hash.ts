@@ -1,11 +1,11 @@
-// The hash of a payload that both stores keep with a `clientMsgNo`. It distinguishes a retry from
-// another message with the same number [decisions: Same client_msg_no, another payload].
+// The hash of a payload that both stores keep with a `clientMsgNo`. It distinguishes a retry from a
+// different message with the same `clientMsgNo` [decisions: Same client_msg_no, another payload].
 
 import { HASH_BYTES, writeHash } from "../lib/byte-hash.ts";
 
 export const PAYLOAD_HASH_BYTES = HASH_BYTES;
 
-/** Kept for the message of a stream. No payload has this hash. */
+/** Hash that is kept for the message of a stream. No payload has this hash. */
 export const STREAM_HASH: Buffer = Buffer.alloc(HASH_BYTES);
 
 export function payloadHash(payload: Uint8Array): Buffer {
@@ -14,7 +14,10 @@ export function payloadHash(payload: Uint8Array): Buffer {
   return hash;
 }
 
-/** Without a `remembered` hash, the payload counts as the one that was sent first. */
+/**
+ * Returns true if the payload differs from the one that was sent first. If `remembered` is
+ * `undefined`, the payloads count as equal.
+ */
 export function isOtherPayload(remembered: Buffer | undefined, payload: Uint8Array): boolean {
   return remembered !== undefined && !remembered.equals(payloadHash(payload));
 }

@@ -1,5 +1,5 @@
 // Creates methods of the Store port from their names, for both drivers. Each method calls the
-// method of that name on a part of the store, or rejects if the store is not running.
+// method of the same name on a part of the store, or rejects if the store is not running.
 
 import type { Lifecycle } from "./lifecycle.ts";
 
@@ -19,7 +19,7 @@ export function whileRunning<
   return Object.fromEntries(calls) as Pick<Part, Name>; // with the parameters and results of `part`
 }
 
-/** Like `whileRunning`, but for all methods of an object that exists before the start. */
+/** Does the same as `whileRunning` for all methods of an object that exists before the start. */
 export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,

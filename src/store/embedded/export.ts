@@ -1,6 +1,6 @@
 // Opens the data folder of an embedded store as the source of a migration to Redis, and decodes its
-// binary rows. This process becomes the owner of the folder, and the WAL is replayed. The only row
-// that the migration itself adds is the id of the data.
+// binary rows. This process becomes the owner of the folder, and the WAL is replayed. The migration
+// itself adds only one row, the id of the data.
 
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
@@ -46,7 +46,7 @@ export interface MoveSource {
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
   readonly log: Pick<SourceLog, "state" | "frames" | "producers">;
-  /** Limits of what viewers are shown. `undefined` if `POST /event` has started the stream. */
+  /** Limits on what viewers are shown. `undefined` if `POST /event` started the stream. */
   readonly viewLimits: ViewLimits | undefined;
   /** Unix milliseconds of the end. `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
@@ -116,7 +116,7 @@ export async function openMoveSource(
   }
 }
 
-/** A log with everything that is stored about it. */
+/** A log with all of its stored data. */
 export interface SourceLog {
   readonly number: number;
   readonly name: LogName;
@@ -127,8 +127,8 @@ export interface SourceLog {
 }
 
 /**
- * Reads the log of a row of the table `logHeads`. Returns `undefined` for the log of a channel's stream,
- * which is migrated with its message.
+ * Reads the log that a row of the table `logHeads` describes. Returns `undefined` for the log of a
+ * channel's stream, which is migrated with its message.
  */
 export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
   const rows = new StoredLogs(tables);
@@ -140,7 +140,7 @@ export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
 }
 
 export interface SourceSummary {
-  /** Random id that the first migration gave to the data, "" before the first migration. */
+  /** Random id that the first migration assigned to the data, "" before the first migration. */
   readonly id: string;
   /** Owners of access tokens, expired or not, by the SHA-256 hash of the token in hex. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
@@ -229,7 +229,7 @@ function keyOfWatermark(watermark: string): Key {
 
 /** Yields the record of each message after the watermark `at` ("" for all). */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
-  // `at` was made from a Buffer by `watermarkOf`.
+  // `watermarkOf` made `at` from a Buffer.
   let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
   const rowAt = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
     const row = { key, value, before, at: watermarkOf(key) };
@@ -249,7 +249,10 @@ export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Bu
   }
 }
 
-/** Estimates the number of messages from the first `CHUNK` rows, in constant time. */
+/**
+ * Estimates the number of messages from the number of records in the first `CHUNK` rows, in
+ * constant time.
+ */
 export function countRecords({ log }: Tables): number {
   const rows = [...log.getRange({ limit: CHUNK })];
   const records = rows.reduce((sum, { value }) => sum + countIn(value), 0);
@@ -272,7 +275,8 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // Readers of `counted` expect it to include the message itself. In a record of version 1 it is 0.
+  // Readers of `counted` expect the count to include the message itself, but it is 0 in records of
+  // version 1.
   return {
     message,
     isStream,
@@ -291,7 +295,9 @@ export function edgesOf(
   return [peekTimes(first.bytes).timestampMs, peekHead(last.bytes)];
 }
 
-/** Decodes a row of the table `own`: a user and the seq of the newest message of the user. */
+/**
+ * Decodes a row of the table `own`: a user, and the seq of the newest message that the user sent.
+ */
 export function ownOf({ key, value }: BinaryRow): {
   readonly uid: string;
   readonly seq: number;
@@ -313,7 +319,7 @@ export function copyOf(key: Buffer): {
   return { uid: uidOf(key.subarray(0, -6)), seq: seqOfCopy(key) };
 }
 
-/** Returns true if some copies in the inbox of this copy were sent by users. */
+/** Returns true if the inbox that holds this copy has copies that users sent. */
 export function hasUserCopies(
   { inboxSenders }: Pick<Tables, "inboxSenders">,
   copy: Buffer,
@@ -329,7 +335,7 @@ interface BinaryRow {
   readonly value: Buffer;
 }
 
-/** Decoded entry of a dedupe table: the first message, with which retries are answered. */
+/** Decoded entry of a dedupe table: the first message. Retries get its result. */
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -366,5 +372,5 @@ export function firstOf(
   };
 }
 
-/** Number that replaces the channel number in the keys of dedupe entries of commands. */
+/** Number used in place of a channel number in the keys of the dedupe entries of commands. */
 export const COMMANDS = 0;

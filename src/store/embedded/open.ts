@@ -84,19 +84,25 @@ export interface EmbeddedOptions {
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
   readonly maxActiveStreamBytes: number;
-  /** Maximum bytes of the data of one event that viewers are shown. The default is 64 KiB. */
+  /** Maximum number of bytes of one event's data that viewers are shown. The default is 64 KiB. */
   readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
-  /** Only tests, benchmarks and the migration omit it: logs then have no limits. */
+  /**
+   * Limits on logs. Only tests, benchmarks and the migration omit this option. Logs then have no
+   * limits.
+   */
   readonly logs?: LogLimits;
   /** True if banned accounts cannot log in. */
   readonly judgesBans?: boolean;
-  /** Time for which devices that logged out are kept. Default: `LOGOUT_TTL_MS`. */
+  /** Time for which logged-out devices are kept. The default is `LOGOUT_TTL_MS`. */
   readonly logoutMs?: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Clock for the idle time of streams and logs, in milliseconds of any origin. Default: `clock`. */
+  /**
+   * Clock that measures the idle time of streams and logs, in milliseconds from any origin. The
+   * default is `clock`.
+   */
   readonly steadyClock?: Clock;
   readonly onError: (error: Error, what: string) => void;
   /**
@@ -104,7 +110,7 @@ export interface EmbeddedOptions {
    * folder or a write to the database failed. Must end the process immediately.
    */
   readonly onLost: (error: BrokerError) => void;
-  /** Called when the disk has no more space for new data, and when it has space again. */
+  /** Called when the disk has no space left for new data, and when it has space again. */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
   readonly onNotice?: (facts: object, what: string) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
@@ -119,13 +125,19 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer time makes a restart slower, a shorter one stores fewer
- * messages in one row. At most half of the shortest dedupe window (1 s).
+ * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
+ * messages per row. Must be at most half of the shortest dedupe window (1 s).
  */
 const CHECKPOINT_MS = 200;
-/** Maximum number of records in the memtable. Each uses more bytes than are counted. */
+/**
+ * Maximum number of records in the memtable. A record takes more memory than the bytes that are
+ * counted for it.
+ */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
+/**
+ * Size of a WAL segment. It equals the default of `maxMemtableBytes`, so that usually one or two
+ * segments exist.
+ */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const MAX_STREAM_DATA_BYTES = 65_536;
 const NO_LOG_LIMITS: LogLimits = {
@@ -136,8 +148,8 @@ const NO_LOG_LIMITS: LogLimits = {
 /**
  * Opens the data folder. Throws `internal` if the data cannot be read, `unavailable` if the folder
  * is in use, cannot be written, contains files of another program or has lost its database, and
- * `disk_full` if the disk is full. An abort of `signal` ends the check of the database and the
- * waits for another process, and `openStore` then rejects with the reason.
+ * `disk_full` if the disk is full. If `signal` is aborted during the check of the database or a
+ * wait for another process, `openStore` rejects with the abort reason.
  */
 export async function openStore(
   options: EmbeddedOptions,
@@ -161,7 +173,7 @@ export async function openStore(
       signal?.throwIfAborted();
       throw error;
     }
-    // In a damaged database, the release may fail for the reason that is reported here.
+    // The release may fail because of the same damage, which the error below reports.
     await releaseFolder({ ...options, onError: () => {} }, tables, owner);
     throw damagedDatabase(options.path, error.message);
   }
@@ -206,14 +218,16 @@ async function openFolder(
 }
 
 /**
- * True if lmdb goes back to the last commit on the disk after this process was killed. Otherwise,
- * it does so only after a reboot, which it recognises by the boot id.
+ * Returns true if lmdb goes back to the last commit on the disk after this process was killed. On
+ * other systems, lmdb does so only after a reboot, which it recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;
 }
 
-/** Releases the folder. After a failure, the next start ignores the owner, which has ended. */
+/**
+ * Releases the folder. If this fails, the next start finds that the owner has ended and ignores it.
+ */
 async function releaseFolder(
   { path, onError }: EmbeddedOptions,
   tables: Tables,
@@ -464,7 +478,7 @@ async function openOwned(
     },
   };
 
-  /** Runs the last checkpoint. After a failure, the next start replays the segments. */
+  /** Runs the last checkpoint. If it fails, the next start replays the segments. */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {

@@ -17,9 +17,9 @@ import { HEARTBEAT_FILE, Heartbeat } from "./engine/heartbeat.ts";
 import { makeInnerFolder } from "./engine/private-files.ts";
 
 /**
- * Moves what is left of a former store to the folder `old-<time>` in the data folder, and returns
- * the path of that folder. Returns `undefined` if the data folder was not in use before. Throws
- * `unavailable` if the database exists or another process uses the data folder.
+ * Moves the remaining files of a former store to the folder `old-<time>` in the data folder, and
+ * returns the path of that folder. Returns `undefined` if the data folder was not in use before.
+ * Throws `unavailable` if the database exists or another process uses the data folder.
  */
 export async function setAside(
   path: string,

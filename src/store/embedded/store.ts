@@ -9,7 +9,7 @@ import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
 
-/** The counters start at 0 each time the store is started. */
+/** Figures of a running store. The counters start at 0 each time the store is started. */
 export interface EmbeddedStats {
   readonly memtableRecords: number;
   readonly memtableBytes: number;
@@ -27,7 +27,7 @@ export interface EmbeddedStats {
   readonly activeStreamBytes: number;
   /** Number of logs whose heads are in memory. */
   readonly openLogs: number;
-  /** Number of bytes of changes of logs that are not in the database. */
+  /** Number of bytes of the logs' changes that are not in the database. */
   readonly activeLogBytes: number;
 }
 
@@ -195,7 +195,9 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   };
 }
 
-/** Creates the methods on hot paths. Except for `append`, they return a promise only to reject. */
+/**
+ * Creates the methods on hot paths. Apart from `append`, they return a promise only if they reject.
+ */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;
   return {

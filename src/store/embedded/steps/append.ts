@@ -38,7 +38,10 @@ export interface QueuedStep {
   reject(error: BrokerError): void;
 }
 
-/** A queued call. Messages and other calls have the same shape, so that property access is fast. */
+/**
+ * A queued call. The objects of messages and of other calls have the same shape, so that property
+ * access is fast.
+ */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
@@ -46,11 +49,11 @@ interface PendingCall {
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /** `undefined` until the message has its id, and for calls that assign no message. */
+  /** `undefined` until the message has its id. Always `undefined` for calls without a message. */
   message: Message | undefined;
   /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
-  /** Record of the uncommitted first message, if this call is a retry of it. */
+  /** Record of the uncommitted first message if this call is a retry of that message. */
   original: MemtableRecord | undefined;
 }
 
@@ -121,7 +124,7 @@ export class Appends {
     });
   }
 
-  /** Queues a step, which answers its call itself. */
+  /** Queues a step. The step answers its call itself. */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -135,7 +138,10 @@ export class Appends {
     });
   }
 
-  /** Returns the result of a draft that repeats a stored message or command, else `undefined`. */
+  /**
+   * Returns the result for a draft that repeats a stored message or command, `undefined` for any
+   * other draft.
+   */
   async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;
     const first = assigner.findRepeated(draft, clock());
@@ -275,7 +281,7 @@ const REUSED: AppendResult = {
 
 function ignoreAnswer(): void {}
 
-/** Returns the result of a draft whose `clientMsgNo` belongs to `first`. */
+/** Returns the result for a draft whose `clientMsgNo` belongs to `first`. */
 function repeatedResult(
   first: RememberedMessage,
   { messageId, messageSeq }: FirstMessage,
@@ -284,7 +290,10 @@ function repeatedResult(
   return hasOtherPayload(first, draft) ? REUSED : { messageId, messageSeq, duplicate: true };
 }
 
-/** Returns the error of an invalid draft, which would make the other calls of its batch fail. */
+/**
+ * Returns the error for an invalid draft. If such a draft were queued, the other calls of its batch
+ * would fail too.
+ */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

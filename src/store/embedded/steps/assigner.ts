@@ -97,7 +97,7 @@ export class Assigner {
     const message = this.#findMessage(draft, nowMs);
     const command = dedupe.findCommand(draft, nowMs);
     if (message === undefined || command === undefined) return message ?? command;
-    // The sender reused the clientMsgNo, so the newer one counts.
+    // The sender used the clientMsgNo for both. The newer of the two counts.
     const isCommandNewer =
       "outcome" in command || command.messageId > firstMessage(message).messageId;
     return isCommandNewer ? command : message;
@@ -118,7 +118,8 @@ export class Assigner {
   }
 
   /**
-   * Like `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo` and may do so.
+   * Does the same as `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo`
+   * legitimately.
    */
   findRepeated(draft: RepeatableDraft, nowMs: number): RememberedMessage | undefined {
     const first = this.findFirst(draft, nowMs);
@@ -227,7 +228,10 @@ export class Assigner {
     return this.#ports.frame.finish();
   }
 
-  /** Reserves the id of a message without a record, which a restart would otherwise reuse. */
+  /**
+   * Reserves the id of a message without a record. Otherwise, the id would be reused after a
+   * restart.
+   */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
@@ -245,7 +249,7 @@ export class Assigner {
   }
 }
 
-/** Assigns message ids. Every id must be higher than all ids before it. */
+/** Assigns message ids. Every id must be higher than all previous ids. */
 export class MessageIds {
   #last: number;
   #reserved: number;
@@ -268,7 +272,10 @@ export class MessageIds {
     return id;
   }
 
-  /** Returns the id up to which ids must be reserved, unless a reservation covers `id`. */
+  /**
+   * Returns the id up to which ids must be reserved, `undefined` if a reservation already covers
+   * `id`.
+   */
   reservationFor(id: number): number | undefined {
     if (id <= this.#reserved) return undefined;
     return Math.min(id + IDS_PER_RESERVATION, MAX_MESSAGE_ID);
@@ -278,7 +285,7 @@ export class MessageIds {
     this.#reserved = reservation;
   }
 
-  /** Forgets the reservation of a failed batch, which must be written again. */
+  /** Forgets the reservation of a failed batch, so that the next batch writes it again. */
   invalidateReservation(): void {
     this.#reserved = 0;
   }

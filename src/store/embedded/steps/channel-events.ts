@@ -4,7 +4,7 @@ import { type EventDraft, type EventFields, MAX_EVENT_UIDS } from "../../../brok
 import type { ChannelInfo } from "../../../broker/model.ts";
 import type { Emit } from "./event-outbox.ts";
 
-/** `lua/channel_events.lua` has the same names. */
+/** Flags of a channel and their names in events. `lua/channel_events.lua` uses the same names. */
 const FLAGS = [
   ["ban", "ban"],
   ["disband", "disband"],
@@ -24,7 +24,7 @@ export function emitChannel(emit: Emit, before: ChannelInfo | undefined, after: 
   else if (Object.keys(fields).length > 0) emit(draftOf("channel.updated", after, fields));
 }
 
-/** Emits the events of members that were added or removed, several if there are many uids. */
+/** Emits the events for added or removed members. Many uids are split into several events. */
 export function emitMembers(
   emit: Emit,
   type: "channel.members_added" | "channel.members_removed",

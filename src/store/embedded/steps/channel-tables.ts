@@ -1,7 +1,7 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// The write methods must be called inside a transaction. A change of a channel drops its cache
-// entry and the cached group lists that it concerns. The caller of a generator may await other work
-// between two rows.
+// The write methods must be called inside a transaction. A change of a channel drops the channel's
+// cache entry and the cached group lists that contain the channel. The caller of a generator may
+// await other work between two rows.
 
 import {
   type ChannelInfo,
@@ -17,11 +17,11 @@ import { positionKey } from "./conversation-rows.ts";
 import type { Emit, EventOutbox } from "./event-outbox.ts";
 
 const VERSION = 1;
-/** Version 1 had no joinSeq. */
+/** Version of rows in the table `groups`. Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/** Maximum number of groups that are known to be open. Each takes about 60 bytes. */
+/** Maximum number of groups that are remembered as open. Each entry takes about 60 bytes. */
 const MAX_OPEN_GROUPS = 16_384;
 /** Maximum total length of the cached group lists. Each element takes 8 bytes. */
 const MAX_CACHED_GROUPS = 2_000_000;
@@ -39,7 +39,7 @@ export interface ChannelRecord {
   readonly members: number;
 }
 
-/** Bits of a uid before and after a change. 0 means that the uid has no row. */
+/** Membership or list bits of a uid before and after a change. 0 means that the uid has no row. */
 export interface BitChange {
   readonly before: number;
   readonly after: number;
@@ -85,7 +85,7 @@ export class ChannelTables {
 
   /** Ids of groups that exist and are not disbanded. */
   readonly #openGroups = new BoundedMap<string, true>(MAX_OPEN_GROUPS);
-  /** Ids of the groups of each user, without disbanded ones. */
+  /** Ids of the groups of each user, without disbanded groups. */
   readonly groupLists = new KeptLists<string>(MAX_CACHED_GROUPS);
   #step: ListChanges = newStep();
   #onMembershipChange = (_uid: string) => {};
@@ -94,7 +94,9 @@ export class ChannelTables {
     this.#tables = tables;
   }
 
-  /** Sets the callback for each user who joined or left a group, called after the change. */
+  /**
+   * Sets the callback that is called after a change, once for each user who joined or left a group.
+   */
   onMembershipChange(callback: (uid: string) => void): void {
     this.#onMembershipChange = callback;
   }
@@ -180,7 +182,7 @@ export class ChannelTables {
     const { denied, allowed } = this.listSizes(channel);
     const lists = denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
     const bits = this.readBits("members", channel, uid) | lists;
-    uidBits.set(uid, bits); // not kept if the channel is changing
+    uidBits.set(uid, bits); // not cached if the channel is changing
     return bits;
   }
 
@@ -255,7 +257,7 @@ export class ChannelTables {
     }
   }
 
-  /** Returns the groups among the first rows of the user, without disbanded ones. */
+  /** Returns the groups among the first rows of the user, without disbanded groups. */
   firstGroupsOf(
     uid: string,
     limit: number,
@@ -271,13 +273,16 @@ export class ChannelTables {
     for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
   }
 
-  /** Yields the user's groups without disbanded ones. */
+  /** Yields the user's groups, without disbanded groups. */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /** Does not cache the whole record, because most groups of a user who logs in are inactive. */
+  /**
+   * Returns true if the group exists and is not disbanded. Does not cache the channel's record,
+   * because most groups of a user who logs in are inactive.
+   */
   #isOpen(id: string): boolean {
     if (this.#openGroups.get(id)) return true;
     const stored = this.#tables.channels.get([GROUP_CHANNEL, id]);

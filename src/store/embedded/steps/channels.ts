@@ -29,7 +29,7 @@ import { groupFacts, personFacts } from "./permissions.ts";
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
-/** Length up to which a list of groups is read at once. Longer lists are read in slices. */
+/** Maximum length of a list of groups that is read at once. Longer lists are read in slices. */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
@@ -40,7 +40,10 @@ interface ChannelPorts {
 }
 
 export interface EmbeddedChannels extends ChannelStore {
-  /** Returns a short list at once. A long one is read in slices of the event loop. */
+  /**
+   * Returns the user's groups. A short list is returned without a promise. A long list is read in
+   * slices of the event loop.
+   */
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }
 
@@ -80,7 +83,9 @@ export function createChannels({
     return removed;
   }
 
-  /** Returns the uids that a change concerns, with their bits. Must be called inside `change`. */
+  /**
+   * Returns the bits of the uids of a change before and after it. Must be called inside `change`.
+   */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -119,7 +124,7 @@ export function createChannels({
     });
   }
 
-  /** Publishes a removal of members. Must be called after the removal is durable. */
+  /** Publishes the removal of members. Must be called after the removal is durable. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });

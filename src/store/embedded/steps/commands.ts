@@ -1,4 +1,4 @@
-// Builds the messages of commands, stores the facts about commands that must survive a restart, and
+// Builds the messages of commands, stores the data about commands that must survive a restart, and
 // creates the steps of the inbox queue: append a command, acknowledge copies, remove expired
 // copies. Each step adds its changes to a batch, and is then completed or failed exactly once.
 
@@ -40,7 +40,7 @@ export interface CommandStep extends QueueStep {
   readonly draft: CommandDraft;
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
-  /** True if the sender has a full share of the only recipient's inbox. Nothing is stored. */
+  /** True if the sender's share of the only recipient's inbox is full. Nothing is then stored. */
   isRefused: boolean;
 }
 
@@ -68,7 +68,10 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/** Creates the step of a command and assigns its id. Must be called in the order of the queue. */
+/**
+ * Creates the step of a command and assigns the command's id. Must be called in the order of the
+ * queue.
+ */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -157,7 +160,10 @@ export function acknowledgeStep(
   return { promise, step };
 }
 
-/** Creates a step that removes expired copies, and with `command` the command itself. */
+/**
+ * Creates a step that removes expired copies. If `command` is set, the step also removes the
+ * command itself.
+ */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
@@ -190,8 +196,8 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
 }
 
 /**
- * Stores the facts about commands that must survive a restart. Must be called inside the
- * transaction that stores the commands.
+ * Stores the data about commands that must survive a restart. Must be called inside the transaction
+ * that stores the commands.
  */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
@@ -206,7 +212,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message, draft.sentPayload);
 }
 
-/** Returns the message of a command, without a seq: each inbox assigns its own. */
+/** Returns the message of a command. The message has no seq, because each inbox assigns its own. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

@@ -24,11 +24,14 @@ const NUMBER_BYTES = 6;
 const PEERS_COMPLETE = "peersComplete";
 const LAST_CHANGE_ID = "lastChangeId";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
-/** Sorts after the keys of all personal channels. */
+/** A key that sorts after the keys of all personal channels. */
 const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
-/** Number of listed channels above which those that left the memtable are dropped. */
+/**
+ * Number of listed channels above which the channels that left the memtable are dropped from the
+ * list.
+ */
 const MAX_UNSTORED = 100_000;
 
 export interface ExpiringRow {
@@ -92,8 +95,8 @@ export class ConversationRows {
   }
 
   /**
-   * Removes the flushed channels. If the list is still too long, also removes channels that left
-   * memory, for which `inMemory` returns `undefined` and which will not get a row.
+   * Removes the flushed channels. If the list is still too long, also removes the channels for
+   * which `inMemory` returns `undefined`, because they will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -110,7 +113,10 @@ export class ConversationRows {
     }
   }
 
-  /** Puts the row of an expiring message with a red dot. Must be in the message's transaction. */
+  /**
+   * Puts the row of an expiring message with a red dot. Must be called in the message's
+   * transaction.
+   */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));

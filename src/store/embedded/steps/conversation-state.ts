@@ -1,6 +1,6 @@
 // Computes the state of a conversation from the channel's head, the user's position, the newest
 // message of the user and the counts in records. All inputs of a state are read in one event-loop
-// turn, so that they are consistent. `redis/lua/conversation.lua` computes the same state in Redis.
+// turn, which makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
 
 import {
   type ChannelKey,
@@ -25,7 +25,7 @@ export interface ConversationRef {
   readonly channel: ChannelRef;
   readonly key: ChannelKey;
   readonly isLarge: boolean;
-  /** Newest seq of the channel when the user joined, 0 for a personal channel. */
+  /** Newest seq of the channel at the time the user joined, 0 for a personal channel. */
   readonly joinSeq: number;
 }
 

@@ -53,7 +53,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
-  /** Shared by all lists, so that one of them continues in each turn of the event loop. */
+  /** Shared by all lists, so that only one list continues in each turn of the event loop. */
   readonly #turns = new Turns();
 
   constructor(ports: ConversationPorts) {
@@ -64,7 +64,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // The time is read before the channels, so that changes that the list may lack are not earlier.
+    // The time is read before the channels. A change that the list lacks is therefore never earlier
+    // than this time.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
     );
@@ -83,7 +84,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const head = ref && this.#states.head(ref);
         if (head !== undefined) heads.push(head);
         const read = unread?.get(newest);
-        // Not for a large group: its messages become unread if it is no longer large.
+        // The result is not kept for a large group, because its messages become unread when the
+        // group is no longer large.
         if (read && !ref?.isLarge && !head?.unread && Number.isFinite(id)) read.readId = id;
       }
       return heads;
@@ -170,7 +172,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         return this.#states.view(ref);
       });
     } finally {
-      // This call comes after the commit, because lists read the old position until then.
+      // Called only after the commit, because lists read the old position until then.
       if (movesBack) this.#userChannels.forgetRead(uid);
     }
   }
@@ -187,7 +189,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const position = {
           readSeq: Math.min(readSeq, head),
           deletedSeq: Math.min(deletedSeq, head),
-          // 0 is lower than the seq of every message that the user sent.
+          // 0 is below the seq of every message that the user sent.
           headAtChange: 0,
           changedAtMs: 0,
         };

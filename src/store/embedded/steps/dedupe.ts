@@ -1,9 +1,9 @@
 // Index of client message numbers in the database. There are two tables, one for each of the last
-// two generations. A generation lasts for at least one dedupe window. So when a new generation
-// begins, the older table has only expired entries. The older table is emptied and becomes the
-// current one. Commands have entries in the same tables, under the channel number 0 and with the
-// channel's key, because their channel may have no number. A filter per table records which sender
-// used which client message number, so that most lookups need no read.
+// two generations. A generation lasts for at least one dedupe window. When a new generation begins,
+// the older table therefore has only expired entries. It is emptied and becomes the current table.
+// Commands have entries in the same tables, under the channel number 0 and with the channel's key,
+// because their channel may have no number. A filter per table records which sender used which
+// client message number, so that most lookups need no read.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -43,7 +43,7 @@ const HASH_AT = VALUE_BYTES - PAYLOAD_HASH_BYTES;
 const NUMBER_BYTES = 6;
 /** Separates the strings in a key. Ids contain no control characters. */
 const SEPARATOR = 0x0a;
-/** Number that replaces the channel number in the keys of commands. No channel has it. */
+/** Number used in place of a channel number in the keys of commands. No channel has this number. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
@@ -103,7 +103,7 @@ export class DedupeIndex {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /** Returns false only if this sender has certainly not used the clientMsgNo. */
+  /** Returns false only if it is certain that this sender has not used the clientMsgNo. */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
@@ -116,7 +116,10 @@ export class DedupeIndex {
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /** Adds the stored entries to the filters. Until it is done, `mayContain` returns true. */
+  /**
+   * Adds the stored entries to the filters. Until this is complete, `mayContain` always returns
+   * true.
+   */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -163,8 +166,8 @@ export class DedupeIndex {
   }
 
   #read(key: Buffer, nowMs: number): StoredFirst | undefined {
-    // If a clientMsgNo was reused, the newer entry counts. Before the second generation, the other
-    // table is empty.
+    // The newer table is read first, because the newer entry counts if a clientMsgNo was reused.
+    // Before the second generation, the other table is empty.
     const generations = this.#generation <= 1 ? [1] : [this.#generation, this.#generation - 1];
     for (const generation of generations) {
       const value = this.#table(generation).getBinaryFast(key);
@@ -182,7 +185,7 @@ export class DedupeIndex {
 
   isRotationDue(nowMs: number): boolean {
     if (this.#startedAtMs === undefined) return true;
-    // If the clock was set back, the generation must not last longer because of it.
+    // If the clock was set back, the generation must not become longer.
     this.#startedAtMs = Math.min(this.#startedAtMs, nowMs);
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
@@ -219,7 +222,7 @@ export class DedupeIndex {
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // The bytes are copied in loops, because a call into C++ costs more for so few bytes.
+    // The bytes are copied in loops, because a call into C++ would cost more for this few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = clientMsgNoAt + TEXT_LENGTH_BYTES;
@@ -238,7 +241,7 @@ export class DedupeIndex {
     this.addToFilter(command);
     this.#pendingCommands.set(name, pending);
     void outcome.then(() => {
-      // Another command with the same clientMsgNo may have been accepted since.
+      // Another command with the same clientMsgNo may have been accepted in the meantime.
       if (this.#pendingCommands.get(name) === pending) this.#pendingCommands.delete(name);
     });
   }
@@ -298,7 +301,7 @@ export function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage
   return { messageId, messageSeq };
 }
 
-/** Returns true if the payload is certainly not the one that was sent first. */
+/** Returns true if the payload is known to differ from the payload that was sent first. */
 export function hasOtherPayload(
   first: RememberedMessage,
   { payload, sentPayload = payload }: SentPayload,

@@ -1,5 +1,5 @@
-// Stores until when readers want each kind of events on demand, in one row. State: the demand of
-// this process.
+// Stores, in one row, the time until which readers want each kind of on-demand events. State: the
+// demand that this process uses.
 
 import {
   type EventDemand,
@@ -13,7 +13,7 @@ const READERS = "eventReaders";
 const VERSION = 1;
 
 export interface EmbeddedEventDemand extends EventDemandStore {
-  /** Events on demand that are written now. */
+  /** Demand that decides which on-demand events are written now. */
   readonly current: EventDemand;
 }
 
@@ -35,7 +35,8 @@ export function createEventDemand(tables: Tables): EmbeddedEventDemand {
     },
 
     noteReader(kinds, untilMs) {
-      // The row exists once, so a full disk has room for it, and the feed can be read.
+      // There is only one row, so even a full disk has room for it. Otherwise, a full disk would
+      // prevent reads of the feed.
       const purpose = "reclaim";
       return transact(
         tables,

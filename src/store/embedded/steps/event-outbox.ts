@@ -1,7 +1,8 @@
-// Writes the events of steps that change the database in a transaction. The transaction also puts the
-// events into the table `outbox`, so an event exists exactly if its change does. Afterwards a call in
-// the queue of messages assigns ids and writes the events to the WAL. The checkpoint that adds them to
-// the feed removes them from the outbox. State: events that wait for their ids.
+// Writes the events of steps that change the database in a transaction. The transaction also puts
+// the events into the table `outbox`, so an event is stored if and only if its change is stored.
+// Afterwards a call in the queue of messages assigns ids and writes the events to the WAL. The
+// checkpoint that adds them to the feed removes them from the outbox. State: events that wait for
+// their ids.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";
@@ -53,7 +54,10 @@ export class EventOutbox {
     this.#ports = ports;
   }
 
-  /** Assigns ids to the events that had none when the process ended. Must be called at the start. */
+  /**
+   * Assigns ids to the events that had none when the previous process ended. Must be called at the
+   * start.
+   */
   async recover(): Promise<void> {
     const numbered = this.#ports.events.numberedKeys();
     for (const key of numbered) this.#lastKey = Math.max(this.#lastKey, key);
@@ -73,7 +77,7 @@ export class EventOutbox {
   }
 
   /**
-   * Runs a step as `transact` of `database.ts` does. `emit` adds an event to the step. It is
+   * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
    * `undefined` while the feed is off. Resolves after the events have their ids, so that later
    * messages follow them in the feed.
    */

@@ -49,7 +49,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     return rows.reduce((sum, { count }) => sum + count, 0);
   }
 
-  /** Returns the rows whose events are all old and no longer needed. */
+  /** Returns the rows in which all events are old and no longer needed. */
   function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): StoredEvents[] {
     return events.newest().flatMap((_, partition) => {
       const rows: StoredEvents[] = [];
@@ -62,7 +62,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     });
   }
 
-  /** Returns the oldest rows of all partitions, which are removed to free the bytes. */
+  /** Returns the oldest rows of all partitions, enough to free about `excessBytes`. */
   function excessRows(table: EventTable, excessBytes: number): StoredEvents[] {
     const { entryCount } = statsOf(table);
     const bytesPerRow = bytesOf(table) / Math.max(1, entryCount);
@@ -95,7 +95,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      // A full disk does not refuse to turn the feed off, because events then need no space.
+      // Turning the feed off is allowed on a full disk, because events then need no space.
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);
@@ -123,7 +123,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   };
 }
 
-/** Returns the highest number of the rows in each partition. */
+/** Returns the highest event number in the rows of each partition. */
 function lastNumbers(rows: readonly StoredEvents[]): ReadonlyMap<number, number> {
   const numbers = new Map<number, number>();
   for (const { key, newest } of rows) {

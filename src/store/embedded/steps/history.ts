@@ -1,5 +1,5 @@
 // Reads a channel's messages: older ones from the database, newer ones from the memtable. Must
-// never return a message that is not committed or has expired.
+// never return a message that is uncommitted or has expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
@@ -27,7 +27,7 @@ interface SeqRange {
 
 const NEWEST = { limit: 1, maxBytes: 1 };
 
-/** Decodes the current message. Must not be called after the next message was read. */
+/** Decodes the current message. Must be called before the next message is read. */
 type DecodeMessage = () => Message;
 
 export class History {

@@ -35,7 +35,7 @@ const VERSION = 1;
 const STATE = "import";
 const NUMBER_BYTES = 6;
 const SOURCE_BYTES = 8;
-/** The parts of a flush that are empty if only a channel has changed. */
+/** Parts of a flush that stay empty if only a channel has changed. */
 const NOTHING_ELSE = {
   streams: { *puts() {}, finish() {} },
   logs: { *frames() {}, *heads() {}, finish() {} },
@@ -90,7 +90,7 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the source ids of the messages of a row. Must be called inside `commit`. */
+/** Removes the source ids of the messages in a row. Must be called inside `commit`. */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,

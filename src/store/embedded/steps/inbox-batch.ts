@@ -61,7 +61,10 @@ interface OpenInbox {
   readonly before: number;
   last: number;
   count: number;
-  /** Commands of the added copies, whose seqs follow `before` in this order. */
+  /**
+   * Commands of the added copies, in the order of their seqs. The first copy has the seq after
+   * `before`.
+   */
   readonly added: NewCommand[];
   readonly removed: Set<number>;
   /** Senders read so far. The entry of `BACKEND` has no count. */
@@ -97,9 +100,9 @@ export class InboxBatch {
   }
 
   /**
-   * Returns true if `add` accepts a copy and need not drop one to keep the sender's share. Returns
-   * false for a user whose share is full, or if the inbox is full of copies of backends. Always
-   * returns true for a backend.
+   * Returns true if `add` would accept a copy without dropping one of the sender's own copies.
+   * Returns false for a user whose share is full, or if the inbox is full of copies from backends.
+   * Always returns true for a backend.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
@@ -110,8 +113,8 @@ export class InboxBatch {
 
   /**
    * Adds a copy. If the sender has a full share, the sender's oldest copy is dropped. If the inbox
-   * is full, the oldest copy of the sender with the most copies is dropped. Returns `undefined` if
-   * only copies of backends could be dropped for a user's copy, which is then not added.
+   * is full, the oldest copy of the sender with the most copies is dropped. If only copies from
+   * backends could be dropped, a user's copy is not added and the method returns `undefined`.
    */
   add(uid: string, command: NewCommand): Buffer | undefined {
     const inbox = this.#open(uid);
@@ -131,7 +134,7 @@ export class InboxBatch {
     return key;
   }
 
-  /** Removes a copy. Returns the key of its command, `undefined` if nothing was removed. */
+  /** Removes a copy. Returns the key of the copy's command, `undefined` if nothing was removed. */
   remove(uid: string, seq: number): Buffer | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
@@ -231,7 +234,10 @@ export class InboxBatch {
     return copies;
   }
 
-  /** Returns the sender with the most copies among those that may lose one for a copy of `by`. */
+  /**
+   * Returns the sender with the most copies among the senders that may lose a copy to make room for
+   * a copy of `by`.
+   */
   #victim(inbox: OpenInbox, by: string): string | undefined {
     let most = by === BACKEND ? inbox.count - this.#userCopies(inbox) : 0;
     let victim = most > 0 ? BACKEND : undefined;
@@ -258,7 +264,7 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** Drops the oldest copy of the sender, who must have one. This batch may have added it. */
+  /** Drops the oldest copy of the sender, which must exist. This batch may have added that copy. */
   #dropOldest(inbox: OpenInbox, sender: string): void {
     const { before, added, removed } = inbox;
     const copies = this.#copiesOf(inbox, sender);
@@ -291,8 +297,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns the remaining copies of a command. `copies` is their number if this batch adds the
-   * command.
+   * Returns the remaining copies of a command. If this batch adds the command, `copies` is their
+   * number.
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);

@@ -1,8 +1,9 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
-// transaction. So no step needs a lock, events are published in the order of commits, and many
-// small commands share one commit. Users take turns; the steps of one user keep their order. A
-// large step is decided, and the callers are answered, in short slices of the event loop, but all
-// writes are issued in one event-loop turn. Nothing may be published or answered before the commit.
+// transaction. As a result, no step needs a lock, events are published in the order of commits, and
+// many small commands share one commit. Users take turns; the steps of one user keep their order.
+// Large steps are decided and callers are answered in short slices of the event loop, but all
+// writes of a transaction are issued in one event-loop turn. Nothing may be published or answered
+// before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -23,7 +24,10 @@ import type { DedupeIndex } from "./dedupe.ts";
 import type { EventOutbox } from "./event-outbox.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
-/** Maximum number of copies of a batch with several steps, because it is written in one turn. */
+/**
+ * Maximum number of copies in a batch with several steps. A batch is written in one event-loop
+ * turn.
+ */
 const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is decided. */
 const MAX_JOINING = 250;
@@ -59,7 +63,7 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** True if the queue accepts no further step of the user, who may fill half of it. */
+  /** True if the queue accepts no further step of the user. One user may fill half of the queue. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -95,8 +99,8 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      // `#running` is reset in the turn in which the queue was empty, so that a step that is added
-      // later starts a new run.
+      // `#running` is reset in the same turn that found the queue empty, so that a step that is
+      // added later starts a new run.
       this.#running = undefined;
     }
   }
@@ -140,7 +144,9 @@ export class InboxQueue {
     }
   }
 
-  /** Decides the steps in a new batch. Small steps that arrive meanwhile are added to `steps`. */
+  /**
+   * Decides the steps in a new batch. Small steps that arrive in the meantime are added to `steps`.
+   */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);
@@ -180,7 +186,9 @@ export class InboxQueue {
     this.#dropped += batch.dropped;
   }
 
-  /** Answers a step. `failure` is set if the commit must be on the disk but might not be there. */
+  /**
+   * Answers a step. `failure` is set if the commit must be on the disk but may not have reached it.
+   */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {
       this.#commands++;
@@ -210,7 +218,7 @@ function commandEvent(
   };
 }
 
-/** Returns `command.expired` for the copies that the steps remove because they have expired. */
+/** Returns the `command.expired` events for the expired copies that the steps remove. */
 function expiryEvents(steps: readonly InboxStep[]): readonly EventDraft[] {
   const idsOf = new Map<string, number[]>();
   for (const step of steps) {

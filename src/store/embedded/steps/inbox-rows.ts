@@ -53,7 +53,7 @@ export class Arena {
   }
 }
 
-/** Used for single keys, because an arena allocates blocks of at least 64 KiB. */
+/** Allocates single keys, for which the blocks of an arena (at least 64 KiB) would be too large. */
 const NO_ARENA: Pick<Arena, "allocate" | "shrinkLast"> = {
   allocate: (size) => Buffer.allocUnsafe(size),
   shrinkLast() {},
@@ -132,7 +132,7 @@ export function readState(value: Buffer | undefined): InboxState {
   };
 }
 
-/** Returns a command's key, or without an id the start of the keys with this expiry time. */
+/** Returns a command's key. Without an id, returns the prefix of all keys with this expiry time. */
 export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
   const key = Buffer.alloc(messageId === undefined ? SEQ_BYTES : SEQ_BYTES + ID_BYTES);
   key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ_BYTES);

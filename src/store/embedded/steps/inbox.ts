@@ -33,7 +33,7 @@ const MAX_SWEPT_COMMANDS = 50;
 const MAX_SWEPT_COPIES = 1000;
 
 interface InboxPorts extends CommandPorts, InboxQueuePorts {
-  /** `findRepeated` returns `undefined` if the command is a new one. */
+  /** `findRepeated` returns `undefined` if the command is new. */
   readonly assigner: { findRepeated(draft: RepeatableDraft, nowMs: number): unknown };
   readonly appends: { findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> };
 }
@@ -88,7 +88,7 @@ export class Inbox implements InboxStore {
     return this.page(...request);
   }
 
-  /** Reads like `readInbox`, without a promise. */
+  /** Does the same as `readInbox`, but returns without a promise. */
   page(
     uid: string,
     afterSeq: number,

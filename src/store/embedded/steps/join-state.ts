@@ -1,4 +1,4 @@
-// Reads the state with which a session joins, in one step unless a list is long.
+// Reads the state that a session needs to join. The read is one step, unless a list is long.
 
 import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
 import type {
@@ -24,7 +24,7 @@ interface JoinPorts {
   readonly live: Pick<LiveStreams, "activeIn" | "personalOf">;
 }
 
-/** Maximum number of positions that are read at once. More are read in slices. */
+/** Maximum number of positions that are read at once. More positions are read in slices. */
 const POSITIONS_AT_ONCE = 100;
 
 export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {

@@ -1,7 +1,7 @@
 // A stream in memory: an active one, or an ended one that is not completely in the database. Its
-// events are the records of its log. An event is assigned first, and shown once it is committed.
-// Events whose write fails are rolled back, newest first. An uncommitted event must never be visible
-// to reads.
+// events are the records of its log. An event is first assigned, and becomes visible once it is
+// committed. Events whose write fails are rolled back, newest first. An uncommitted event must
+// never be visible to reads.
 
 import type { LogEnding } from "../../../broker/log-ports.ts";
 import {
@@ -46,7 +46,7 @@ export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number
 interface RememberedId {
   readonly mark: string;
   readonly firstIndex: number;
-  /** Index of the event that showed that different events share the id. */
+  /** Index of the event that revealed that several different events share the id. */
   sharedIndex: number | undefined;
 }
 
@@ -75,7 +75,7 @@ export class LiveStream {
   readonly #view: StreamView;
   /** Assigned events that are not visible yet. */
   readonly #unshown: PlacedEvent[] = [];
-  /** Number of UTF-16 units of text before each assigned event that viewers may be shown. */
+  /** Number of UTF-16 code units of text before each assigned event that viewers may be shown. */
   readonly #offsets: number[] = [];
   #assigned = 0;
   #textUnits = 0;
@@ -107,7 +107,7 @@ export class LiveStream {
     return this.#assigned;
   }
 
-  /** True if `POST /event` has started the stream. At most one such stream of a channel is active. */
+  /** True if `POST /event` started the stream. A channel has at most one such active stream. */
   get isTextSession(): boolean {
     return !this.#view.isLimited;
   }
@@ -165,7 +165,7 @@ export class LiveStream {
     if (this.isTextSession) this.#snapshotBytes += snapshotBytes(event);
   }
 
-  /** Removes an event, which must be the newest event and must be uncommitted. */
+  /** Removes an event. It must be the newest event of the stream, and must be uncommitted. */
   rollBack(event: PlacedEvent): void {
     const { index, type } = event;
     this.#assigned -= 1;

@@ -13,7 +13,10 @@ import { type StreamRows, usersOf } from "./stream-rows.ts";
 interface StreamLimits {
   readonly view: ViewLimits;
   readonly maxActiveBytes: number;
-  /** Clock that measures silence. Setting the clock of the machine must not change it. */
+  /**
+   * Clock that measures how long a producer has been silent. Setting the clock of the machine must
+   * not affect it.
+   */
   readonly steadyClock: () => number;
 }
 
@@ -22,7 +25,7 @@ export class LiveStreams {
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** A stream of a personal channel is listed under each of its users. */
+  /** Streams by user. A stream of a personal channel is listed under both of its users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
@@ -61,8 +64,8 @@ export class LiveStreams {
   }
 
   /**
-   * Returns the stream of the channel that `POST /event` has started and that has not ended. Its
-   * start may be uncommitted.
+   * Returns the channel's stream that `POST /event` started and that has not ended. The start of
+   * the stream may be uncommitted.
    */
   openSession(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel
@@ -100,12 +103,12 @@ export class LiveStreams {
     if (!isEnd) this.assertMemory(eventBytes(event));
   }
 
-  /** Throws `overloaded` if there is no memory for `bytes` more. */
+  /** Throws `overloaded` if there is no memory for another `bytes` bytes. */
   assertMemory(bytes: number): void {
     if (this.#memory + bytes > this.#limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
-  /** Adds a stream. `number` is that of its log. */
+  /** Adds a stream. `number` is the number of its log. */
   add(channel: MemtableChannel, head: StreamHead, number: number): LiveStream {
     const { view: limits } = this.#limits;
     const stream = new LiveStream(channel, head, { number, nowMs: this.now(), limits });
@@ -151,9 +154,9 @@ export class LiveStreams {
   }
 
   /**
-   * Loads the active streams, and the streams whose logs were in the WAL (`replayed`, by number),
-   * because the database may lack their rows. Must be called after the WAL was replayed. Active
-   * streams count as silent from now on.
+   * Loads the active streams. Also loads the streams whose logs were in the WAL (`replayed` has the
+   * numbers of these logs), because the database may lack their rows. Must be called after the
+   * replay of the WAL. The silence of active streams is measured from now on.
    */
   load(replayed: ReadonlySet<number>): void {
     for (const number of new Set([...this.#rows.active(), ...replayed])) {

@@ -46,7 +46,7 @@ interface AssignedChange {
   readonly after: LogState;
   readonly frame: PendingFrame | undefined;
   readonly producers: readonly AssignedProducer[];
-  /** Only for a change that created the log: the log that had the name before. */
+  /** Log that had the name before. Set only for a change that creates a log. */
   readonly previous: OpenLog | undefined;
 }
 
@@ -99,7 +99,7 @@ export class LogChanges implements LogTime {
       first,
       check: sealFrame(open, { first, checkBefore }),
     };
-    // Objects are written field by field: a spread would cost a microsecond for each append.
+    // Objects are written field by field, because a spread would cost a microsecond per append.
     const record = {
       number: log.number,
       version: before.version + 1,
@@ -171,7 +171,7 @@ export class LogChanges implements LogTime {
   }
 }
 
-/** Returns the event of a change that readers see: an append, a close or a deletion. */
+/** Returns the event for a change that readers can see: an append, a close or a deletion. */
 function eventOf({ log, before, after, frame }: AssignedChange): LogEvent | undefined {
   if (before === undefined) return undefined; // nobody can read the log yet
   const isDeleted = after.status !== "live" && before.status === "live";

@@ -1,5 +1,5 @@
 // The state of a log without its frames: how changes affect it, when it expires, and how it is
-// stored. Also the records that logs have in the WAL. State: the terms that logs share.
+// stored. Also the records that logs have in the WAL. State: `LogTerms` objects that logs share.
 //
 // A WAL record of a log. Numbers are little-endian.
 //
@@ -56,10 +56,10 @@ export interface ForkPoint {
    */
   readonly number: number;
   readonly source: LogName;
-  /** Offset and size that the fork was created with (see `LogOrigin`). */
+  /** Offset and sub-offset with which the fork was created (see `LogOrigin`). */
   readonly offset: LogOffset | undefined;
   readonly subOffset: number;
-  /** Whether the fork was created with an expiry of its own, and not with that of its source. */
+  /** True if the fork was created with its own expiry, false if it has the expiry of its source. */
   readonly hasOwnExpiry: boolean;
   /** Position at which the fork's own frames begin, and the check of the frame before them. */
   readonly start: number;
@@ -82,16 +82,20 @@ export interface LogTerms {
 }
 
 /**
- * A value is never changed: a change of the log is a new value. Numbers of 32 bits are signed here,
- * because V8 stores larger ones as objects of 16 bytes, and a node holds many states.
+ * State of a log. A value is immutable: each change of the log creates a new value. 32-bit numbers
+ * are signed here, because V8 stores larger numbers as objects of 16 bytes, and a node holds many
+ * states.
  */
 export interface LogState {
-  /** Number of changes of the log so far. The replay skips changes that the database has. */
+  /**
+   * Number of changes of the log so far. The replay uses it to skip changes that the database
+   * already has.
+   */
   readonly version: number;
   readonly status: LogStatus;
   readonly incarnation: number;
   readonly terms: LogTerms;
-  /** Time of the last use that is stored, in Unix milliseconds. 0 without a time to live. */
+  /** Stored time of the last use, in Unix milliseconds. 0 if the log has no time to live. */
   readonly usedMs: number;
   readonly position: number;
   /** Check of the last frame. The incarnation if the log has no frames. */
@@ -110,7 +114,7 @@ export interface ProducerState {
   readonly seenMs: number;
 }
 
-/** A log expires this many times its time to live after its stored use. */
+/** A log expires `EXPIRY_WINDOWS` times its time to live after its stored use. */
 const EXPIRY_WINDOWS = 1.25;
 /** Fraction of the time to live after which a use is stored. */
 const STORED_USE = 0.25;
@@ -157,11 +161,11 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
   return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
 }
 
-/** Current time on two clocks, by which expiry is decided. */
+/** Current time on the two clocks that decide about expiry. */
 export interface LogTime {
   /** Wall clock in Unix milliseconds, for a fixed time at which a log expires. */
   readonly wallMs: number;
-  /** Unix milliseconds that no step of the wall clock changes, for a time to live. */
+  /** Unix milliseconds, unaffected by clock changes, for a time to live. */
   readonly idleMs: number;
 }
 
@@ -189,7 +193,7 @@ export function stateAfter(
   { timeMs, order, close }: Pick<AppendRecord, "timeMs" | "order" | "close">,
 ): LogState {
   const { incarnation, terms } = state;
-  // The state is written field by field: a spread would cost a microsecond for each append.
+  // The state is written field by field, because a spread would cost a microsecond per append.
   return {
     version: state.version + 1,
     status: state.status,
@@ -209,8 +213,8 @@ const MAX_SHARED_TERMS = 1000;
 const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
 
 /**
- * Returns an object with equal terms that logs share, to save memory. Terms of forks and terms with
- * a fixed time of expiry are not shared.
+ * Returns an object with the same terms that logs share, to save memory. Terms of forks and terms
+ * with a fixed time of expiry are not shared.
  */
 function shareTerms(terms: LogTerms): LogTerms {
   const { contentType, ttlS, expiresAtMs, origin } = terms;
@@ -230,7 +234,7 @@ const ENDINGS: readonly (LogEnding | undefined)[] = [
   ...(["closed", "stopped", "cancelled", "interrupted"] as const),
 ];
 
-/** Returns the fields of the state and the name, as they are stored. */
+/** Returns the name and the fields of the state in their stored form. */
 export function toFields(text: string, state: LogState): readonly unknown[] {
   const { status, closed, order } = state;
   const { contentType, ttlS, expiresAtMs, origin } = state.terms;

@@ -55,7 +55,9 @@ const SWEEP_PAGE = 200;
 interface LogPorts extends LogCallPorts {
   readonly appends: Pick<Appends, "enqueue" | "lackOfRoom">;
   readonly clock: Clock;
-  /** Unix milliseconds that no step of `clock` changes, for the idle time of logs and producers. */
+  /**
+   * Unix milliseconds, unaffected by changes of `clock`, for the idle time of logs and producers.
+   */
   readonly idleClock: Clock;
   readonly limits: LogLimits;
   readonly logRules: LogRules;
@@ -64,7 +66,7 @@ interface LogPorts extends LogCallPorts {
 interface LogRulesPorts {
   readonly logs: OpenLogs;
   readonly limits: LogLimits;
-  /** Silence after which a producer may be forgotten in favour of a new one. */
+  /** Time without a request after which a producer may be forgotten in favour of a new producer. */
   readonly producerIdleMs: number;
 }
 
@@ -82,7 +84,7 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
     if (logs.bytes + bytes > ports.limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
-  /** Returns the committed state of a log, or the reason for which the log does not exist. */
+  /** Returns the committed state of a log, or the reason why the log does not exist. */
   function shownOf(log: OpenLog | undefined): LogState | "missing" | "deleted" {
     return log?.shown === undefined ? "missing" : existing(log.shown, time());
   }
@@ -187,7 +189,10 @@ export class LogRules {
     return appendedTo(log, producer);
   }
 
-  /** Decides whether an append to a live log is accepted. `frame` contains its records. */
+  /**
+   * Decides whether an append to a live log is accepted. `frame` contains the records of the
+   * append.
+   */
   judge(
     log: OpenLog,
     append: LogAppend,
@@ -262,8 +267,8 @@ export class LogRules {
   }
 
   /**
-   * Removes a log that has no forks. Also removes its source if the source is deleted and has no
-   * other forks, and so on.
+   * Removes a log that has no forks. If its source is deleted and has no other forks, the source is
+   * removed in the same way.
    */
   #remove(log: OpenLog, changes: LogChanges): void {
     let removed: OpenLog | undefined = log;
@@ -278,7 +283,7 @@ export class LogRules {
     }
   }
 
-  /** Returns the state with which a log begins, or why it cannot be created. */
+  /** Returns the initial state of a log, or the reason why the log cannot be created. */
   #baseOf(draft: LogDraft, time: LogTime): Base | Exclude<LogCreation, { readonly head: unknown }> {
     const incarnation = newIncarnation();
     const { origin, ttlS, expiresAtMs } = draft;
@@ -322,7 +327,8 @@ export class LogRules {
     const place = { position: ownStart.position, check: startCheck | 0 };
     if (!isCopied)
       return { source, copied: [], cut, state: { ...stateWith(terms), ...place, records } };
-    // With the incarnation of the source, the copied frames have the same checks and offsets.
+    // The fork has the incarnation of its source, so that the copied frames keep their checks and
+    // offsets.
     const seeded = { ...stateWith(terms), ...place, incarnation: sourceIncarnation | 0 };
     return { source: undefined, copied: this.#framesBefore(source, start), cut, state: seeded };
   }
@@ -381,7 +387,10 @@ export class LogRules {
     return { start, records: records + recordCount(frame), cut: undefined };
   }
 
-  /** Returns the limit that a log with these frames would exceed. */
+  /**
+   * Returns the limit that the log would exceed with these frames, `undefined` if it would exceed
+   * none.
+   */
   limitOf(
     { position, records }: Pick<LogState, "position" | "records">,
     frames: readonly (OpenFrame | undefined)[],
@@ -397,7 +406,10 @@ export class LogRules {
     return count > maxRecords ? "records" : undefined;
   }
 
-  /** Returns "full" if the producer is new and no other one may be forgotten. */
+  /**
+   * Returns the change of the producer's state. Returns "full" if the producer is new and no other
+   * producer may be forgotten.
+   */
   #producerChange(
     log: OpenLog,
     { id, epoch, number }: LogProducer,
@@ -417,9 +429,9 @@ export class LogRules {
 interface Base {
   readonly state: LogState;
   readonly source: OpenLog | undefined;
-  /** Frames of the source of which the log has a copy. */
+  /** Frames of the source that are copied into the log. */
   readonly copied: readonly OpenFrame[];
-  /** Frame with the part of the source's next frame with which the fork begins. */
+  /** Frame at the start of the fork, with the inherited part of the source's next frame. */
   readonly cut: OpenFrame | undefined;
 }
 
@@ -429,12 +441,15 @@ interface Fork {
   readonly cut: OpenFrame | undefined;
 }
 
-/** `accepted`: the records may be appended, and the state of the producer is then changed. */
+/**
+ * Decision about an append. `accepted` means that the records may be appended. `producer` is then
+ * the change of the producer's state.
+ */
 type LogJudgement =
   | LogAppendResult
   | { readonly verdict: "accepted"; readonly producer: LogProducerChange | undefined };
 
-/** Returns the result of an append that was applied. */
+/** Returns the result of an append that was accepted. */
 export function appendedTo(log: OpenLog, producer: LogProducerChange | undefined): LogAppendResult {
   const { assigned } = log;
   return {
@@ -495,7 +510,9 @@ function producerRefusal(
   return number === expected ? undefined : { verdict: "gap", expected };
 }
 
-/** Compares the bytes of two orders. */
+/**
+ * Returns true if `order` is higher than the last order. The bytes of the two texts are compared.
+ */
 function isLater(order: string, last: string | undefined): boolean {
   return last === undefined || Buffer.compare(Buffer.from(order), Buffer.from(last)) > 0;
 }

@@ -1,5 +1,5 @@
 // Users who were announced as online (the port's `OnlineStore`). Their rows are in the database,
-// because unlike the sessions they outlive the process. State: when the last sessions of users
+// because unlike the sessions they outlive the process. State: when the last session of each user
 // left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
@@ -13,7 +13,9 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/** Maximum number of users whose time of leaving is kept. A walk over all rows finds others. */
+/**
+ * Maximum number of users whose time of leaving is kept. A walk over all rows finds further users.
+ */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 

@@ -28,7 +28,7 @@ import {
 } from "./log-state.ts";
 import type { FrameRun, LogFlush, StoredLogs } from "./stored-logs.ts";
 
-/** Number of heads that are examined to find one that can be dropped. */
+/** Maximum number of heads that are examined to find one that can be dropped. */
 const MAX_EXAMINED = 100;
 
 interface LogProducerEntry {
@@ -58,10 +58,10 @@ interface UnflushedChanges {
   committed: number;
 }
 
-/** A log whose head is in memory. It has few fields, because many logs are open. */
+/** A log whose head is in memory. The class has few fields, because many logs are open. */
 export class OpenLog {
   readonly number: number;
-  /** The name as `logNameText` returns it. */
+  /** Name of the log, as `logNameText` returns it. */
   readonly text: string;
   /** State after all changes, committed or not. */
   assigned: LogState;
@@ -94,7 +94,7 @@ export class OpenLog {
   }
 
   show(state: LogState, frame: PendingFrame | undefined): void {
-    if (this.changes === undefined) return; // never happens, because `retain` has set it
+    if (this.changes === undefined) return; // cannot happen, because `retain` has set it
     this.changes.shown = state;
     if (frame !== undefined) this.changes.pending.push(frame);
     this.changes.committed++;
@@ -135,7 +135,7 @@ export class OpenLogs {
     return this.#byName.size;
   }
 
-  /** Number of bytes of WAL records of logs that are not in the database. */
+  /** Number of bytes of the logs' WAL records that are not yet in the database. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -189,7 +189,7 @@ export class OpenLogs {
     for (const [text, log] of this.#byName) {
       if (this.#byName.size <= this.#maxOpen || examined++ >= MAX_EXAMINED) return;
       if (this.#dirty.has(log.number)) {
-        // Moves the log to the end, so that the next call examines others.
+        // Moves the log to the end, so that the next call examines other logs.
         this.#byName.delete(text);
         this.#byName.set(text, log);
       } else this.#byName.delete(text);
@@ -256,7 +256,7 @@ export class OpenLogs {
 
   // --- Reads ---
 
-  /** Returns true if the shown log has a frame that ends at this offset. */
+  /** Returns true if the committed log has a frame that ends at this offset. */
   hasOffset(log: OpenLog, offset: LogOffset): boolean {
     return this.#runFrom(log, offset) !== undefined;
   }
@@ -269,8 +269,8 @@ export class OpenLogs {
   }
 
   /**
-   * Returns frames from the offset on, `undefined` if the shown log has no such offset. Returns at
-   * least one frame unless the offset is the tail.
+   * Returns frames from the offset on, `undefined` if the committed log has no such offset. Returns
+   * at least one frame unless the offset is the tail.
    */
   read(log: OpenLog, from: LogOffset, maxBytes: number): ReadFrames | undefined {
     let run = this.#runFrom(log, from);
@@ -294,9 +294,9 @@ export class OpenLogs {
   }
 
   /**
-   * Returns a run of frames that begins at the offset and is empty at the tail. Returns `undefined`
-   * if no frame of the shown log ends at the offset. An equal check alone does not prove that one
-   * does.
+   * Returns a run of frames that begins at the offset. The run is empty at the tail. Returns
+   * `undefined` if no frame of the committed log ends at the offset. An equal check alone does not
+   * prove that a frame ends there.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
     const { shown } = log;
@@ -307,7 +307,7 @@ export class OpenLogs {
     return run === undefined ? undefined : runAfter(run, offset);
   }
 
-  /** Returns a run of frames that contains a position before the tail, own or inherited ones. */
+  /** Returns a run of frames, own or inherited, that contains a position before the tail. */
   #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
     let owner = log;
     let state = shown;
@@ -351,7 +351,7 @@ export class OpenLogs {
         for (const flush of flushes) yield* rows.putFrames(flush);
       },
       *heads(): Generator<void> {
-        // Removed logs come first, because a later log may have the same name.
+        // Removed logs are put first, because a later log may have the same name.
         for (const flush of flushes)
           if (flush.state.status === "removed") yield* rows.putHead(flush);
         for (const flush of flushes)
@@ -381,7 +381,7 @@ export class OpenLogs {
   }
 
   /**
-   * Applies a record of the WAL, unless the database has the change already. Returns the number of
+   * Applies a record of the WAL unless the database already has the change. Returns the number of
    * the log.
    */
   replay(bytes: Buffer): number {
@@ -405,15 +405,15 @@ export class OpenLogs {
       this.#show(log, state, bytes);
       return;
     }
-    if (existing === undefined) return; // the database has removed the log
+    if (existing === undefined) return; // the log was removed from the database
     if (version !== existing.assigned.version + 1) throw missingChange(number, version);
     if (record.kind === "state") this.#show(existing, record.state, bytes);
     else this.#replayAppend(existing, record, bytes);
   }
 
   /**
-   * Removes a log whose name now belongs to a later log. Retention removes the log of a stream
-   * without a record in the WAL, and a power loss may undo that.
+   * Removes a log whose name now belongs to a later log. Such a log exists if a power loss has
+   * undone the removal of a stream's log by retention, which writes no record to the WAL.
    */
   #removeFormer(log: OpenLog): void {
     const { assigned } = log;
@@ -447,8 +447,8 @@ export class OpenLogs {
 }
 
 /**
- * Returns false if the head need not be held: the log was removed, or it is that of a text stream
- * that has ended.
+ * Returns false if the head need not be kept in memory, because the log was removed or belongs to a
+ * text stream that has ended.
  */
 function mayChange({ text, assigned }: OpenLog): boolean {
   const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";

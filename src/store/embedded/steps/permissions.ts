@@ -1,5 +1,5 @@
-// Decides whether a sender may send: collects the facts of the channel from the tables and applies
-// the rules of `broker/permissions.ts`. Called by the step that appends the message or event.
+// Decides whether a sender may send: reads the state of the channel from the tables and applies the
+// rules of `broker/permissions.ts`. Called by the step that appends the message or event.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../../broker/model.ts";

@@ -1,6 +1,6 @@
-// Implements the port's `PushStore`, whose data decides who needs a push. Stores the cursors.
-// State: the token of the lease that claimed each cursor, and acknowledgements. Neither outlives
-// the process.
+// Implements the port's `PushStore`, whose data decides which users need a push notification.
+// Stores the cursors. State: the token of the lease that claimed each cursor, and acknowledgements.
+// This state is lost when the process ends.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";

@@ -1,11 +1,11 @@
 // The queued step of a call that changes streams or logs. When the call reaches the front of the
-// queue, it is decided and its changes are assigned. It returns once they are durable.
+// queue, it is decided and its changes are assigned. The call returns once the changes are durable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Appends, QueuedStep } from "./append.ts";
 
-/** Changes that one call assigned in memory and in the frame. */
+/** Changes that one call assigned in memory and in the frame of the batch. */
 interface CallChanges {
   /** Makes the changes visible and publishes them. */
   commit(publish: (event: ClusterEvent) => void): void;

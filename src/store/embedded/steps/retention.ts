@@ -1,7 +1,7 @@
 // Removes expired messages, messages beyond the history limits, and expired commands, logs, tokens
-// and logins, together with the rows that refer to them. A row of the log is removed once its newest
-// message is older than the retention time. If only some messages of a row are beyond the limit on
-// their number, the row is shortened.
+// and logins, together with the rows that refer to them. A row of the table `log` is removed once
+// its newest message is older than the retention time. If only some messages of a row exceed
+// `maxChannelMessages`, the row is shortened.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -59,7 +59,7 @@ interface SweepPorts {
 /** A message that has expired. */
 interface ExpiredEntry {
   readonly key: Buffer;
-  /** `undefined` if the message was removed already. */
+  /** `undefined` if the message was already removed. */
   readonly row: LogRow | undefined;
   readonly isStream: boolean;
   /** True if the message belongs to a stream that is not completely in the database. */
@@ -81,7 +81,7 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /** Starts a run, or joins one that is in progress. */
+  /** Starts a run, or waits for the run that is in progress. */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
       this.#running = undefined;
@@ -154,7 +154,7 @@ export class Sweep {
     if (row === undefined || !isStream(row))
       return { key, row, isStream: false, isInMemory: false };
     const { message } = decodeRecord(row.value);
-    // A later sweep removes the message, when the database has the end of the stream.
+    // A later sweep removes the message, once the database has the end of the stream.
     const isInMemory = live.atSeq(message.key, message.messageSeq) !== undefined;
     return { key, row, isStream: true, isInMemory };
   }
@@ -289,7 +289,7 @@ function rowsToCut(
     if (lastOld < row.first) break;
     if (isStream(row) && live.atSeq(key, row.first) !== undefined) {
       trimQueue.add(key);
-      break; // a later sweep removes the row, when the database has the end of the stream
+      break; // a later sweep removes the row, once the database has the end of the stream
     }
     if (isCut && row.last >= memtableFrom) {
       trimQueue.add(key);
@@ -313,7 +313,7 @@ function newestMs(row: LogRow): number {
   return newest;
 }
 
-/** Channels that may be above their limit. After a start, these are all channels. */
+/** Channels that may have more messages than the limit. After a start, these are all channels. */
 export class TrimQueue {
   readonly maxMessages: number;
   readonly #step: number;
@@ -326,8 +326,8 @@ export class TrimQueue {
   }
 
   /**
-   * Adds a channel above the limit each time it has grown by a step. Must be called before the
-   * memtable drops the records of the channel.
+   * Adds a channel that is above the limit each time it has grown by `#step` messages. Must be
+   * called before the memtable drops the records of the channel.
    */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;

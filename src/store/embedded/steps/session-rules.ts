@@ -21,7 +21,7 @@ export type LoginDecision =
       readonly kind: "entered";
       readonly entry: LoggedInSession;
       readonly ended: readonly EndedSession[];
-      /** `undefined` if the session is a secondary one. */
+      /** Newest main login. `undefined` if the session is secondary. */
       readonly newest: NewestLogin | undefined;
     };
 
@@ -51,7 +51,7 @@ export function decideLogin(
     if (newest !== undefined && newest.order >= order) {
       const isLater = newest.order > order;
       if (isLater && !isSameDevice(session, newest)) return { kind: "refused", reason: "kicked" };
-      // A login that a ban ended can be continued after the ban.
+      // A login that was ended by a ban can be continued after the ban.
       if (newest.ended !== undefined && newest.ended !== "banned")
         return { kind: "refused", reason: newest.ended };
       order = newest.order;
@@ -76,7 +76,10 @@ export function decideLogin(
   };
 }
 
-/** Returns the order of the claimed login, 0 for a past label, `undefined` for an unknown login. */
+/**
+ * Returns the order of the claimed login, 0 if the label belongs to an older login, `undefined` if
+ * the login is unknown.
+ */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,

@@ -127,8 +127,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /**
-   * Writes the events of a change of a user's sessions. Never rejects: without its events, a login
-   * or logout is still valid. Returns no promise if nothing must be written.
+   * Writes the events for a change of a user's sessions. Never rejects, because a login or logout
+   * is valid even without its events. Returns `undefined` if nothing must be written.
    */
   function writeEvents(
     uid: string,
@@ -178,7 +178,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     await remove(session, reason);
   }
 
-  /** Confirms a session. A session that is not in memory was ended. */
+  /** Confirms a session. A session that is not in memory has ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = devices.get(session.uid, session.flag);
     const isBanned = devices.isBanned(session.uid);
@@ -194,7 +194,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Enters a session. Only a new login of a main session waits until the login is committed. */
+  /** Adds a session. Only a new login of a main session waits until the login is committed. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,
@@ -217,12 +217,13 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const stored = keep(session, decision.newest);
     if (!isSameLogin(decision.newest, newest))
       return stored.then(() => replace(decision, incarnation));
-    // A failure only shortens the lifetime of the login. A full disk must not prevent a reconnect.
+    // The failure is ignored: it only shortens the lifetime of the login, and a full disk must not
+    // prevent a reconnect.
     stored.catch(() => {});
     return replace(decision, incarnation);
   }
 
-  /** Enters the session in place of those that it ends. */
+  /** Adds the session and removes the sessions that it ends. */
   function replace(
     { entry, ended }: EnteredDecision,
     incarnation: Incarnation,
@@ -295,7 +296,10 @@ function kickEvent(
   return { type: "session.kicked", key: userTopic(uid), messageSeq: 0, fields };
 }
 
-/** Returns the event of a session. `flags` are the device flags of all sessions of the user now. */
+/**
+ * Returns the event for a session. `flags` are the device flags of all current sessions of the
+ * user.
+ */
 function sessionEvent(
   type: "session.opened" | "session.closed",
   {
@@ -337,7 +341,10 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/** Returns why the current token of the device ends the session [decisions: /user/token again]. */
+/**
+ * Returns the reason why the current token of the device ends the session [decisions: /user/token
+ * again].
+ */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,

@@ -1,5 +1,5 @@
-// Rows of logs in the database. A log has a number, which its rows contain in place of its name.
-// The number is never reused. State: the counter of numbers.
+// Rows of logs in the database. The rows of a log contain the number of the log in place of its
+// name. A number is never reused. State: the counter of numbers.
 //
 // A row of the table `logFrames` has the number of the log and the position of its first frame as
 // its key. Rows of a log follow each other without gaps:
@@ -8,8 +8,8 @@
 //   check     u32     check before the first frame, little-endian
 //   frames    bytes   whole frames (see broker/log-frame.ts)
 //
-// A closed log whose own frames have at most MAX_INLINE_BYTES has no such rows. Its frames are in
-// its head.
+// A closed log whose own frames have at most MAX_INLINE_BYTES in total has no such rows. Its frames
+// are stored in its head.
 
 import { createHash } from "node:crypto";
 import { type LogName, lastCheck } from "../../../broker/log-frame.ts";
@@ -40,7 +40,7 @@ const FRAMES_VERSION = 1;
 const PREFIX_BYTES = 5;
 const NUMBER_BYTES = 6;
 const NEXT_NUMBER = "nextLogNumber";
-/** Size from which a row of frames is full. A larger frame has a row of its own. */
+/** Maximum size of the frames in a row. A larger frame has its own row. */
 const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
@@ -54,7 +54,7 @@ export interface FrameRun {
   readonly bytes: Buffer;
 }
 
-/** The part of a log that a checkpoint writes. */
+/** The changes of a log that a checkpoint writes. */
 export interface LogFlush {
   readonly number: number;
   /** Name of the log, as `logNameText` returns it. */
@@ -62,9 +62,12 @@ export interface LogFlush {
   readonly state: LogState;
   /** State in the database, `undefined` if the log is not there yet. */
   readonly stored: LogState | undefined;
-  /** Frames that follow those in the database. */
+  /** Frames that follow the frames in the database. */
   readonly frames: readonly Buffer[];
-  /** Newest request of each producer that wrote, `undefined` if the producer was forgotten. */
+  /**
+   * Newest request of each producer that has written, `undefined` for a producer that was
+   * forgotten.
+   */
   readonly producers: readonly (readonly [id: string, state: ProducerState | undefined])[];
 }
 
@@ -127,8 +130,8 @@ export class StoredLogs {
   }
 
   /**
-   * Returns logs that expire at this time or earlier, from the key `after` on. The rows may be older
-   * than the state of the log.
+   * Returns logs that expire at this time or earlier, starting after the key `after`. A row may be
+   * older than the current state of its log.
    */
   due(
     nowMs: number,
@@ -143,7 +146,7 @@ export class StoredLogs {
 
   /**
    * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
-   * Can be repeated with the same frames and further ones.
+   * Can be repeated with the same frames and additional ones.
    */
   *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
     if (state.status === "removed") return;
@@ -180,7 +183,7 @@ export class StoredLogs {
     if (isInline(state)) {
       const start = startOf(state);
       const storedBytes = (stored?.position ?? start) - start;
-      // A checkpoint that failed may have left frames after the stored tail.
+      // A failed checkpoint may have left frames after the stored tail.
       const before = Buffer.concat([...this.ownFrames(number)]).subarray(0, storedBytes);
       const bytes = Buffer.concat([before, ...flush.frames]);
       // The keys are read before they are removed, in the same transaction.
@@ -231,7 +234,7 @@ export class StoredLogs {
   }
 }
 
-/** Returns true if the own frames of the log are stored in its head. */
+/** Returns true if the log's own frames are stored in its head. */
 function isInline(state: LogState): boolean {
   return state.closed !== undefined && state.position - startOf(state) <= MAX_INLINE_BYTES;
 }
@@ -299,7 +302,7 @@ function producerKey(number: number, id: string): Buffer {
   return Buffer.concat([numberKey(number), Buffer.from(id)]);
 }
 
-/** A path can be longer than a key of LMDB. */
+/** The name is hashed, because a path can be longer than an LMDB key. */
 function nameKey(name: string): Buffer {
   return createHash("sha256").update(name).digest();
 }

@@ -1,6 +1,6 @@
-// Finds streams that ended at some time or later, in memory and in the database. A scope is a
-// group, or a user in all of the user's personal channels. State: the newest end of recently used
-// scopes, which saves a lookup per group when a user with many groups connects.
+// Finds streams that ended at or after a given time, in memory and in the database. A scope is a
+// group, or all personal channels of one user. State: the newest end of recently used scopes. It
+// saves one lookup per group when a user with many groups connects.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
@@ -11,7 +11,7 @@ import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { type StreamRows, scopesOf, userScope } from "./stream-rows.ts";
 
-/** Maximum number of scopes whose newest end is kept, 0.1 KiB each. */
+/** Maximum number of scopes whose newest end is kept. An entry takes about 0.1 KiB. */
 const MAX_KEPT = 200_000;
 
 interface Scope {
@@ -22,7 +22,7 @@ interface Scope {
 export class StreamEnds {
   readonly #live: LiveStreams;
   readonly #rows: StreamRows;
-  /** Unix milliseconds of the newest end, 0 if no stream of the scope has ended. */
+  /** Newest end of each scope in Unix milliseconds, 0 if no stream of the scope has ended. */
   readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
 
   constructor(live: LiveStreams, rows: StreamRows) {
@@ -71,7 +71,10 @@ export class StreamEnds {
     return newestMs;
   }
 
-  /** Returns the ends of a scope. An end in memory and in the database is returned once. */
+  /**
+   * Returns the ends of a scope. An end that is both in memory and in the database is returned
+   * once.
+   */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
     const ends: StreamEnd[] = [];
     for (const { head, endedMs, isShownEnded } of live) {

@@ -34,7 +34,7 @@ import type { StoredLogs } from "./stored-logs.ts";
 
 const VERSION = 1;
 const PRESENT = Buffer.from([VERSION]);
-/** Maximum number of kept snapshots, about the streams of two pages of history. */
+/** Maximum number of kept snapshots, enough for the streams on about two pages of history. */
 const MAX_KEPT = 100;
 const MAX_KEPT_BYTES = 128 * 1024;
 
@@ -57,7 +57,7 @@ type StreamName = Pick<StreamHead, "key" | "clientMsgNo">;
 
 export class StreamRows {
   readonly #ports: StreamRowsPorts;
-  /** Snapshots of ended streams, which do not change, by the numbers of their logs. */
+  /** Snapshots of ended streams by the numbers of their logs. They do not change. */
   readonly #snapshots = new BoundedMap<number, StreamSnapshot>(MAX_KEPT);
 
   constructor(ports: StreamRowsPorts) {
@@ -85,8 +85,8 @@ export class StreamRows {
   }
 
   /**
-   * Removes the log and the rows of an ended stream, whose message is `record`. Must be called
-   * inside `commit`.
+   * Removes the log and the rows of an ended stream. `record` is the record of its message. Must be
+   * called inside `commit`.
    */
   remove(number: number, record: Buffer): void {
     const { tables, logs, storedLogs } = this.#ports;
@@ -97,7 +97,7 @@ export class StreamRows {
     const endedMs = this.#endedMs(ended.log);
     for (const scope of scopesOf(key))
       void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
-    for (const _ of storedLogs.remove(ended.log)); // removes a row in each step
+    for (const _ of storedLogs.remove(ended.log)); // each step removes a row
     logs.forget(ended.log);
     this.#snapshots.delete(ended.log.number);
   }
@@ -116,7 +116,9 @@ export class StreamRows {
       : { log, ending };
   }
 
-  /** Returns the log of a stream. `undefined` if it was removed, or is not that of a stream. */
+  /**
+   * Returns the log of a stream, `undefined` if the log was removed or does not belong to a stream.
+   */
   logOf(number: number): OpenLog | undefined {
     const log = this.#ports.logs.byNumber(number);
     return log?.shown?.status === "live" && log.name.kind === "channel" ? log : undefined;
@@ -139,7 +141,9 @@ export class StreamRows {
     return this.recordAt({ key: name.key, messageSeq: this.#seqOf(log) });
   }
 
-  /** Returns the record of a message in a row of its own, `undefined` if it was removed. */
+  /**
+   * Returns the record of a message that has its own row, `undefined` if the message was removed.
+   */
   recordAt({ key, messageSeq }: Pick<StreamHead, "key" | "messageSeq">): Buffer | undefined {
     const { tables, rows, memtable } = this.#ports;
     const recent = memtable.peek(key)?.log.find((record) => record.messageSeq === messageSeq);
@@ -165,7 +169,7 @@ export class StreamRows {
     return endedMs;
   }
 
-  /** Yields the ends of a scope (see `scopesOf`) at `sinceMs` or later, the newest first. */
+  /** Yields up to `limit` ends of a scope (see `scopesOf`) at `sinceMs` or later, newest first. */
   *ends(scope: string, sinceMs: number, limit: number): Generator<StreamEnd> {
     const range = { start: [scope, Number.MAX_SAFE_INTEGER], end: [scope, sinceMs] };
     const rows = this.#ports.tables.streamEnds.getRange({ ...range, reverse: true, limit });
@@ -181,7 +185,7 @@ export class StreamRows {
     }
   }
 
-  /** Returns the mark of an id in an ended stream (see `event-ids.ts`). */
+  /** Returns the mark of an event id in an ended stream (see `event-ids.ts`). */
   markOf({ log }: EndedStream, clientMsgNo: string, eventId: string): string | undefined {
     const marks: (string | undefined)[] = [];
     this.#visitPosted(log, (event) => {
@@ -192,7 +196,10 @@ export class StreamRows {
     return marks.length > 1 ? SHARED_ID : marks[0];
   }
 
-  /** Returns the units of all text before an event, even of text that viewers are not shown. */
+  /**
+   * Returns the number of UTF-16 code units of all text before an event, including text that
+   * viewers are not shown.
+   */
   textOffset({ log }: EndedStream, index: number): number | undefined {
     if (index < 0 || index > (log.shown?.records ?? 0)) return undefined;
     let units = 0;

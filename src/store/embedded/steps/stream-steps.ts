@@ -42,7 +42,7 @@ interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: PlacedEvent;
   readonly previousEventMs: number;
-  /** Event of the feed, if the stream ends and the feed is on. */
+  /** Event for the feed. Set if the stream ends and the feed is on. */
   readonly end: EventRecord | undefined;
 }
 
@@ -75,7 +75,7 @@ export class StreamChanges {
     return stream;
   }
 
-  /** Adds an event, which is one frame of the log. */
+  /** Adds an event. An event is one frame of the log. */
   add(stream: LiveStream, newEvent: NewEvent, terms: AppendTerms = NO_TERMS): void {
     const timestampMs = newEvent.timestampMs ?? this.nowMs;
     const isTimed = newEvent.timestampMs !== undefined;
@@ -83,7 +83,7 @@ export class StreamChanges {
     const index = stream.assigned;
     const detail = detailOf(type, stream, this.nowMs);
     const state = stateAfter(ending);
-    // Objects are written field by field: a spread would cost a microsecond for each.
+    // Objects are written field by field, because a spread would cost a microsecond per object.
     const event = {
       index,
       type,

@@ -90,7 +90,7 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
       return call((changes) => rules.cancel(name, changes), 0);
     },
 
-    /** Interrupts silent streams, even if the memtable is full, because that frees memory. */
+    /** Interrupts silent streams even if the memtable is full, because this frees memory. */
     async interruptStreams(silentMs) {
       if (rules.silentStreams(silentMs).length === 0) return 0;
       return call((changes) => rules.interrupt(silentMs, changes), 0);
@@ -98,7 +98,10 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
   };
 }
 
-/** Returns the error of an invalid draft, which would make the other calls of its batch fail. */
+/**
+ * Returns the error for an invalid draft. If such a draft were queued, the other calls of its batch
+ * would fail too.
+ */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs, expireS = 0 } = draft;
@@ -141,7 +144,7 @@ class StreamRules {
     this.#ports = ports;
   }
 
-  /** Returns false for a tool call or a custom event whose stream is not active. */
+  /** Returns false if the event is a tool call or a custom event and its stream is not active. */
   isStored({ key, clientMsgNo, type }: StreamDraft): boolean {
     if (!isNoteType(type)) return true;
     const stream = this.#ports.live.find(key, clientMsgNo);
@@ -325,7 +328,7 @@ function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean
   return remembered !== undefined && mark !== undefined && isRetry(remembered, mark);
 }
 
-/** Ends a stream without an event of its producer. */
+/** Ends a stream without an event from its producer. */
 function endStream(
   stream: LiveStream,
   ending: LogEnding,
@@ -336,7 +339,7 @@ function endStream(
   changes.add(stream, { ...event, timestampMs: undefined }, terms);
 }
 
-/** The start of a stream that the protocol Durable Streams creates. */
+/** Start event of a stream that the protocol Durable Streams creates. */
 const START = {
   ...{ type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined },
   ...{ ending: undefined, isHidden: true },

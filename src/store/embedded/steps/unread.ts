@@ -42,7 +42,7 @@ export class UnreadCounter {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
-  /** Returns the highest position, at least `lowest`, after which `unread` messages are unread. */
+  /** Returns the highest read position, at least `lowest`, that leaves `unread` messages unread. */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countAfter = (seq: number): number => {
@@ -66,7 +66,7 @@ export class UnreadCounter {
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
-  /** Returns the first record from `seq` on that is not past the retention time. */
+  /** Returns the first record from `seq` on that is not older than the retention time. */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
     const first = states.recordFrom(state, seq);
@@ -95,7 +95,7 @@ export class UnreadCounter {
     const seqs: number[] = [];
     let rowsLeft = MAX_ROWS_READ;
     for (const row of states.expiringNewestFirst(state, position + 1)) {
-      if (this.#isPastRetention(row)) break; // all older messages are beyond the retention time too
+      if (this.#isPastRetention(row)) break; // all older messages are past the retention time too
       if (nowMs < row.expiresAtMs) seqs.push(row.seq);
       if (seqs.length === MAX_EXPIRING || --rowsLeft === 0) break;
     }

@@ -1,5 +1,5 @@
-// The channels of each user with their newest messages, from which lists of conversations are
-// selected. Owns the lists that are kept in memory.
+// The channels of each user with their newest messages. Lists of conversations are selected from
+// them. Owns the lists that are kept in memory.
 
 import {
   type ChannelKey,
@@ -24,8 +24,9 @@ const MAX_KEPT_READ = 500_000;
 export interface ReadChannel {
   readonly newest: NewestMessage;
   /**
-   * Id of the channel's newest message when the user had no unread message in it, 0 if unknown. The
-   * user still has none as long as no newer message arrives and no position moves back.
+   * Id of the channel's newest message at a time when the user had no unread messages in it, 0 if
+   * unknown. The user has no unread messages until a newer message arrives or the read position
+   * moves back.
    */
   readId: number;
 }

@@ -24,7 +24,7 @@ export const DEVICE_VERSION = 2;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
-/** Last part of a ban's key in the table `devices`. In the key of a device it is the flag. */
+/** Last part of a ban's key in the table `devices`. The key of a device has its flag there. */
 export const BAN = "ban";
 
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
@@ -155,7 +155,7 @@ export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<voi
   return sweepOf(tables, "logins", (stored, nowMs) => keptUntilMs(stored) <= nowMs);
 }
 
-/** Removes devices that were logged out at least `keptMs` ago. */
+/** Creates a sweep that removes devices that logged out at least `keptMs` ago. */
 export function createDeviceSweep(
   tables: Tables,
   keptMs: number,
@@ -168,7 +168,10 @@ export function createDeviceSweep(
   });
 }
 
-/** Returns a function that removes expired rows of a table, some of them at each call. */
+/**
+ * Returns a function that removes expired rows of a table. One call examines up to `ROWS_PER_SWEEP`
+ * rows.
+ */
 function sweepOf(
   tables: Tables,
   name: "logins" | "devices",

@@ -1,5 +1,5 @@
 // Webhook endpoints: their settings, states and parked events, one row for each text. State: the
-// newest attempts, which are not stored.
+// newest delivery attempts, which are not stored.
 
 import {
   type TextChanges,
@@ -13,7 +13,7 @@ import type { Leases } from "./leases.ts";
 
 const VERSION = 1;
 
-/** Kind of a row of the table `webhooks`. Only a row of the settings has a version. */
+/** Kind of a row in the table `webhooks`. Only settings rows have a version. */
 export type WebhookRowKind = "settings" | WebhookTextKind;
 
 export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
@@ -93,7 +93,8 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
           putTexts("parked", id, parked);
           return true;
         },
-        // Old events can be removed only after the deliveries have passed them.
+        // A save without parked events must succeed on a full disk, because old events can be
+        // removed only after the deliveries have passed them.
         parked.size === 0 ? "reclaim" : "store",
       ),
 
