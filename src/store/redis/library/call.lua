@@ -1,8 +1,8 @@
 -- State of a call, and functions that all operations use. This is the first file of the library.
 --
--- Redis compiles the library once and keeps its locals, even after an error, so each call sets them
--- first. While Redis loads a library, the library sees no globals except `redis`. So the first call
--- copies the globals into locals, which are also faster.
+-- Redis compiles the library once and keeps its locals, even after an error. Each call therefore
+-- sets them first. While Redis loads a library, the only global is `redis`. The first call
+-- therefore copies the globals into locals, which are also faster.
 local register_function = redis.register_function
 
 local function globals()
@@ -17,12 +17,13 @@ local numbers -- codes and numbers of the operations (argument 2)
 local text_at -- index in `args` of the next text
 local number_at -- index in `numbers` of the next byte
 local reply_at -- index of the operation in the call
-local now -- Unix ms by the caller's estimate of the server's clock
-local server_now -- Unix ms by the clock of the server
+local now -- Unix ms on the server's clock, as the caller estimates it
+local server_now -- Unix ms on the clock of the server
 local is_cluster -- true if other keys of the slot may be at another server
 local topic_end -- suffix of all topic names, which contains the number of the database
 -- Settings: time for which retries are recognised (ms), maximum age of messages (ms, 0 means no
--- limit), maximum number of messages in a channel (0 means no limit), and maximum bytes of a stream
+-- limit), maximum number of messages in a channel (0 means no limit), and maximum number of bytes
+-- of a stream
 local window, retention, max_messages, max_stream_bytes
 local max_bytes, max_records, max_producers -- limits of logs, see `LogLimits`
 
@@ -33,23 +34,24 @@ local function take_globals()
   call, byte, struct_pack, struct_unpack, struct_size = redis.call, string.byte, struct.pack, struct.unpack, struct.size
 end
 
--- Reads the next `count` texts of the current operation. An operation reads all of its texts and
--- numbers before it does anything else, so that the next operation can run even if this one fails.
+-- Reads the next `count` texts of the current operation. An operation must read all of its texts
+-- and numbers before it does anything else. Otherwise, the next operation could not run after an
+-- operation fails.
 local function take_texts(count)
   local at = text_at
   text_at = at + count
   return unpack(args, at, at + count - 1)
 end
 
--- Reads the next numbers of the current operation. `format` is a format string of `struct`.
+-- Reads the next numbers of the current operation. `format` is a format string for `struct`.
 local function take_numbers(format)
   local at = number_at
   number_at = at + struct_size(format)
   return struct_unpack(format, numbers, at)
 end
 
--- Returns true if `text` is higher than `other`, compared by bytes. The operators of Lua compare by
--- the locale of the server.
+-- Returns true if `text` is higher than `other`. Compares bytes, because the operators of Lua
+-- compare by the locale of the server.
 local function is_higher(text, other)
   for at = 1, math.min(#text, #other) do
     local a, b = byte(text, at), byte(other, at)

@@ -1,5 +1,5 @@
--- Operations on logs. `broker/log-ports.ts` has their contract, and `broker/log-frame.ts` the format
--- of frames.
+-- Operations on logs. `broker/log-ports.ts` specifies their behaviour, and `broker/log-frame.ts`
+-- the format of frames.
 --
 -- Keys of a log, in the slot of its bucket. Their names end with the name of the log.
 --
@@ -44,7 +44,7 @@
 -- A reference is a string that the node creates and that is opaque to this library. It names the
 -- source and the fork (see `log-references.ts`).
 
-local MISSING, DELETED = 1, 2 -- verdicts that several operations have
+local MISSING, DELETED = 1, 2 -- verdicts of several operations
 local LOG_CREATED, LOG_EXISTS, LOG_FULL = 3, 4, 5 -- verdicts of a creation
 -- Verdicts of an append
 local LOG_APPENDED, LOG_REPEATED, LOG_CLOSED, LOG_OTHER_TYPE, LOG_STALE_EPOCH = 3, 4, 5, 6, 7
@@ -54,19 +54,20 @@ local LOG_APPEND_EVENT, LOG_DELETE_EVENT = 1, 2 -- changes in a published frame
 local LOG_FRAME = 9 -- kind of a published frame, see `redis/wire.ts`
 local WIRE_VERSION = 2
 local MAX_EVENT_BYTES = 4096
--- Size below which the frames of a log are copied when it is closed. The memory of a larger string
--- exceeds its size by at most 1 MB.
+-- Size below which the frames of a log are copied when the log is closed. The memory of a larger
+-- string exceeds its size by at most 1 MB.
 local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
-local open_logs -- logs of the call by the name of their head
+local open_logs -- logs that the call has opened, by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
--- List of the publications of the call: log or false, topic, frame, index of the operation. They are
--- sent after the logs were written, so that nothing is published that is not stored.
+-- List of the publications of the call: log or false, topic, frame, index of the operation. They
+-- are sent after the logs were written, so that everything that is published is also stored.
 local publications
 
--- Returns a log, whether it exists or not. Fields that the operations of a call use:
+-- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
+-- use:
 --   event_head        field h, nil if it is not the log of a channel's stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
@@ -105,8 +106,8 @@ local function load_log(base, name)
   return log
 end
 
--- Returns a log, whether it exists or not. On a Cluster its keys are accessed first, so that Redis
--- reports one that has moved before the operation writes anything.
+-- Returns the state of a log, even if the log does not exist. On a Cluster, the keys of the log are
+-- accessed first, so that Redis reports a key that has moved before the operation writes anything.
 local function open_log(base, name)
   local head = base .. 'logHead:' .. name
   last_log = open_logs[head]
@@ -122,8 +123,9 @@ local function open_log(base, name)
   return last_log
 end
 
--- Forgets the state of a log after an operation on it failed. Keeps it if earlier operations
--- changed it: an operation changes the state last, so the failed one did not.
+-- Forgets the state of a log after an operation on it failed. Keeps the state if earlier operations
+-- changed it. The failed operation did not, because an operation changes the state as its last
+-- step.
 local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
@@ -150,7 +152,7 @@ local function change_log(log)
   changed_logs[#changed_logs + 1] = log
 end
 
--- Records a use of the log, if the stored last use is older than a quarter of the time to live.
+-- Records a use of the log if the stored last use is older than a quarter of the time to live.
 local function use_log(log)
   if not log.ttl or now - log.used < log.ttl * 250 then return end
   log.used, log.is_used = now, true
@@ -183,7 +185,7 @@ local function write_head(log)
   call('HSET', log.head, unpack(fields))
 end
 
--- Writes the frames of events that the operations of the call have collected, and then the head,
+-- Writes the frames of events that the operations of the call have collected. Then writes the head,
 -- which determines the tail.
 local function write_log(log)
   local frames = log.unwritten
@@ -195,7 +197,8 @@ local function write_log(log)
   write_head(log)
 end
 
--- Copies the frames of a closed log, because a grown string takes up to twice its size.
+-- Copies the frames of a closed log to save memory, because a string that has grown takes up to
+-- twice its size.
 local function shrink_frames(log)
   local size = log.position - log.start
   if size == 0 or size >= MAX_COPIED_BYTES then return end
@@ -204,7 +207,8 @@ local function shrink_frames(log)
   call('RENAME', copy, log.frames)
 end
 
--- Publishes a frame at the end of the call. `log` is the log whose change it describes, or false.
+-- Publishes a frame at the end of the call. `log` is the log whose change the frame describes, or
+-- false.
 local function publish(log, topic, frame)
   publications[#publications + 1] = { log, topic, frame, reply_at }
 end
@@ -215,11 +219,11 @@ local function publish_log(log, change, position, check, frame)
   publish(log, log.base .. 'logs' .. topic_end, event .. log.name .. shown)
 end
 
--- Publishes the frame that was appended at an offset.
+-- Publishes an appended frame, and the offset at which it was appended.
 local function publish_append(log, position, check, frame) publish_log(log, LOG_APPEND_EVENT, position, check, frame) end
 
--- Completes a frame for the end of a log: adds the last two fields, which `frame` lacks. Returns
--- the whole frame and the check after it.
+-- Completes a frame that is appended at the end of a log: adds the last two fields, which `frame`
+-- lacks. Returns the whole frame and the check after it.
 local function seal_frame(log, frame, crc)
   local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
   return frame .. struct_pack('<I4I4', log.records, check), check % 4294967296
@@ -229,8 +233,8 @@ local function move_tail(log, whole, check, records)
   log.position, log.check, log.records = log.position + #whole, check, log.records + records
 end
 
--- Removes a log and everything that is stored about it. A fork's reference is remembered until its
--- source has released it. Returns the reference, or ''.
+-- Removes a log and all data that is stored about it. The reference of a fork is remembered until
+-- the source has released it. Returns the reference, or ''.
 local function remove_log(log)
   call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
   call('ZREM', log.base .. 'logExpiry', log.name)
@@ -248,13 +252,13 @@ local function media_type(content_type)
   return string.lower(string.match(content_type, '^%s*([^;]-)%s*;') or string.match(content_type, '^%s*(.-)%s*$'))
 end
 
--- Returns the fields of the head that nodes read.
+-- Returns the fields of the log's head that nodes read.
 local function head_fields(log)
   if log.is_changed then write_log(log) end
   return call('HMGET', log.head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 'b', 'o', 'r')
 end
 
--- Creates a log, unless one exists.
+-- Creates a log unless it exists.
 --
 -- Numbers  ttl f64 (s), expires f64 (Unix ms), incarnation u32, ending u8, start position f64, start
 --          check u32, start records u32; frames u8. 0 stands for none.
@@ -315,7 +319,8 @@ local function log_create()
   return { LOG_CREATED, released, head_fields(log) }
 end
 
--- Returns the verdict on a producer's number, nil if it may append, and the number to report.
+-- Returns the verdict on a producer's number, or nil if the producer may append, and the number to
+-- report.
 --   stored  epoch, last number and time of the producer, nil if it is unknown
 local function producer_verdict(stored, epoch, number)
   if not stored then
@@ -333,9 +338,9 @@ local function producer_verdict(stored, epoch, number)
   return nil
 end
 
--- Returns the producer that a new producer replaces: the one that has been silent longest, and for
--- more than `window`. Returns false if there is room for another producer, nil if no producer can
--- be replaced.
+-- Returns the producer that a new producer replaces. It is the producer that has been silent
+-- longest, and for more than `window`. Returns false if there is room for another producer, nil if
+-- no producer can be replaced.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
   local producers, silent, since = call('HGETALL', key), nil, now - window
@@ -356,16 +361,16 @@ local function appended_reply(log, epoch, number) return append_reply(log, LOG_A
 -- Returns true if this is the reply to an append that was applied before.
 local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
 
--- Returns LOG_BYTES or LOG_RECORDS if a frame exceeds a limit of the log, else nil. The frame lacks its
--- last two fields, and is '' for none.
+-- Returns LOG_BYTES or LOG_RECORDS if a frame exceeds a limit of the log, else nil. `frame` lacks
+-- its last two fields. It is '' if there is no frame.
 local function full_verdict(log, frame, records)
   if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return LOG_BYTES end
   if log.records + records > max_records then return LOG_RECORDS end
   return nil
 end
 
--- Returns the reply to an append that must not be applied, or nil and the producer that the append
--- replaces, false if it replaces none. Fields of `append`:
+-- If the append must not be applied, returns the reply to it. Otherwise, returns nil and the
+-- producer that the append replaces, or false if it replaces none. Fields of `append`:
 --   records, frame          frame without its last two fields, '' and 0 for none
 --   type                    content type, '' for none
 --   producer, epoch, number  producer, '' for none
@@ -483,7 +488,8 @@ local function log_expire()
   return { LOG_DONE, remove_log(log) }
 end
 
--- Adds a reference to a log, so that its frames are kept for a fork that is about to be created.
+-- Adds a reference to a log, so that the log's frames are kept for a fork that is about to be
+-- created.
 --
 -- Texts  base, name, reference
 -- Reply  verdict
@@ -565,9 +571,9 @@ end
 
 local function begin_logs() open_logs, changed_logs, publications, last_log = {}, {}, {}, nil end
 
--- Writes the changed logs, all of them before any further step: an error in such a step must not
--- leave a log unwritten. If a log cannot be written, the operations that changed it have failed, and
--- their publications are not sent.
+-- Writes the changed logs. All logs are written before any other step, because an error in such a
+-- step must not leave a log unwritten. If a log cannot be written, the operations that changed it
+-- fail, and their publications are not sent.
 local function end_logs(replies)
   for _, log in ipairs(changed_logs) do
     local is_done, failure = pcall(write_log, log)

@@ -1,12 +1,13 @@
 -- Operations on the streams of channels. The events of a stream are the records of the log of its
--- message (`library/logs.lua`). At most one active stream of a channel was started by `POST /event`.
--- Any number of streams that the protocol Durable Streams created are active beside it.
+-- message (`library/logs.lua`). A channel has at most one active stream that was started by `POST
+-- /event`. In addition, it may have any number of active streams that were created through the
+-- protocol Durable Streams.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the beginning of the
--- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel), and
--- for each user of a personal channel the uid, the beginning of the names of the keys of the user's
--- record, and that of the user's keys. The users are missing if they are in other slots: the caller
--- must then publish to them.
+-- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel),
+-- and for each user of a personal channel the uid, the beginning of the names of the keys of the
+-- user's record, and that of the user's keys. The users are missing if they are in other slots. The
+-- caller must then publish to them.
 --
 -- Reply of each operation, unless it says otherwise
 --   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal
@@ -36,7 +37,7 @@ local open_heads -- fields of the heads of channels by the name of the head, see
 local changed_heads -- list of the names of heads whose `pub` must be written
 local refusals -- refusals of the call by channel, sender and check
 
--- Takes the texts that name a channel. Returns a table with the fields
+-- Reads the texts that name a channel. Returns a table with the fields
 --   base, key, head
 --   topic      of the group, '' for a personal channel
 --   users      list of { uid, record_base, base }
@@ -55,8 +56,8 @@ local function take_channel(user_count)
   return { base = base, key = key, head = base .. 'head:' .. key, topic = topic, users = users, is_apart = is_apart, frames = nil, ended = nil, ended_seq = nil }
 end
 
--- Returns the fields of a channel's head: info and lists (see `channel_record.lua`), pub, and whether
--- pub must be written.
+-- Returns the fields of a channel's head: info and lists (see `channel_record.lua`), pub, and a
+-- flag that is true if pub must be written.
 local function open_head(head)
   local fields = open_heads[head]
   if not fields then
@@ -111,8 +112,8 @@ end
 
 local function log_name(channel, client_msg_no) return channel.key .. '\n' .. client_msg_no end
 
--- Returns the log of a stream, or nil. On a Cluster every key of an active stream is accessed first,
--- so that Redis reports one that has moved before the operation writes anything.
+-- Returns the log of a stream, or nil. On a Cluster, every key of an active stream is accessed
+-- first, so that Redis reports a key that has moved before the operation writes anything.
 local function open_stream(channel, client_msg_no)
   local log = open_log(channel.base, log_name(channel, client_msg_no))
   if not log.event_head then return nil end
@@ -123,7 +124,7 @@ local function open_stream(channel, client_msg_no)
   return log
 end
 
--- Publishes a frame to the viewers of a channel. `log` as in `publish`.
+-- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
 local function publish_frame(channel, log, frame)
   if channel.is_apart then
     channel.frames = channel.frames or {}
@@ -135,8 +136,8 @@ local function publish_frame(channel, log, frame)
   end
 end
 
--- Applies the rule of `isRetry` in `store/event-ids.ts`. A mark ends with the timestamp of the event
--- if the producer set one.
+-- Returns true if an event is a retry, by the same rule as `isRetry` in `store/event-ids.ts`. A
+-- mark ends with the timestamp of the event if the producer set one.
 local function is_retry(log, id, mark)
   local remembered = mark ~= '' and call('HGET', log.base .. 'logEventIds:' .. log.name, id)
   if not remembered or remembered == '' then return false end
@@ -144,8 +145,8 @@ local function is_retry(log, id, mark)
   return string.sub(remembered, 1, MARK_BYTES) == string.sub(mark, 1, MARK_BYTES)
 end
 
--- Returns the UTF-16 code units by which a frame extends the text that viewers are shown, and counts its
--- bytes. Fields of `event` as in `add_event`.
+-- Returns the number of UTF-16 code units that a frame adds to the text that viewers are shown, and
+-- counts the frame's bytes. `event` has the same fields as in `add_event`.
 local function count_shown(log, event)
   if not log.is_limited then
     log.bytes = log.bytes + event.bytes
@@ -156,7 +157,7 @@ local function count_shown(log, event)
     log.bytes = log.bytes + event.shown
     return event.units
   end
-  -- The limit is reached in this frame, which is the tail of the log by now.
+  -- The limit is reached in this frame. The frame is already the tail of the log.
   local units, first = 0, log.records - event.records
   for at = 0, event.records - 1 do
     local size, length = event.shown, 0
@@ -186,11 +187,11 @@ local function add_event(channel, log, event)
   local is_cut, is_event = log.cut_index >= 0, not event.records
   event.records = event.records or 1
   local whole, check = seal_frame(log, event.frame, event.crc)
-  -- After the cut, viewers are shown nothing but the end.
+  -- After the cut, viewers are shown only the end.
   local pub = (not is_cut or event.ending > 0) and next_pub(channel.head)
   if event.mark ~= '' then
     local ids = log.base .. 'logEventIds:' .. log.name
-    if call('HSETNX', ids, event.id, event.mark) == 0 then call('HSET', ids, event.id, '') end -- different events share the id
+    if call('HSETNX', ids, event.id, event.mark) == 0 then call('HSET', ids, event.id, '') end -- several different events share the id
   end
   if not log.unwritten[1] then log.unwritten_at = position end
   log.unwritten[#log.unwritten + 1] = whole
@@ -212,7 +213,7 @@ local function add_event(channel, log, event)
   publish_frame(channel, log, frame)
 end
 
--- Adds the end of a stream to a key `endedStreams`, from which clients read the ends that they
+-- Adds the end of a stream to a key `endedStreams`. Clients read it to find the ends that they
 -- missed.
 local function remember_end(ends, log, name, ended_ms)
   call('ZADD', ends, int(ended_ms), int(log.seq) .. ':' .. name)
@@ -235,7 +236,7 @@ local function close_stream(channel, log, client_msg_no)
   local streams = channel.base .. 'openStreams:' .. channel.key
   call('ZREM', streams, client_msg_no)
   local is_last = call('EXISTS', streams) == 0
-  -- Not lower than the time in the message id, even if the clock has been set back since.
+  -- Not earlier than the time in the message id, even if the clock has been set back since.
   local ended_ms = math.max(now, message_ms(log.message_id))
   if channel.topic ~= '' then remember_end(channel.base .. 'endedStreams:' .. channel.key, log, client_msg_no, ended_ms) end
   for _, user in ipairs(channel.users) do
@@ -249,16 +250,16 @@ local function close_stream(channel, log, client_msg_no)
   if channel.is_apart then channel.ended, channel.ended_seq = log.name, log.seq end
 end
 
--- Ends an active stream that its producer did not end. Fields of `event` as in `add_event`: frame,
--- crc and ending.
+-- Ends an active stream that its producer did not end. `event` has the fields frame, crc and ending
+-- (see `add_event`).
 local function end_stream(channel, log, client_msg_no, event)
   event.id, event.mark, event.units, event.bytes, event.shown, event.parts = '', '', 0, 1, 0, ''
   add_event(channel, log, event)
   close_stream(channel, log, client_msg_no)
 end
 
--- Adds the last event to the reply once more, because a caller that publishes to the users itself
--- may have failed to publish it.
+-- Adds the last event to the reply once more. If the users are in other slots, the caller must
+-- publish to them, and may have failed to publish this event.
 local function publish_again(channel, log)
   if not channel.is_apart then return end
   local frame = log.publication or call('HGET', log.head, 'f')
@@ -267,8 +268,8 @@ local function publish_again(channel, log)
   if log.ending > 0 then channel.ended, channel.ended_seq = log.name, log.seq end
 end
 
--- Returns the reply of an operation with this result: one value, or several that become a list. The
--- publications that the caller must publish follow.
+-- Returns the reply of an operation. The arguments are its result: one value, or several values
+-- that become a list. The publications that the caller must publish follow.
 local function with_frames(channel, ...)
   local reply = { ... }
   if not channel.frames then return #reply == 1 and reply[1] or reply end
@@ -277,7 +278,7 @@ local function with_frames(channel, ...)
   return reply
 end
 
--- Returns the reply of an operation. `log` is that of the stream, nil if there is none.
+-- Returns the reply of an operation. `log` is the log of the stream, nil if there is none.
 local function stream_reply(channel, verdict, log, refusal)
   return with_frames(channel, string.char(verdict, log and STATE_OF_ENDING[log.ending] + 1 or 0, refusal or 0))
 end
@@ -322,9 +323,9 @@ local function stream_event()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Ends an active stream because a viewer cancels it (the producer's next event is then answered
--- STREAM_STOPPED), or because it has had no event for too long. For a silent stream the verdict is
--- STREAM_DONE if this operation ended it, else STREAM_MISSING.
+-- Ends an active stream because a viewer cancels it, or because it has had no event for too long.
+-- After a cancel, the verdict on the producer's next event is STREAM_STOPPED. For a silent stream,
+-- the verdict is STREAM_DONE if this operation ended it, else STREAM_MISSING.
 --
 -- Numbers  users u8, since f64 (Unix ms: the stream ends only if it has had no event since then; -1
 --          if a viewer cancels it), crc u32 (of the frame)
@@ -338,8 +339,8 @@ local function stream_end()
   if since >= 0 then
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or log and log.is_changed then return stream_reply(channel, STREAM_MISSING) end
-    -- The score is the time of the start or of the last check. A last event in the future is
-    -- ignored, because the clock has been set back since then.
+    -- The score is the time of the start or of the last check. A time of the last event that is in
+    -- the future is ignored, because the clock has been set back since then.
     if log and log.ending == 0 and log.last >= since and log.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(log.last), name)
       return stream_reply(channel, STREAM_MISSING)
@@ -358,11 +359,11 @@ local function stream_end()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Returns the extra of a message's frame (`wire.ts`), completed with the id of the channel's
--- previous message, 0 if that id is unknown.
+-- Returns the field `extra` of a message's frame (`wire.ts`) with the id of the channel's previous
+-- message added, 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
--- Accesses every key that the start of a stream writes, so that Redis reports one that has moved
+-- Accesses every key that the start of a stream writes, so that Redis reports a key that has moved
 -- before the operation writes anything.
 local function access_keys(channel, counter, dedupe)
   if not is_cluster then return end
@@ -409,20 +410,21 @@ local function begin_stream(channel, start)
   return log
 end
 
--- Publishes the message and the last event of a stream once more, as `publish_again`.
+-- Publishes the message and the last event of a stream once more, for the same reason as
+-- `publish_again`.
 local function publish_start_again(channel, log, dedupe, ms, extra)
   if channel.is_apart and log.ending == 0 then
     local first_id, _, pub = read_dedupe(dedupe, ms, window)
     local raw_entry = call('XRANGE', channel.base .. 'log:' .. channel.key, int(log.seq), int(log.seq))[1]
     local message = pub and raw_entry and log_entry(raw_entry)
-    -- If the ids differ, a WuKongIM client reused the clientMsgNo.
+    -- The ids differ if a WuKongIM client has reused the clientMsgNo.
     if message and message.id == first_id then publish_frame(channel, false, message_frame(pub, message.id, log.seq, message.record, extra_after(extra, 0))) end
   end
   publish_again(channel, log)
 end
 
--- Starts a stream and stores its message in the channel. With `force`, cancels the channel's active
--- stream that `POST /event` has started first.
+-- Starts a stream and stores its message in the channel. With `force`, first cancels the channel's
+-- active stream that was started by `POST /event`.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the counter
 --          of message ids, -1 on a single server), bytes u32 (that count against the maximum), crc
@@ -464,8 +466,8 @@ local function stream_start()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Creates a stream by the protocol Durable Streams, unless one exists, and stores its message in the
--- channel.
+-- Creates a stream through the protocol Durable Streams unless it exists, and stores its message in
+-- the channel.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), bucket f64 (as `stream_start`),
 --          incarnation u32 (of the log), max data u32 (see `ViewLimits`), start crc u32 (of the start
@@ -507,7 +509,7 @@ local function stream_create()
   return with_frames(channel, CREATED, stream_fields(log), event_head)
 end
 
--- Appends to a stream by the protocol Durable Streams, closes it, or both.
+-- Appends to a stream through the protocol Durable Streams, closes the stream, or both.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), records u32, crc u32 (of the frame),
 --          has order u8, epoch f64, number f64 (as `log_append`), bytes f64, shown f64, units u32 (see
@@ -552,7 +554,7 @@ local function write_pubs()
 end
 
 -- Updates `activeStreams`. Must be called after `end_logs`. If the topics of a stream are in other
--- slots, the stream stays in `activeStreams` after its end, until the caller has published the end.
+-- slots, the stream stays in `activeStreams` after its end until the caller has published the end.
 local function end_streams()
   for _, log in ipairs(listed_streams) do
     local streams = log.base .. 'activeStreams'

@@ -1,4 +1,5 @@
--- Runs the operations of a turn. The last file of the library. `OPERATIONS` is generated before it.
+-- Runs the operations of a turn. This is the last file of the library. The generated table
+-- `OPERATIONS` precedes it.
 --
 -- KEYS   1     any key of the slot in which all keys of the call are, on a Redis Cluster
 -- ARGV   1     settings: now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and

@@ -1,4 +1,4 @@
--- Appends messages to channels. Each message succeeds or fails independently: a message that fails
+-- Appends messages to channels. Each message succeeds or fails independently. A message that fails
 -- changes nothing, except that it may use up a message id and update `peers`. Redis creates
 -- functions, locals and arguments again at each call. To save time, state is kept in lists that are
 -- passed to functions, and numbers are packed into one argument.
@@ -56,8 +56,8 @@ local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
 local REUSED = 5
--- Number of packed bytes (`BYTES`) and number of arguments (`ARGS`) of the call itself (`HEADER`)
--- and of each channel, user and message.
+-- Numbers of packed bytes (`BYTES`) and of arguments (`ARGS`) for the call itself (`HEADER`) and
+-- for each channel, user and message.
 local HEADER_BYTES = 49
 local CHANNEL_ARGS = 3
 local USER_ARGS = 3
@@ -77,7 +77,7 @@ local WRITTEN_DEDUPE = 7
 local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
 
 -- Encodes the result of a message that was not appended. The result of an appended message is the
--- head of its frame, which has the same layout.
+-- head of its published frame, which has the same layout.
 local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
@@ -102,8 +102,8 @@ if is_moving == 1 then
   redis.call('EXISTS', unpack(keys))
 end
 
--- Appends the messages of a channel that are not processed yet, until one fails. The caller then
--- calls this function again. `first` is the index in ARGV of the channel's first argument.
+-- Appends the remaining messages of a channel until one of them fails. The caller then calls this
+-- function again. `first` is the index in ARGV of the channel's first argument.
 local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
   local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
   local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
@@ -179,7 +179,8 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- `is_shared` is true for a topic on which several channels publish: its list is a separate copy.
+-- `is_shared` is true for a topic on which several channels publish. The list of such a topic is a
+-- separate copy.
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do
@@ -234,8 +235,8 @@ if progress[IDS_BEFORE] then
 end
 local results = table.concat(reply)
 if not errors then return results end
--- If nothing was appended and an error shows that the server accepts no writes now, the call fails
--- as a whole, so that the client notices the state of the server.
+-- If nothing was appended, and an error shows that the server currently accepts no writes, the
+-- whole call fails, so that the client notices the state of the server.
 if not is_changed then
   for _, text in ipairs(errors) do
     local code = string.match(text, '^%-?(%u+) ')

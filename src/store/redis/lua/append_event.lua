@@ -1,5 +1,6 @@
--- Adds an event to the feed of a bucket, which must be on. Placed in front of scripts, and part of
--- the library. Generated constants (`EVENT_CONSTANTS` in `steps/events.ts`) name the types.
+-- Adds an event to the feed of a bucket. The feed must be on. This file is placed in front of
+-- scripts, and is part of the library. Generated constants (`EVENT_CONSTANTS` in `steps/events.ts`)
+-- name the types.
 --   feed, events  keys of the bucket
 --   counter       counter of message ids
 --   bucket        of the counter, -1 on a single server

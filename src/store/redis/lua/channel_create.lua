@@ -1,4 +1,4 @@
--- Creates a channel with its permanent members, unless the channel already exists.
+-- Creates a channel with its permanent members unless the channel already exists.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic   of a group, else ''

@@ -1,8 +1,8 @@
--- The events of changes of channels and their members. Placed in front of scripts, after
+-- Emits the events for changes of channels and their members. Placed in front of scripts, after
 -- `events.lua`.
 
--- Emits the event of a channel that was created (`old_bits` is NO_RECORD) or changed, if anything
--- changed. `steps/channel-events.ts` of the embedded store has the same names.
+-- Emits the event for a channel that was created (`old_bits` is NO_RECORD) or changed. Emits
+-- nothing if nothing changed. `steps/channel-events.ts` of the embedded store uses the same names.
 local function emit_channel(old_bits, bits)
   local flags, fields = { 1, 'ban', DISBAND, 'disband', 4, 'send_ban', 8, 'allow_stranger', LARGE, 'large', 128, 'client_events' }, {}
   local is_new = old_bits == NO_RECORD
@@ -24,7 +24,7 @@ local function emit_channel(old_bits, bits)
   emit(event_type, '0', '{' .. table.concat(fields, ',') .. '}')
 end
 
--- Emits the events of members that were added or removed, several if there are many uids.
+-- Emits the events for added or removed members. Many uids are split into several events.
 --   temporary  '1' for temporary members, else '0'
 local function emit_members(event_type, uids, temporary)
   for first = 1, #uids, MAX_EVENT_UIDS do

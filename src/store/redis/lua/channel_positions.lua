@@ -1,5 +1,5 @@
--- Reads where a new reader of channels starts: after everything that was published so far.
--- Read-only.
+-- Reads the position at which a new reader of channels starts: after everything that has been
+-- published so far. Read-only.
 --
 -- KEYS   1  counter of message ids
 --        then the head of each channel

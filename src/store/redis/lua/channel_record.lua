@@ -13,8 +13,8 @@ local FORMAT_UNIT = 256
 local NO_RECORD = -1
 local DISBAND = 2
 local LARGE = 16
--- Bits of the field `lists` of the head: the lists of the channel that are not empty. The field is
--- absent if both are empty. A channel without a record may have lists too.
+-- Bits of the field `lists` of the head. A bit is set if the list is not empty. The field is absent
+-- if both lists are empty. A channel without a record may have lists too.
 local HAS_DENYLIST = 1
 local HAS_ALLOWLIST = 2
 

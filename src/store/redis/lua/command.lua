@@ -64,7 +64,7 @@ redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anyth
 local users = { first = 22, last = 21 + 3 * tonumber(ARGV[21]) }
 local is_single = users.last == users.first + 2 and pending_uids == ''
 if is_single and ARGV[15] ~= '1' then
-  -- If the inbox cannot be read, `put_copy` reports the error.
+  -- If the inbox cannot be read, `put_copy` later reports the error.
   local is_read, has = pcall(has_room, inbox_at(5, ARGV[22], ARGV[24], ARGV[10]))
   if is_read and not has then return { 2 } end
 end

@@ -1,5 +1,5 @@
--- Puts pending copies of a broker command into inboxes. Each inbox gets one copy, however often the
--- script is repeated within an hour. On a Redis Cluster each call is for one user.
+-- Puts pending copies of a broker command into inboxes. Each inbox gets only one copy, however
+-- often the script is repeated within an hour. On a Redis Cluster, a call is for one user.
 --
 -- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxShares,
 --        inboxOrder, inboxIds
@@ -31,7 +31,8 @@ local function note_unlisted(inbox, seq)
   end
 end
 
--- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
+-- Calls `put_copy` unless the user already has a copy. Returns the results of `put_copy`, or 0 and
+-- 0.
 local function put_once(id, keys, inbox, topic)
   local ids, now = KEYS[keys + 6], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1

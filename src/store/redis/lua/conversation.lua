@@ -1,5 +1,5 @@
--- Reads the conversation of one user in one channel with its whole newest message. Changes the
--- conversation first if the caller requests a change. The state is never changed in large groups or
+-- Reads the conversation of one user in one channel, with the whole newest message. If the caller
+-- requests a change, first changes the conversation. The state is never changed in large groups or
 -- in channels without messages.
 --
 -- KEYS   1  head
@@ -34,7 +34,8 @@ local BUCKET = tonumber(ARGV[7])
 HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
 
 -- Returns the highest read position that leaves at least `target` messages unread. If fewer than
--- `target` messages after `state.deleted` can be unread, the position leaves all of them unread.
+-- `target` messages after `state.deleted` can be unread, returns the position that leaves all of
+-- them unread.
 local function position_of(state, target)
   local kept = first_kept(state.deleted + 1, state.head)
   local unexpired = kept and expiring(kept.seq) or {}
@@ -58,8 +59,8 @@ local function position_of(state, target)
   return low
 end
 
--- Applies a change to the state in memory and in Redis. The change takes a new message id, whose
--- time is not lower than that of any change or message before it.
+-- Applies a change to the state in memory and in Redis. The change uses up a new message id. The
+-- time in this id is not earlier than that of any previous change or message.
 local function change(state, kind, value)
   local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
   if kind == 'delete' then read, deleted = state.head, state.head end
@@ -73,7 +74,7 @@ local state = user_position()
 if not state then return false end
 local change_kind, value, through = ARGV[4], tonumber(ARGV[5]), state.head
 if change_kind == 'look_on' then
-  -- Continues the search only if no newer message has arrived.
+  -- The search continues only if no newer message has arrived.
   if tonumber(ARGV[6]) == state.head then through = value end
 elseif change_kind ~= '' and state.head > 0 and not state.large then
   change(state, change_kind, value)

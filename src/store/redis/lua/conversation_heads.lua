@@ -1,4 +1,4 @@
--- Reads several conversations of one user without the content of their newest messages. Read-only.
+-- Reads several conversations of one user, without the content of their newest messages. Read-only.
 --
 -- KEYS   1  head of the first channel. All channels are in its slot, or all keys are on one server.
 -- ARGV   1  uid

@@ -1,5 +1,5 @@
--- Finds the newest message of each channel, by which the conversations of a user are ordered.
--- Read-only.
+-- Finds the newest message of each channel. The conversations of a user are ordered by these
+-- messages. Read-only.
 --
 -- KEYS   1  counter of message ids. All channels are in its slot, or all keys are on one server.
 -- ARGV   1  uid
@@ -17,7 +17,7 @@ local GROUP = 50 -- first byte of the key of a group
 -- Returns the field `last` of the channel's head, '0' if the conversation is omitted.
 local function last_if_listed(head, base, key)
   local position = redis.call('HGET', base .. 'positions:' .. key, UID)
-  -- A cheap test comes first, because most users have read most of their conversations.
+  -- The cheap test comes first, because most users have read most of their conversations.
   if position and ONLY_UNREAD and tonumber(string.match(position, '^%d+')) >= tonumber(redis.call('HGET', head, 'seq') or '0') then return '0' end
   local fields = redis.call('HMGET', head, 'last', 'info', '@' .. UID, 'imported')
   local last, is_large, own_seq = fields[1], fields[2] and bit.band(bits_of(fields[2]), LARGE) ~= 0, tonumber(fields[3] or '0')

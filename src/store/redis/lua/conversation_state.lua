@@ -5,12 +5,12 @@
 --                        2  now        Unix ms
 --                        3  retention  ms, 0 means no limit
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
--- Names of the channel's keys. The last three are nil if the channel is personal.
+-- Names of the channel's keys. The last three are nil for a personal channel.
 local HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY
 local inspected_entries = 0
 local RED_DOT = 2
 -- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
--- At most MAX_EXAMINED are examined, PAGE at a time, because many may have expired already.
+-- At most MAX_EXAMINED are examined, PAGE at a time, because many of them may already have expired.
 local MAX_EXPIRING, MAX_EXAMINED, PAGE = 1000, 5000, 1000
 -- Number of skipped entries after which a call interrupts its search, because the log may contain
 -- many expired entries.
@@ -50,8 +50,8 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- Returns nil if the channel is a group that does not exist or is disbanded, or of which the user
--- is not a member, else a table:
+-- Returns nil if the channel is a group that does not exist or is disbanded, or if the user is not
+-- a member of the group, else a table:
 --   red      number of the channel's messages that have a red dot and do not expire
 --   read     seq through which the user has read
 --   deleted  seq through which the user has deleted
@@ -112,8 +112,8 @@ local function unread(state, last)
   return count + #expiring(first.seq)
 end
 
--- Searches for the newest shown entry up to the seq `to`. Returns the entry, or nil, and the seq at
--- which the next call continues the search, 0 if the search is complete.
+-- Searches for the newest shown entry up to the seq `to`. Returns two values: the entry or nil, and
+-- the seq at which the next call continues the search, 0 if the search is complete.
 local function newest(state, to)
   local count, passed = 1, 0
   while to > state.deleted do

@@ -1,19 +1,19 @@
--- Dedupe records: what is stored about a message or a broker command under its clientMsgNo. A
--- record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number
--- differs from the seq, and by `#` and the hash of the payload if the hash is known. The seq and the
--- publication number of a command are 0. The stored time decides whether the record is still valid;
--- the expiry of the key only frees its memory.
+-- Reads and writes dedupe records, which store the first message or broker command with a
+-- clientMsgNo. A record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the
+-- publication number differs from the seq, and by `#` and the hash of the payload if the hash is
+-- known. The seq and the publication number of a command are 0. The stored time decides whether the
+-- record is still valid; the expiry of the key only frees its memory.
 
 -- Added to the time to live of a record, because the caller's time and the server's clock may
 -- differ.
 local DEDUPE_SPACE_MS = 60000
 
--- Stored instead of a payload's hash for the message of a stream (`STREAM_HASH` in
+-- Stored in place of the payload hash for the message of a stream (`STREAM_HASH` in
 -- `store/payload-hash.ts`).
 local STREAM_HASH = '\0\0\0\0\0\0\0\0'
 
 -- Returns the id, seq and publication number of the message, and the hash of its payload, '' if the
--- hash is unknown. Returns nil if the record is not valid any more.
+-- hash is unknown. Returns nil if the record is no longer valid.
 local function decode_dedupe(value, now, window)
   if not value then return nil end
   local written_ms, seq, id, pub, hash = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)#?(.*)$')
@@ -24,7 +24,8 @@ end
 
 local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GET', key), now, window) end
 
--- Returns true if the payload with this hash is certainly not the one that was sent first.
+-- Returns true if the payload with this hash is known to differ from the payload that was sent
+-- first.
 local function is_other_payload(first_hash, hash) return first_hash ~= '' and first_hash ~= hash end
 
 -- Time to live of dedupe records in ms, as a string. It is the same for all records of a call.

@@ -1,11 +1,11 @@
--- Replaces a user's device. If the new device has no token, it was logged out: records the time,
--- and the end of all its sessions, including those without an entry.
+-- Replaces a user's device. A new device without a token is logged out: records the time of the
+-- logout, and the end of all sessions of the device, including those without an entry.
 --
 -- KEYS   1  sessions of the user
 -- ARGV   1  flag
 --        2  level
 --        3  hash of the token, '' if the device has none
---        4  time in ms for which devices that logged out are kept
+--        4  time in ms for which logged-out devices are kept
 --        5  uid
 --        6  beginning of the names of the keys of the bucket of the user's events, or ''
 --        7  counter of message ids

@@ -1,5 +1,5 @@
--- Removes a peer from a user's `peers`, unless a message has changed its score since the caller
--- read the score.
+-- Removes a peer from a user's `peers` unless a message has changed the peer's score since the
+-- caller read it.
 --
 -- KEYS   1  peers
 -- ARGV   1  uid of the peer

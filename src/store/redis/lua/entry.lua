@@ -1,5 +1,5 @@
--- Decodes log entries, and some fields of a message's record without decoding all of it
--- (`encodeRecord` of `wire.ts` defines the fields).
+-- Decodes log entries. Also decodes some fields of a message's record without decoding the whole
+-- record (`encodeRecord` of `wire.ts` defines the fields).
 
 -- Decodes an entry of an XRANGE reply. Returns a table:
 --   entry_id  `<seq>-<messageId>`
@@ -23,7 +23,7 @@ local function log_entry(raw_entry)
   }
 end
 
--- Returns the Unix ms from which the age of a message is computed.
+-- Returns the Unix ms that the age of a message is counted from.
 local function entry_ms(entry) return entry.time or message_ms(entry.id) end
 
 -- Returns the clientMsgNo, the Unix ms of acceptance and the flags of a message. If the record is

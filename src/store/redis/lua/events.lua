@@ -9,8 +9,8 @@
 local FEED, EVENTS, EVENT_IDS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local EVENT_BUCKET, EVENT_KEY = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
 
--- Must be called before the script changes anything. It fails if a key has the wrong type, so that
--- `emit` cannot fail later.
+-- Returns true if the feed is on. Must be called before the script changes anything. Fails if a key
+-- has the wrong type, so that `emit` cannot fail later.
 local function is_feed_on()
   if redis.call('HEXISTS', FEED, 'number') == 0 then return false end
   redis.call('XLEN', EVENTS)
@@ -18,7 +18,7 @@ local function is_feed_on()
   return true
 end
 
--- See `append_event.lua`. Must only be called if `is_feed_on()` is true.
+-- Emits an event, see `append_event.lua`. Must be called only if `is_feed_on()` is true.
 local function emit(event_type, seq, fields)
   append_event(FEED, EVENTS, EVENT_IDS, EVENT_BUCKET, EVENT_KEY, event_type, seq, fields)
 end

@@ -1,9 +1,9 @@
--- Finds, among some groups, those of which a user is not a member. Read-only.
+-- Finds the groups that a user is not a member of among the given groups. Read-only.
 --
 -- KEYS   beginning of the key names of each bucket that holds some of the groups
 -- ARGV   1  uid
 --        then, for each bucket, the number of its groups and the channel key of each
--- Reply  positions (from 1) of these groups among the channel keys in ARGV
+-- Reply  positions (from 1) of the found groups among the channel keys in ARGV
 local uid, others, before, at = ARGV[1], {}, 0, 2
 for _, bucket in ipairs(KEYS) do
   local count = tonumber(ARGV[at])

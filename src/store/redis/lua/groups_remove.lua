@@ -1,6 +1,6 @@
--- Removes groups of which the user is not a member from the user's group index. An entry is removed
--- only if it has not changed since it was read and is old enough: a recent entry may have been
--- added for a script that is still running and makes the user a member.
+-- Removes groups that the user is not a member of from the user's group index. An entry is removed
+-- only if it is old enough and has not changed since it was read. A recent entry may have been
+-- added for a script that is about to make the user a member.
 --
 -- KEYS   1  groups
 -- ARGV   1  minimum age in seconds

@@ -1,5 +1,5 @@
--- Stores imported messages of one channel under their seqs, which ascend. Publishes nothing. The
--- dedupe keys are not declared. They are in the slot of the head.
+-- Stores imported messages of one channel under their seqs, which must be in ascending order.
+-- Publishes nothing. The dedupe keys are not declared. They are in the slot of the head.
 --
 -- KEYS   1  head
 --        2  log

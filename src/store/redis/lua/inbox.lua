@@ -18,8 +18,8 @@ local function inbox_at(at, uid, bucket, counter)
   }
 end
 
--- Prefix of the members of `order` that are copies of the sender. They are sorted by seq. The
--- sender is '' if it was a backend.
+-- Returns the prefix of the sender's copies in `order`. Members with the same prefix are sorted by
+-- seq. `sender` is '' for a backend.
 local function order_prefix(sender)
   return #sender .. ':' .. sender .. ':'
 end
@@ -28,7 +28,7 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Removes what is stored about the sender of a copy that was removed.
+-- Removes the data about the sender of a removed copy.
 local function forget_sender(inbox, seq)
   local sender = redis.call('HGET', inbox.senders, seq) or ''
   redis.call('ZREM', inbox.order, order_member(sender, seq))
@@ -37,8 +37,9 @@ local function forget_sender(inbox, seq)
   if tonumber(redis.call('ZINCRBY', inbox.shares, -1, sender)) <= 0 then redis.call('ZREM', inbox.shares, sender) end
 end
 
--- Returns true if the inbox contains copies of users. Must be called before `shares` is read or a
--- user's copy is added: a migration does not write `shares`, so it is written once here.
+-- Returns true if the inbox contains copies from users. Must be called before `shares` is read or a
+-- user's copy is added. A migration does not write `shares`, so this function writes it at the
+-- first call.
 local function has_senders(inbox)
   if redis.call('EXISTS', inbox.senders) == 0 then return false end
   if redis.call('EXISTS', inbox.shares) == 1 then return true end
@@ -48,7 +49,7 @@ local function has_senders(inbox)
   return true
 end
 
--- Writes `command.expired` for these commands, if the feed is on.
+-- Writes `command.expired` for these commands if the feed is on.
 local function emit_expired(inbox, ids)
   if #ids == 0 or not has_user_feed(inbox) then return end
   for at = 1, #ids, MAX_EVENT_COMMANDS do
@@ -57,10 +58,10 @@ local function emit_expired(inbox, ids)
   end
 end
 
--- Removes expired copies, and writes their events: at most `count` that are listed in `expiry`, and at
--- most `count` from the beginning of the inbox. `expiry` lists the copies that expire before older
--- copies. The others expire in the order in which they were added. Returns true if expired copies may
--- remain. Removes nothing if the outbox of the user is full.
+-- Removes expired copies and writes their events. Removes at most `count` copies that are listed in
+-- `expiry`, and at most `count` copies from the beginning of the inbox. `expiry` lists the copies
+-- that expire before older copies. All other copies expire in the order in which they were added.
+-- Returns true if expired copies may remain. Removes nothing if the outbox of the user is full.
 local function expire_copies(inbox, now, count)
   if is_outbox_full(inbox) then return false end
   local ids = {}
@@ -87,8 +88,8 @@ local function expire_copies(inbox, now, count)
   return has_more
 end
 
--- Removes expired copies before a copy may be dropped. With the event feed, removes all of them,
--- because a dropped copy has no event.
+-- Removes expired copies before a copy may be dropped. If the event feed is on, removes all of
+-- them, because a dropped copy gets no event.
 local function expire_before_drop(inbox, now)
   while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
 end
@@ -126,8 +127,9 @@ local function drop_oldest(inbox, sender)
 end
 
 -- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users. This
--- is the oldest copy of the inbox if it has no sender, else the oldest backend copy in `order`. If
--- no backend sent a copy, drops a copy of `victim`. Returns the number of dropped copies.
+-- is the oldest copy of the inbox if that copy has no sender, else the oldest backend copy in
+-- `order`. If no backend sent a copy, drops a copy of `victim`. Returns the number of dropped
+-- copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')
@@ -140,9 +142,9 @@ local function drop_backend(inbox, victim)
 end
 
 -- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
--- with the most copies. A copy from the user `by` never displaces a copy from a backend: the
--- function then stops. `by` is '' for a backend. Returns the number of dropped copies, and true
--- unless it stopped.
+-- with the most copies. A copy from the user `by` never displaces a copy from a backend. In that
+-- case, the function stops. `by` is '' for a backend. Returns the number of dropped copies, and
+-- true unless it stopped.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do
@@ -174,10 +176,10 @@ end
 --        6  record
 --        7  origin, or ''
 --        8  user who sent the command, '' if it was a backend
---        9  maximum number of copies of one user in another user's inbox
+--        9  maximum number of copies that one sender may have in another user's inbox
 --        10 counter of message ids, for events of the user
 
--- Returns true if the sender has a full share of the inbox. Removes expired copies first.
+-- Returns true if the sender's share of the inbox is full. Removes expired copies first.
 local function has_share(inbox)
   local sender, share = ARGV[8], tonumber(ARGV[9])
   if sender == '' or sender == inbox.uid or not has_senders(inbox) then return false end
@@ -199,7 +201,7 @@ end
 -- not published.
 --   keys  index in KEYS of the user's inboxSeq, followed by the keys that `inbox_at` returns
 -- Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
--- inboxSeq is 0 if the inbox is full of copies of backends and a user sent the copy.
+-- inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
 local function put_copy(id, keys, inbox, topic)
   local now, max_copies, sender, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
   -- at least 1, because the copy may have expired

@@ -1,4 +1,4 @@
--- Removes acknowledged copies, and some expired ones, from an inbox.
+-- Removes acknowledged copies and some expired copies from an inbox.
 --
 -- KEYS   1  inbox
 --        2  inboxExpiry

@@ -1,4 +1,5 @@
--- Removes expired copies from an inbox and writes `command.expired`, at most for a few hundred copies.
+-- Removes expired copies from an inbox and writes `command.expired` for them. One call removes at
+-- most a few hundred copies.
 --
 -- KEYS   1  inbox
 --        2  inboxExpiry

@@ -1,5 +1,6 @@
--- Lists an inbox in `inboxDue` of the bucket, with the time when its next copy expires. Always changes
--- the score, by a microsecond if it is low enough, so that `inbox_swept.lua` keeps the inbox.
+-- Lists an inbox in `inboxDue` of the bucket, with the time when its next copy expires. Always
+-- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is already low enough
+-- is lowered by a microsecond.
 --
 -- KEYS   1  inboxDue
 -- ARGV   1  uid

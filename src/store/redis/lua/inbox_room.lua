@@ -1,4 +1,4 @@
--- Returns whether an inbox takes a copy of a user's command, see `has_room`.
+-- Returns 1 if an inbox has room for a copy of a user's command, see `has_room`.
 --
 -- KEYS   1  inbox
 --        2  inboxExpiry

@@ -1,5 +1,5 @@
--- Sets when a swept inbox is due next, or removes it from `inboxDue`. Has no effect if the inbox was
--- listed since the caller read the score.
+-- Sets the time when a swept inbox is due next, or removes the inbox from `inboxDue`. Has no effect
+-- if the inbox was listed again since the caller read the score.
 --
 -- KEYS   1  inboxDue
 -- ARGV   1  uid

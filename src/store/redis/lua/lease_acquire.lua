@@ -1,4 +1,4 @@
-local MAX_STEP = 1000 -- ms by which the clock may go back without ending a lease
+local MAX_STEP = 1000 -- ms by which the clock may be set back without ending a lease
 
 -- Acquires or renews a lease for `ttl` ms. Returns its token, 0 if another owner holds it.
 local function acquire_lease(lease, owner, ttl)
@@ -6,9 +6,10 @@ local function acquire_lease(lease, owner, ttl)
   token = tonumber(token or '0')
   if holder ~= owner then
     local left = tonumber(ends or '0') - server_now
-    -- A lease that ends later than a new one would was acquired before the clock was set back.
+    -- A lease that ends more than MAX_STEP later than a new lease would end was acquired before the
+    -- clock was set back. It counts as expired.
     if holder and left > 0 and left <= ttl + MAX_STEP then return 0 end
-    -- The time makes the token higher than tokens that Redis lost in a restart.
+    -- The current time makes the token higher than any token that Redis lost in a restart.
     token = math.max(token + 1, server_now)
   end
   redis.call('HSET', lease, 'owner', owner, 'token', int(token), 'ends', int(server_now + ttl))

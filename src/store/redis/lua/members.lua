@@ -3,7 +3,7 @@
 --
 -- KEYS of these scripts, except `list_change.lua`
 --   1  head
---   2  the set of one kind of members, `permanent` if the script is not about one kind
+--   2  the set of one kind of members, `permanent` if the script concerns both kinds
 --   3  the set of the other kind
 --   4  joinSeqs
 --   5  positions
@@ -67,8 +67,8 @@ local function forget_members(uids)
   end)
 end
 
--- Initializes new members of a group: only messages after the current head are new to them, even if
--- they were members before.
+-- Initializes new members of a group. Only messages after the current head are unread for them,
+-- even if they were members before.
 local function initialize_members(uids)
   forget_members(uids)
   local seq = redis.call('HGET', HEAD, 'seq') or '0'
@@ -87,7 +87,7 @@ local function publish_removal(uids)
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- `clear`, if present, empties the set of this kind before the uids are added.
+-- Adds members of this kind. `clear`, if present, empties the set of this kind first.
 local function add_members(uids, clear)
   local new_uids = TOPIC ~= '' and non_members(uids) or {}
   if clear then clear() end

@@ -1,6 +1,6 @@
 -- Adds members of one kind to a channel, or replaces all members of that kind. The old members of a
 -- group are only moved to `replaced`, so that this script does not take long. Later calls of
--- `members_forget.lua` remove what is stored for them.
+-- `members_forget.lua` remove the data that is stored for them.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic  of a group, else ''
@@ -33,8 +33,8 @@ local function clear()
   if is_group then redis.call('PEXPIRE', REPLACED, REPLACED_TTL_MS) end
 end
 
--- Returns the uids that stop being members of this kind, and the uids that become members of it.
--- Reads all members of this kind if they are replaced.
+-- Returns the uids that stop being members of this kind, and the uids that become members of this
+-- kind. Reads all members of this kind if they are replaced.
 local function changes(uids)
   local joining = {}
   for _, at in ipairs(positions(uids, 0, function(piece) return redis.call('SMISMEMBER', KIND, unpack(piece)) end)) do

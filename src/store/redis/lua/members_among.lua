@@ -1,4 +1,4 @@
--- Finds the members, of either kind, among some users. Read-only.
+-- Finds the members (of either kind) among the given users. Read-only.
 --
 -- KEYS   see `members.lua`
 -- ARGV   1  JSON list of uids

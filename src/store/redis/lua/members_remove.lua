@@ -1,5 +1,6 @@
--- Removes one kind of membership from all listed uids, or from none. For a group, publishes the
--- uids that are no longer members to the group's nodes.
+-- Removes one kind of membership from all listed uids, or changes nothing if one of them does not
+-- have it. For a group, publishes the uids that are no longer members to the nodes that follow the
+-- group.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic  of a group, else ''

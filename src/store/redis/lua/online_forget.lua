@@ -1,4 +1,5 @@
--- Removes a user from `online`, unless `online_announce.lua` was called since the caller read the score.
+-- Removes a user from `online` unless `online_announce.lua` was called since the caller read the
+-- score.
 --
 -- KEYS   1  online
 -- ARGV   1  uid

@@ -1,5 +1,5 @@
--- Returns users of some buckets whose sessions must be checked: first users whose last session has
--- left, then users who were not checked for long.
+-- Returns the users of some buckets whose sessions must be checked: first users whose last session
+-- has left, then users whose last check was a long time ago.
 --
 -- KEYS   leaving and online of each bucket
 -- ARGV   1  maximum number of users

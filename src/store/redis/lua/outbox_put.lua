@@ -1,4 +1,4 @@
--- Moves the entries of a user's outbox to the feed, each of them once (see `user_feed.lua`).
+-- Moves the entries of a user's outbox to the feed, each entry exactly once (see `user_feed.lua`).
 --
 -- KEYS   1  feed of the bucket
 --        2  events

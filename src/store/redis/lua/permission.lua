@@ -1,6 +1,6 @@
--- Decides whether a user may send a message, with two tables that `permission-tables.ts` generates.
+-- Decides whether a user may send a message. Uses two tables that `permission-tables.ts` generates.
 -- A table is a string with one digit for each combination of facts: 0 if the user may send, else
--- the number of the refusal. The index of the digit is the sum of the bits of the facts that are
+-- the number of the refusal. The index of a digit is the sum of the bits of the facts that are
 -- true. Read-only.
 --
 --   bit  GROUP_REFUSALS               PERSON_REFUSALS
@@ -50,7 +50,8 @@ local function group_refusal(info, lists, base, key, uid, check)
   return string.byte(GROUP_REFUSALS, bits + 1) - 48
 end
 
--- `to` and `from` are the channel keys of the receiver's and the sender's records.
+-- Returns the number of the refusal, 0 if the user may send. `to` and `from` are the channel keys
+-- of the receiver's and the sender's records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
   local receiver_head = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(receiver_head[1]), receiver_head[2]

@@ -1,14 +1,14 @@
 -- Writes messages into their channel's log: `open_channel` reads the head, `place_message` adds one
 -- entry, and `close_channel` writes the head once. The types of the keys are checked first, so a
 -- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
--- strings, because Redis formats them more slowly.
+-- strings, because Redis would take longer to format them.
 
--- Number of messages after which a channel above its maximum is due for another sweep. A tenth of
--- the maximum is used instead if it is less.
+-- Number of messages after which a channel above its maximum is due for another sweep. If a tenth
+-- of the maximum is less, that number is used instead.
 local MAX_EXCESS = 100
 
--- Indexes of the fields of an open channel, which is a list, because Lua creates a list faster than
--- a table with named fields.
+-- Indexes of the fields of an open channel. An open channel is a list, because Lua creates a list
+-- faster than a table with named fields.
 local BASE = 1 -- beginning of the names of the channel's keys
 local KEY = 2
 local HEAD = 3 -- name of the key `head`
@@ -21,8 +21,8 @@ local BARE = 9 -- 1 if a sweep emptied the log, else false
 local INFO = 10 -- the channel's record, or false
 -- True if `close_channel` may have to write `due` even if no placed message expires.
 local MAY_SWEEP = 11
--- Id of the newest message, stored or not, 0 if unknown. The caller updates it. False for a group,
--- and for a personal channel whose users are not in other slots.
+-- Id of the newest message, stored or not, 0 if unknown. The caller updates it. Always false unless
+-- the channel is personal and its users are in other slots.
 local NEWEST = 12
 local LOG = 13 -- name of the key `log`, false until a message was placed
 -- Fields `@<uid>` to write into the head, each followed by the seq of a message from this uid.

@@ -1,5 +1,5 @@
--- Claims for a lease the cursor up to which push decisions were made in a bucket. A new cursor
--- starts after the newest event.
+-- Claims a bucket's push cursor for a lease. Push decisions have been made up to this cursor. A new
+-- cursor starts after the newest event.
 --
 -- KEYS   1  push
 --        2  feed

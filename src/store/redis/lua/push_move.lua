@@ -1,5 +1,5 @@
--- Moves the cursor up to which push decisions were made in a bucket, and writes the events that
--- result from these decisions.
+-- Moves a bucket's push cursor, up to which push decisions have been made, and writes the events
+-- that result from these decisions.
 --
 -- KEYS   1  push
 --        then see `events.lua`
@@ -13,7 +13,7 @@
 --           seq of the message
 --           JSON of the fields
 --        then see `events.lua`, with an empty key
--- Reply  1 if the cursor was moved, 0 if another lease claimed it or its position is another one
+-- Reply  1 if the cursor was moved, 0 if another lease claimed it or its position has changed
 local FIRST_EVENT, EVENT_ARGS, LAST_ARGS = 6, 3, 2
 local token, number, id = unpack(redis.call('HMGET', KEYS[1], 'token', 'number', 'id'))
 if token ~= ARGV[1] or number ~= ARGV[2] or id ~= ARGV[3] then return 0 end

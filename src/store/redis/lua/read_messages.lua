@@ -1,5 +1,5 @@
--- Reads messages, with their streams, and skips messages that are no longer shown. The limits of
--- one call keep the delay of other calls near a millisecond. Read-only.
+-- Reads messages with their streams. Skips messages that are no longer shown. Because of its
+-- limits, one call delays other calls by about a millisecond at most. Read-only.
 --
 -- KEYS   1  head
 --        2  log
@@ -38,8 +38,8 @@ local function is_shown(entry)
   return retention == 0 or now < entry_ms(entry) + retention
 end
 
--- Returns the bytes of a message that count against the limits of content, and the bytes that the
--- reply contains of it.
+-- Returns the number of a message's bytes that count against the limits on content, and the number
+-- of its bytes in the reply.
 local function message_bytes(entry)
   local payload, counted, frames = payload_bytes(entry.record), 0, 0
   if entry.stream then counted, frames = stream_bytes(KEYS[1], entry.stream) end

@@ -1,5 +1,5 @@
--- Removes from a channel's log the messages that are no longer shown, oldest first, and records
--- when the channel must be processed again.
+-- Removes messages that are no longer shown from a channel's log, oldest first, and records when
+-- the channel must be processed again.
 --
 -- KEYS   1  head
 --        2  log
@@ -10,7 +10,7 @@
 -- ARGV   1  now              Unix ms
 --        2  retention        ms, 0 means no limit
 --        3  channel key
---        4  maximum number of messages to remove because they have expired; the same maximum
+--        4  maximum number of expired messages to remove; the same maximum
 --           applies to messages beyond a limit
 --        5  maximum number of messages in the channel, 0 means no limit
 --        6  latest Unix ms at which the channel must be processed again, 0 means no such limit

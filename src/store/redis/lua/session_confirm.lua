@@ -1,5 +1,5 @@
--- Confirms sessions that a node serves: enters a missing session again if it may continue, and
--- extends the expiry of an existing entry. Never ends a session that logged in later. A failure for
+-- Confirms sessions that a node serves: extends the expiry of an existing entry, and adds a missing
+-- entry again if the session may continue. Never ends a session that logged in later. A failure for
 -- one session does not affect the others.
 --
 -- KEYS   `sessions` of each session's user
@@ -28,8 +28,8 @@
 --        and as the third item 1 if the outbox of the user may have entries now
 local FIELDS = 11
 
--- Returns the reason for which the session's device ends the session, nil if it does not. A
--- device that is not stored ends no session, because a fail-over may have lost it.
+-- Returns the reason why the session's device ends the session, nil if it does not. A device that
+-- is not stored ends no session, because a fail-over may have lost the device.
 local function device_end_reason(user, session)
   if session.token == '' then return nil end
   local device = read_device(user, session.flag)
@@ -38,8 +38,8 @@ local function device_end_reason(user, session)
   if session.level == 1 and device.hash:sub(1, #session.token) ~= session.token then return 'token_changed' end
 end
 
--- Returns the reason for which the session must not continue. If there is none, returns nil and the
--- list of sessions that this session ends.
+-- Returns the reason why the session must not continue. If there is no such reason, returns nil and
+-- the list of sessions that this session ends.
 local function session_end_reason(user, session, newest)
   if newest and newest.order >= session.order then
     if newest.order > session.order and not same_device(session, newest) then return 'kicked' end
@@ -99,7 +99,7 @@ for position, key in ipairs(KEYS) do
   }
   local user = user_of(key, ARGV[at + 1], ARGV[at + 2])
   local is_ok, reply, opened = pcall(confirm, user, session)
-  -- The events of a failed confirmation are those of the entries that it has removed.
+  -- After a failed confirmation, only the events of the entries that it has removed are written.
   local is_written, result = pcall(write_user_events, user, is_ok and opened or nil, ARGV[3], ARGV[4])
   if not is_ok or not is_written then
     local failure = is_ok and result or reply

@@ -1,6 +1,6 @@
 -- Removes a session and publishes the reason to its node in one atomic step, because a node that
--- misses the event would serve the session forever. If the session has no entry, the reason is
--- published nevertheless, because the event of an earlier call may have been lost.
+-- misses the event would serve the session forever. The reason is published even if the session has
+-- no entry, because the event of an earlier call may have been lost.
 --
 -- KEYS   1  sessions
 -- ARGV   1  uid

@@ -1,5 +1,5 @@
--- Reads the state with which a session joins. Read-only. On a Redis Cluster each call reads the
--- part of one slot, and only one of the calls reads the part of the user.
+-- Reads the state that a session needs to join. Read-only. On a Redis Cluster, each call reads the
+-- part in one slot, and only one of the calls reads the user's part.
 --
 -- KEYS   sessions of the user, only if the user's part is read
 --        then beginning of the key names of each bucket that holds some of the groups

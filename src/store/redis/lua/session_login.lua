@@ -48,7 +48,8 @@ if demand then return demand end
 local is_main = session.level == 1
 local newest = is_main and read_login(user, ARGV[4]) or nil
 
--- Writes the events of the expired entries, which are removed although the login is refused.
+-- Returns the reply of a refused login. Also writes the events of the expired entries, because
+-- these are removed even if the login is refused.
 local function refuse(reason)
   write_user_events(user, nil, ARGV[15], ARGV[16])
   return { 'refused', reason }
@@ -75,7 +76,7 @@ if order and order > math.max(NOW, last_order) then order = nil end
 if order and is_main then
   if newest and newest.order >= order then
     if newest.order > order and not same_device(session, newest) then return refuse('kicked') end
-    -- A login that a ban ended can be continued after the ban.
+    -- A login that was ended by a ban can be continued after the ban.
     if newest.ended ~= '' and newest.ended ~= 'banned' then return refuse(newest.ended) end
     order = newest.order
   end

@@ -41,7 +41,8 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- `bucket` is described in `user_feed.lua`. Nil if the script writes no events of the user.
+-- Returns the keys and the state of a user. `user_feed.lua` describes `bucket`. It is nil if the
+-- script writes no events of the user.
 local function user_of(key, uid, bucket)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
@@ -57,13 +58,14 @@ local function note_left(user, entry, reason)
   user.left[#user.left + 1] = entry
 end
 
--- The id of the publication consists of `name` and the time, so `name` must be unique within one
--- microsecond.
+-- Publishes an event. The id of the publication consists of `name` and the time, so `name` must be
+-- unique within one microsecond.
 local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
 
--- `cause` is the reason for the end of a session, nil if none ended or its connection was lost.
+-- Publishes that the user's sessions changed. `cause` is the reason for the end of a session, nil
+-- if no session ended or if the session's connection was lost.
 local function publish_presence(user, cause)
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid, cause = cause })
 end
@@ -84,7 +86,7 @@ local function parse_entry(id, text)
   local fields = cjson.decode(text)
   return {
     id = id, incarnation = fields[2], since = tonumber(fields[3]), flag = fields[4], level = fields[5], device = fields[6],
-    -- `expires` is 0 if an earlier build wrote the entry.
+    -- Entries of an earlier build have no `expires`.
     order = tonumber(fields[8]), expires = tonumber(fields[9]) or 0,
   }
 end
@@ -94,9 +96,9 @@ local function read_entry(user, id)
   return text and parse_entry(id, text) or nil
 end
 
--- Returns two lists without the session `except`: entries that have not expired, and expired
--- entries. Removes the expired entries from Redis, because most likely no node serves their
--- sessions.
+-- Returns two lists: entries that have not expired, and expired entries. Both lists omit the
+-- session `except`. Removes the expired entries from Redis, because most likely no node serves
+-- their sessions.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)
@@ -131,9 +133,9 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `session` the newest main login of its flag, with `label` (may be ''). `newest` is the
--- newest login so far. If `newest` is the login of `session`, an empty `label` keeps the label of
--- `newest`. A label of `newest` that is not kept becomes a past label.
+-- Makes `session` the newest main login of its flag. `label` may be ''. `newest` is the newest
+-- login so far. If `newest` is the login of `session`, an empty `label` keeps the label of
+-- `newest`. If the label of `newest` is replaced by another label, it becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end
@@ -145,8 +147,8 @@ local function set_newest_login(user, session, label, newest)
   write_login(user, int(session.flag), session)
 end
 
--- Records the end of a session, because its node may miss the event and would then enter the
--- session again. Not needed for a main session if the record of the newest login shows its end.
+-- Records the end of a session, because its node may miss the event and would then add the session
+-- again. Not needed for a main session if the record of the newest login shows its end.
 local function record_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -178,7 +180,8 @@ local function read_end(user, session)
   end
 end
 
--- The hash is '' if the device logged out. `revoked` is the Unix second of its last logout, or 0.
+-- Reads a device. Its hash is '' if the device is logged out. `revoked` is the Unix second of its
+-- last logout, or 0.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
@@ -186,7 +189,7 @@ local function read_device(user, flag)
   return { level = device:byte(2), revoked = struct.unpack('>I6', device:sub(3, 8)), hash = device:sub(9) }
 end
 
--- Bytes of a device before the hash of its token.
+-- Number of bytes in a stored device before the hash of its token.
 local DEVICE_HEAD_BYTES = 8
 
 local function write_device(user, flag, device)
@@ -194,7 +197,8 @@ local function write_device(user, flag, device)
   redis.call('HSET', user.devices, flag, head .. device.hash)
 end
 
--- Lets the devices expire after `kept_ms` if the user is not banned and every device logged out.
+-- Makes the devices expire after `kept_ms` if the user is not banned and every device is logged
+-- out.
 local function expire_devices(user, kept_ms)
   local devices = redis.call('HGETALL', user.devices)
   for at = 1, #devices, 2 do
@@ -224,8 +228,8 @@ local function reason_of(by, old)
   return (same_device(by, old) or same_login(by, old)) and 'replaced' or 'kicked'
 end
 
--- Removes the session `old`, which the session `by` ends. Notifies the node of `old` in the same
--- atomic step, because that node would otherwise serve `old` forever.
+-- Removes the session `old` because the session `by` ends it. Notifies the node of `old` in the
+-- same atomic step. Otherwise, that node would serve `old` forever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   if redis.call('HDEL', user.sessions, old.id) == 1 then note_left(user, old, reason) end
@@ -233,7 +237,7 @@ local function replace(user, by, old)
   publish_end(user, old.id, reason)
 end
 
--- Removes a session that has an entry, so that it can be neither continued nor entered again.
+-- Removes a session that has an entry, so that it can be neither continued nor added again.
 local function remove_entry(user, old, reason)
   if old.level ~= 1 then record_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil

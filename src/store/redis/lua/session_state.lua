@@ -1,4 +1,5 @@
--- Sets whether the client of a session is in the background. Has no effect on an unknown session.
+-- Records whether the client of a session is in the background. Has no effect for an unknown
+-- session.
 --
 -- KEYS   1  sessions
 -- ARGV   1  sessionId

@@ -15,8 +15,8 @@ local function stream_keys(head, client_msg_no)
   }
 end
 
--- Returns frames of a log, and the position of the first of them. The frames start at `position` if
--- the bytes before it are `check`, else at the beginning of the log.
+-- Returns frames of a log, and the position of the first frame. The frames start at `position` if
+-- the bytes before it equal `check`, else at the beginning of the log.
 local function frames_after(key, tail, position, check)
   if position > 4 and position <= tail then
     local frames = redis.call('GETRANGE', key, int(position - 4), int(tail - 1))
@@ -26,9 +26,9 @@ local function frames_after(key, tail, position, check)
   return redis.call('GETRANGE', key, '0', int(tail - 1)), 0
 end
 
--- Returns the position after the frames that viewers are shown. If they are not shown all, also
--- returns the index of the first event that they are not shown, and the position before the last
--- frame of an ended stream. `view` is the field v of the head, or false.
+-- Returns the position after the frames that viewers are shown. If viewers are not shown all
+-- frames, also returns the index of the first event that they are not shown, and the position
+-- before the last frame of an ended stream. `view` is the field v of the head, or false.
 local function shown_part(view, tail)
   if not view then return tail, false end
   local cut_index, cut_at, end_at = struct.unpack('>ddd', view)
@@ -42,7 +42,7 @@ end
 --   3  incarnation
 --   4  index of its ending in LOG_ENDINGS, false while it is active
 --   5  position of the first frame in 6
---   6  frames, without those of which viewers are shown nothing
+--   6  frames, without those that viewers are not shown
 --   7  field v of the head, false if it has none
 --   8  number of records of the log
 --   9  last frame of an ended stream, if viewers are not shown all, else ''
@@ -61,8 +61,8 @@ local function stream_snapshot(head, client_msg_no, known)
   return { fields[1], fields[2], fields[3], fields[4], int(from), frames, fields[7], int(records), last }
 end
 
--- Returns the bytes of a stream that count against a limit of content, and the bytes of the frames
--- that viewers are shown.
+-- Returns the number of a stream's bytes that count against a limit on content, and the number of
+-- bytes in the frames that viewers are shown.
 local function stream_bytes(head, client_msg_no)
   local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'l', 'n', 'v')
   if not fields[1] then return 0, 0 end
@@ -71,8 +71,8 @@ local function stream_bytes(head, client_msg_no)
 end
 
 -- Deletes the log of a stream. While the log has forks, only marks it as deleted. The caller then
--- removes the stream's message from the channel. Returns false and changes nothing if the stream is
--- active: the caller must then keep the message and all later messages.
+-- removes the stream's message from the channel. If the stream is active, returns false and changes
+-- nothing. In that case, the caller must keep the message and all later messages.
 local function forget_stream(head, client_msg_no)
   local keys = stream_keys(head, client_msg_no)
   local bucket, name = keys.bucket, keys.name

@@ -1,4 +1,4 @@
--- Finds the channels with a stream that ended at some time or later. Read-only.
+-- Finds the channels with a stream that ended at or after a given time. Read-only.
 --
 -- KEYS   beginning of the key names of each bucket that holds some of the channels
 -- ARGV   1  Unix ms; earlier ends do not count

@@ -1,4 +1,4 @@
--- Finds the keys of a sweep that have work. Read-only.
+-- Finds the keys that need work in a sweep. Read-only.
 --
 -- KEYS   one key per bucket, all of them sorted sets or all of them streams
 -- ARGV   ranges of scores, two arguments each. A sorted set has work if one of its scores is in a

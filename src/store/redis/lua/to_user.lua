@@ -1,4 +1,4 @@
--- Publishes a frame to one user of a personal channel, on a Redis Cluster where the user and the
+-- Publishes a frame to one user of a personal channel on a Redis Cluster, where the user and the
 -- channel are in different slots. A repeated call is safe, because receivers drop publications that
 -- they already have.
 --

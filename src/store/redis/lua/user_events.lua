@@ -1,5 +1,5 @@
--- Events of users and their sessions, and the users who were announced as online. Placed in front
--- of scripts, after `user_feed.lua` and `session_rules.lua`.
+-- Writes events of users and their sessions, and keeps the lists of users who were announced as
+-- online. Placed in front of scripts, after `user_feed.lua` and `session_rules.lua`.
 --
 -- Keys of the user:
 --   announced  STRING  device flag, and if the user has no session a space and the Unix ms when the
@@ -32,7 +32,7 @@ local function emit_session(user, ids, event_type, session, counts)
 end
 
 -- Emits `session.opened` for `opened` (or nil) and `session.closed` for the entries that the script
--- has removed, with the numbers of sessions after these changes.
+-- has removed, with the number of sessions after these changes.
 local function emit_sessions(user, opened, ids)
   if not opened and #user.left == 0 then return end
   local counts = { total = 0 }
@@ -45,8 +45,8 @@ local function emit_sessions(user, opened, ids)
   for _, session in ipairs(user.left) do emit_session(user, ids, SESSION_CLOSED, session, counts) end
 end
 
--- Writes the events of a script that has entered the session `opened` (or nil), or has removed entries.
--- Returns true if the outbox may have entries now.
+-- Writes the events of a script that has added the session `opened` (or nil), or has removed
+-- entries. Returns true if the outbox may have entries now.
 --   ids        counter of message ids
 --   on_demand  '1' if the events of sessions are written, else '0'
 local function write_user_events(user, opened, ids, on_demand)

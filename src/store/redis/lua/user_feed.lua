@@ -1,6 +1,6 @@
 -- Writes events of users. Placed in front of scripts, after `append_event.lua`. On a single server
--- the scripts write the events to the feed. On a Redis Cluster the feed is in another slot: they
--- write the events to the outbox of the user, and the node then moves them to the feed with
+-- the scripts write the events to the feed. On a Redis Cluster, the feed is in another slot. The
+-- scripts then write the events to the outbox of the user, and the node moves them to the feed with
 -- `outbox_put.lua`.
 --
 -- These functions use the following fields of a `user`:
@@ -14,8 +14,9 @@
 --                       is no event: the user has left, and the fields are the Unix ms
 --   outboxSeq   STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
 --                       after Redis has lost its last writes.
--- No entry of the outbox is dropped: a script that may add entries again and again is not run while
--- the outbox has `MAX_OUTBOX` entries. The others add a few for each session of the user.
+-- No entry of the outbox is dropped. A script that can add any number of entries over time is not
+-- run while the outbox has `MAX_OUTBOX` entries. All other scripts add only a few entries per
+-- session of the user.
 local OUTBOX = 'outbox'
 local MAX_OUTBOX = 1000
 local OUTBOX_TTL = 172800000
@@ -41,10 +42,11 @@ local function emit_user(user, ids, events, event_type, fields)
   append_event(user.bucket .. 'feed', user.bucket .. events, ids, WHOLE_SERVER, 'u:' .. user.uid, event_type, '0', fields)
 end
 
--- Must be called before a script changes anything that may have events. Returns what the node must
--- do first, nil if nothing: `announce` lists the user in `online` of the bucket, so that a node finds the
--- outbox even if this node dies; `full` moves the outbox to the feed.
---   is_announced  '1' if the node has done the former
+-- Must be called before a script makes a change that may have events. Returns the action that the
+-- node must take first, nil if there is none. `announce`: list the user in `online` of the bucket,
+-- so that another node finds the outbox even if this node dies. `full`: move the outbox to the
+-- feed.
+--   is_announced  '1' if the node has already listed the user
 local function outbox_demand(user, is_announced)
   if user.bucket ~= OUTBOX then return nil end
   if is_announced ~= '1' and redis.call('EXISTS', user.announced) == 0 then

@@ -5,7 +5,7 @@
 --        2  settings
 --        3  version that is expected, 0 for a new endpoint
 --        4  maximum number of endpoints
--- Reply  'done', 'changed' (the version is another one), or 'full'
+-- Reply  'done', 'changed' (the stored version is not the expected one), or 'full'
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
 local version = stored and string.match(stored, '^%d+ (%d+) ') or '0'
 if version ~= ARGV[3] then return 'changed' end

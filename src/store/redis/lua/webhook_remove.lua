@@ -1,4 +1,4 @@
--- Removes an endpoint with everything that is stored for it.
+-- Removes an endpoint and all data that is stored for it.
 --
 -- KEYS   1     webhooks
 --        2...  keys of the endpoint

@@ -1,5 +1,5 @@
--- Changes the stored texts of an endpoint, unless it was removed or another owner has acquired its
--- lease.
+-- Changes the stored texts of an endpoint, unless the endpoint was removed or another owner has
+-- acquired its lease.
 --
 -- KEYS   1  webhooks
 --        2  lease
