@@ -50,7 +50,10 @@ function namesOf(beginning: string): readonly string[] {
   return OPERATIONS.filter((name) => name.startsWith(beginning));
 }
 
-/** Hides the locals of files, except some functions: a chunk of Lua has at most 200 locals. */
+/**
+ * Hides the locals of Lua files except the functions `names`, because a chunk of Lua can have at
+ * most 200 locals.
+ */
 function scope(names: readonly string[], ...sources: readonly (URL | string)[]) {
   const list = names.join(", ");
   return [`local ${list} = (function()`, ...sources, `return ${list} end)()`];
@@ -69,7 +72,9 @@ export type OperationReply = Buffer | readonly unknown[];
 
 interface OperationDraft {
   readonly name: (typeof OPERATIONS)[number];
-  /** Numbers of the operation, in the format that its comment in the library specifies. */
+  /**
+   * Numeric arguments, in the format that the comment of the operation in the library specifies.
+   */
   readonly numbers?: Buffer;
   readonly texts: readonly (string | Buffer)[];
   /** Operations with the same `order` keep their order, even if a call fails. */

@@ -195,8 +195,8 @@ export interface RedisStoreLimits {
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
   /**
-   * Maximum bytes of an event that viewers are shown of a stream that the protocol Durable Streams
-   * created. Default: that of `streams.maxDataBytes`.
+   * Maximum number of bytes that viewers are shown of one event, in streams that the protocol
+   * Durable Streams creates. The default is that of `streams.maxDataBytes`.
    */
   readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;
@@ -207,17 +207,18 @@ export interface RedisStoreLimits {
 export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;
-  /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
+  /** Clock for idle limits, in milliseconds from any origin. The default is `clock`. */
   readonly steadyClock?: Clock;
   readonly limits: RedisStoreLimits;
   /** True if banned accounts cannot log in. The default is false. */
   readonly judgesBans?: boolean;
-  /** Time for which devices that logged out are kept. Default: `LOGOUT_TTL_MS`. */
+  /** Time for which logged-out devices are kept. The default is `LOGOUT_TTL_MS`. */
   readonly logoutMs?: number;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Optional events that this node writes. `setDemand` and `switchFeed` change them. Default: none.
+   * Optional events that this node writes. `setDemand` and `switchFeed` change this object. The
+   * default is none.
    */
   readonly demand?: { -readonly [Name in keyof EventDemand]: EventDemand[Name] } | undefined;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */

@@ -34,7 +34,7 @@ import { createRedisUsers } from "./steps/users.ts";
 import { createRedisWebhooks } from "./steps/webhooks.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/** The store starts the link, and the creator of the link closes it. */
+/** Options of the store. The store starts the link. The creator of the link must close it. */
 type RedisStoreOptions = Omit<
   RedisStorePorts,
   "waitForReplicas" | "observeReplicas" | "unreadable" | "demand"
@@ -54,7 +54,7 @@ export interface RedisStore extends Store, LogStore, ChannelFeed {
   sweep(): Promise<number>;
 }
 
-/** Creates the store, which sends nothing to Redis before `start`. */
+/** Creates the store. It sends nothing to Redis before `start`. */
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);

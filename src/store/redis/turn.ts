@@ -1,7 +1,7 @@
-// Combines operations into few calls. One call takes operations for one server (on a Redis Cluster:
-// for one bucket) that were queued in the same turn of the event loop, or while earlier calls were
-// in flight. An operation must never overtake an earlier one with the same `order`, even if a call
-// fails.
+// Combines operations into few calls. One call takes the operations for one server (on a Redis
+// Cluster: for one bucket) that were queued in the same turn of the event loop, or while earlier
+// calls were in flight. An operation must never overtake an earlier operation with the same
+// `order`, even if a call fails.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -31,12 +31,12 @@ interface Queue<Item> {
 }
 
 interface TurnPorts<Item> {
-  /** Total size of queued and in-flight operations at which further ones are rejected. */
+  /** Total size of queued and in-flight operations at which further operations are rejected. */
   readonly maxPendingBytes: number;
   readonly link: Pick<RedisLink, "admit" | "release" | "isCluster" | "settings">;
   /**
-   * Sends one call with these operations and settles each of them. If it rejects, the caller fails
-   * the operations.
+   * Sends one call with these operations and settles each of them. If the call rejects, the caller
+   * fails the operations.
    */
   run(operations: readonly Item[], timeoutMs: number): Promise<void>;
 }
@@ -97,7 +97,9 @@ export class TurnQueue<Item extends Operation> {
     }
   };
 
-  /** Rejects operations that waited for half of the timeout. The server needs the other half. */
+  /**
+   * Rejects operations that have waited for half of the timeout. The server needs the other half.
+   */
   #rejectLate(queue: Queue<Item>): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: Item) => sinceMs < lastMs;

@@ -1,6 +1,6 @@
 // Records in Redis that this build cannot decode, because they are damaged or were written by a
 // newer build. They are left out of results, so that one unreadable record does not hide the
-// others. State: the number of such records, and when one was last reported.
+// others. State: the number of unreadable records, and the time of the last report.
 
 import { BrokerError } from "../../broker/errors.ts";
 
@@ -11,7 +11,7 @@ export class UnreadableRecords {
   #count = 0;
   #reportedAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Calls `onError` for the first unreadable record, and then at most once a minute. */
+  /** `onError` is called for the first unreadable record, and after that at most once a minute. */
   constructor(onError: (error: unknown, what: string) => void) {
     this.#onError = onError;
   }

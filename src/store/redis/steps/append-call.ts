@@ -24,7 +24,9 @@ const NOTHING = Buffer.alloc(0);
 
 export type Outcome = Placement | { readonly refused: NonNullable<AppendResult["refused"]> };
 
-/** Result of an appended message. For a retry, id and seqs are those of the first message. */
+/**
+ * Result of an appended message. For a retry, the id and the seqs are those of the first message.
+ */
 export interface Placement {
   readonly refused?: undefined;
   readonly messageId: number;
@@ -36,7 +38,10 @@ export interface Placement {
   /** Id of the channel's previous message, 0 if unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
-  /** Resolves when the message is durable, or rejects. `undefined` if it is durable already. */
+  /**
+   * Resolves when the message is durable, or rejects. `undefined` if the message is already
+   * durable.
+   */
   readonly durable: Promise<void> | undefined;
 }
 
@@ -88,7 +93,7 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /** Resolves `outcome`. Returns false if the script failed: the caller must then call `fail`. */
+  /** Resolves `outcome`. Returns false if the script failed. The caller must then call `fail`. */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,
@@ -127,7 +132,10 @@ export class AppendCall {
 
 export interface AppendReply {
   readonly results: Buffer;
-  /** Id (f64) of the channel's message before each message. Empty if no channel needs these ids. */
+  /**
+   * For each message, the id (f64) of the previous message of its channel. Empty if no channel
+   * needs these ids.
+   */
   readonly idsBefore: Buffer;
   readonly errors: readonly BrokerError[];
 }
@@ -172,7 +180,7 @@ function numbersOf(
   ];
 }
 
-/** Returns the numbers of a check and of a refusal in Lua, 0 for none. */
+/** Returns the numbers that the scripts use for a check and a refusal, 0 if there is none. */
 export function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {
@@ -194,7 +202,10 @@ export function checkOf(
   }
 }
 
-/** Returns the Unix ms at which a message expires, 0 if it never does. Throws `bad_request`. */
+/**
+ * Returns the time at which a message expires in Unix milliseconds, 0 if it never expires. Throws
+ * `bad_request` if `expire` is invalid.
+ */
 export function expiryOf({ expireS }: Pick<MessageDraft, "expireS">, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {

@@ -1,5 +1,6 @@
-// Appends messages. One call of the script takes the messages of one turn of the event loop. In a
-// channel, a message must never overtake an earlier one of the same origin, even if a call fails.
+// Appends messages. One call of the script takes the messages of one turn of the event loop. Within
+// a channel, a message must never overtake an earlier message of the same origin, even if a call
+// fails.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -37,7 +38,10 @@ export class Appends {
     this.#turns = new TurnQueue({ link: ports.link, maxPendingBytes: MAX_PENDING_BYTES, run });
   }
 
-  /** Queues a message. May throw `overloaded`, `unavailable`, or `bad_request` for `expire`. */
+  /**
+   * Queues a message. May throw `overloaded`, `unavailable`, or `bad_request` if `expire` is
+   * invalid.
+   */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     this.#turns.assertRoom();
     const { link, clock } = this.#ports;
@@ -58,7 +62,7 @@ export class Appends {
     timeoutMs: number,
   ): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
-    // All calls use the counter of message ids of their common bucket or server.
+    // All calls share a bucket or server, and therefore a counter of message ids.
     const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
@@ -90,7 +94,7 @@ export class Appends {
       first !== undefined && isAnyStored(results)
         ? this.#ports.waitForReplicas(first.names.head)
         : undefined;
-    durable?.catch(ignore); // each caller gets the rejection
+    durable?.catch(ignore); // each caller receives the rejection
     let errorIndex = 0;
     for (const [at, call] of calls.entries()) {
       if (call.settle(reply, at, durable)) continue;
@@ -100,7 +104,10 @@ export class Appends {
   }
 }
 
-/** Groups calls by channel: by key names, because a channel may have several `ChannelNames`. */
+/**
+ * Groups calls by channel. Compares the names of keys, because a channel may have several
+ * `ChannelNames` objects.
+ */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {

@@ -1,6 +1,7 @@
 // Names of a channel's keys and topics, built once per channel because every message needs them. A
-// single server has one counter of message ids. In a Redis Cluster each bucket has one, because a
-// script reaches only its own bucket. State: a cache of the names of recently used channels.
+// single server has one counter of message ids. In a Redis Cluster, each bucket has its own
+// counter, because a script can access only its own bucket. State: a cache of the names of recently
+// used channels.
 
 import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, groupTopic, PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -12,7 +13,10 @@ const MAX_CHANNELS = 20_000;
 /** Bucket number for scripts on a single server, whose message ids contain no bucket. */
 const WHOLE_SERVER = -1;
 
-/** Maximum difference between the times in ids that two counters assign at the same moment. */
+/**
+ * Maximum difference between the times in two ids that different counters assign at the same
+ * moment.
+ */
 export const COUNTERS_APART_MS = 2000;
 
 type Location = Pick<RedisLink, "keys" | "isCluster">;

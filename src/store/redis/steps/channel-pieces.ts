@@ -17,7 +17,7 @@ export function channelPieces(
 }
 
 interface BucketArgs {
-  /** KEYS: for each bucket, the beginning of the key names. */
+  /** KEYS: for each bucket, the common beginning of its key names. */
   readonly tags: readonly string[];
   /** ARGV: for each bucket, the number of its channels and their keys. */
   readonly args: readonly Arg[];

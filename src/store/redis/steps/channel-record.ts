@@ -1,5 +1,5 @@
-// Encodes and decodes channel records: one number in the channel's head, and in the replies of
-// scripts (`lua/channel_record.lua` is the Lua counterpart). Pure.
+// Encodes and decodes channel records. A record is one number, in the channel's head and in the
+// replies of scripts. `lua/channel_record.lua` is the Lua counterpart. Pure.
 
 import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../../broker/model.ts";
 
@@ -25,12 +25,13 @@ const CHANGEABLE = [
 
 /** Bits of the field `lists` in a channel's head. A bit is set if the list is not empty. */
 export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
-// Bits of the second value in the reply of `channel_facts.lua`: the sender and the lists.
+// Bits of the second value in the reply of `channel_facts.lua`. They describe the sender and the
+// lists.
 const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
 
-/** Returns the channel key that holds the record: `2:<id>` of a group, `1:<uid>` of a user. */
+/** Returns the channel key that holds the record: `2:<id>` for a group, `1:<uid>` for a user. */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }

@@ -1,7 +1,7 @@
-// Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot. A group is added to the group
-// indexes of users before a script makes them members, and a script that removes members publishes
-// the removal on the group's topic.
+// Channels in Redis: records, permanent and temporary members, lists, and the facts that decide
+// whether a user may send. Each change is one script in the channel's slot. A group is added to the
+// group indexes of users before a script makes them members, and a script that removes members
+// publishes the removal on the group's topic.
 
 import {
   type ChannelRef,
@@ -43,7 +43,7 @@ const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 /** Maximum number of members that one script reads. More members are read in pages. */
 const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
-/** Number of removed members that one script cleans up, which takes about a millisecond. */
+/** Number of removed members that one script cleans up. This takes about a millisecond. */
 const PIECE = 1000;
 /** Argument that makes `channel_facts.lua` check whether the channel has any members. */
 const WITH_ANY = "1";
@@ -98,7 +98,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /** Adds a group to the users' group indexes, then runs the script. Resolves when durable. */
+  /**
+   * Adds a group to the users' group indexes, then runs the script. Resolves when the changes are
+   * durable.
+   */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -116,7 +119,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /** Removes what is stored for replaced members. The next `addMembers` repeats a failed call. */
+  /**
+   * Removes the data that is stored for replaced members. If this fails, the next `addMembers`
+   * repeats it.
+   */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -159,8 +165,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // The group is checked before the index is written, because users who cannot be added must
-      // not get entries.
+      // The group is checked before the index is written, so that users who cannot be added get no
+      // entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
@@ -267,7 +273,10 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/** Returns the uids in the sets `keys`. May lack uids that are added or removed in the meantime. */
+/**
+ * Returns the uids in the sets `keys`. Uids that are added or removed during the scan may be
+ * missing.
+ */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

@@ -17,8 +17,9 @@ import { dedupeKey, idCounterOf } from "./channel-names.ts";
 import { bucketOfUser, USER_FEED } from "./user-events.ts";
 
 /**
- * Time for which the keys of an inbox remain after its last copy has expired, while the event feed is
- * on. A sweep then finds the copies and writes their events, even if no node was running for a while.
+ * Time for which the keys of an inbox remain after its last copy has expired, while the event feed
+ * is on. A sweep can then find the copies and write their events even if no node was running for a
+ * while.
  */
 export const INBOX_KEPT_MS = 30 * 86_400_000;
 /** Placed in front of scripts that write inboxes. */
@@ -51,7 +52,7 @@ export interface Command {
 
 interface PutResult {
   readonly dropped: number;
-  /** First error, `undefined` if every recipient got the copy. */
+  /** First error, `undefined` if every recipient got a copy. */
   readonly failure: BrokerError | undefined;
 }
 
@@ -77,7 +78,7 @@ export type Acceptance =
       readonly messageSeq: number;
       /** 0 if the first call was a command. */
       readonly publicationSeq: number;
-      /** The first command if some recipients may lack their copy, else `undefined`. */
+      /** The first command if some recipients may lack their copy, `undefined` otherwise. */
       readonly unfinished: Command | undefined;
     };
 
@@ -105,13 +106,17 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
   };
 }
 
-/** True if a user sent the command to one other user, who may have no room for it. */
+/**
+ * Returns true if a user sent the command to a single recipient, whose inbox may have no room for
+ * it.
+ */
 export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
 }
 
 /**
- * Runs the script that accepts a command. Sends it at once, so that ids follow the calls' order.
+ * Runs the script that accepts a command. The script is sent at once, so that ids follow the order
+ * of the calls.
  */
 export async function accept(
   ports: CommandPorts,
@@ -260,7 +265,7 @@ interface SweepRange {
 
 /**
  * Reads a page of the bucket's pending copies. The page is empty while another node sweeps the
- * bucket. A page that is not full is the last one.
+ * bucket. A page that is not full is the last page.
  */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
@@ -280,7 +285,7 @@ export function leaseOf(keys: Keys, bucket: number): string {
 }
 
 const EMPTY = Buffer.alloc(0);
-/** Keys of an inbox, in the order in which the scripts take them. */
+/** Keys of an inbox, in the order in which the scripts declare them. */
 export const INBOX_KEYS = ["inbox", "inboxExpiry", "inboxSenders", "inboxShares", "inboxOrder"];
 const PUT_KEYS = ["inboxSeq", ...INBOX_KEYS];
 
@@ -308,7 +313,7 @@ function inboxKeys(
   return uids.flatMap((uid) => names.map((name) => keys.user(name, uid)));
 }
 
-/** Returns uid, topic and bucket of each user who gets a copy. */
+/** Returns the uid, the topic and the bucket of each user who gets a copy. */
 function recipientsOf({ link, demand }: CommandPorts, uids: readonly string[]): readonly string[] {
   return uids.flatMap((uid) => [
     ...[uid, link.keys.topic(userTopic(uid)), bucketOfUser(link, demand, uid)],

@@ -41,9 +41,13 @@ const RECIPIENTS_PER_CALL = 64;
 const BATCH_SIZE = 128;
 const MAX_BATCHES = 16;
 const IN_FLIGHT_SHARE = 1 / 4;
-/** Age above which no node still works on a pending command, so that a sweep may complete it. */
+/**
+ * Age above which a sweep may complete a pending command, because no node is still working on it.
+ */
 const STALE_MS = 60_000;
-/** Age above which sweeps skip a pending command, because inboxes no longer recognise it. */
+/**
+ * Age above which sweeps skip a pending command, because inboxes no longer recognise its copies.
+ */
 const GIVEN_UP_MS = 3_600_000;
 const BUCKETS_AT_ONCE = 8;
 
@@ -59,7 +63,10 @@ export class Commands {
   readonly #batches: Semaphore;
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /** Bytes of each sender's commands in progress, at most as many as are still free. */
+  /**
+   * Bytes held by each sender's commands in progress. A sender may hold at most as many bytes as
+   * are still free.
+   */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
@@ -124,8 +131,8 @@ export class Commands {
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
     // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
-    // of the channel's earlier commands are still in progress. Only if the inbox may lack room,
-    // another script checks the inbox first.
+    // of the channel's earlier commands are still in progress. If the inbox may lack room, another
+    // script checks the inbox first.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -190,8 +197,8 @@ export class Commands {
   }
 
   /**
-   * Lists the inboxes that may have a copy of an expired command, because the node that put the copy
-   * may have died before it did so.
+   * Lists the inboxes that may have a copy of an expired command. The node that put the copy may
+   * have died before it listed the inbox.
    */
   async #listExpired({ recipients, endMs }: Command): Promise<void> {
     const { link, demand } = this.#ports;
@@ -212,8 +219,8 @@ export class Commands {
 
   /**
    * Puts the copies of a command into inboxes, in batches. Resolves when the last batch has been
-   * sent, even if an earlier batch failed. `spreading` settles when no script is in flight, and
-   * rejects with the first failure.
+   * sent, even if an earlier batch failed. `spreading` settles when no script is in flight any
+   * more. It rejects with the first failure.
    */
   async #spread(
     command: Command,

@@ -1,5 +1,5 @@
-// Lists of conversations on Redis. One cheap pass reads the newest message of each of the user's
-// channels. Only the conversations near the requested range are then read. No state.
+// Lists of conversations on Redis. A cheap first pass reads the newest message of each of the
+// user's channels. Then only the conversations near the requested range are read. No state.
 
 import { bucketOf } from "../../../broker/log-frame.ts";
 import {
@@ -32,17 +32,21 @@ const HEADS = loadScript(
 );
 const DROP = loadScript(lua("drop_peer"));
 
-/** Maximum number of channels per script, which then takes about half a millisecond. */
+/**
+ * Maximum number of channels per script. With this number, a script takes about half a millisecond.
+ */
 const ORDER_PER_CALL = 400;
-/** Maximum number of peers without messages that one list removes, with several calls each. */
+/**
+ * Maximum number of peers without messages that one list removes. Each removal takes several calls.
+ */
 const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
 /** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
 const IN_FLIGHT = 2;
-/** Like `IN_FLIGHT`, on a Redis Cluster, where most scripts read few channels. */
+/** The same limit on a Redis Cluster, where most scripts read few channels. */
 const IN_FLIGHT_OF_CLUSTER = 16;
 
-// Indexes in the reply to a conversation, see `facts_of` in `conversation_state.lua`.
+// Indexes in the reply for a conversation, see `facts_of` in `conversation_state.lua`.
 const LOG_LENGTH = 5;
 const LOOK_ON = 6;
 const IS_LARGE = 7;
@@ -52,7 +56,7 @@ export type StateReply = readonly (number | Buffer | readonly unknown[] | null)[
 
 interface Lists {
   readonly groups: GroupIndex;
-  /** Reads a conversation whose newest message could not be found by one script. */
+  /** Reads a conversation whose newest message one script could not find. */
   readonly readWhole: (uid: string, channel: ChannelRef) => Promise<Conversation | undefined>;
 }
 
@@ -100,8 +104,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into pieces, one per call of the script. Each part of a piece has channels
-   * whose key names have the same beginning. On a Redis Cluster a piece has a single part.
+   * Splits channels into pieces, one per call of the script. The channels in one part of a piece
+   * have key names with the same beginning. On a Redis Cluster, a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],
@@ -127,8 +131,8 @@ export function createConversationLists(
   }
 
   /**
-   * Reads the newest message of each channel, except channels that the filter certainly excludes.
-   * `newestId` is the newest message id of the counters (see `newestChangeMs`).
+   * Reads the newest message of each channel, except channels that the filter excludes in any case.
+   * `newestId` is the newest id that the counters have assigned (see `newestChangeMs`).
    */
   async function readOrder(
     uid: string,
@@ -157,7 +161,7 @@ export function createConversationLists(
           const last = ids[at++] ?? "";
           const id = last === "0" ? 0 : Number(last.slice(last.indexOf("-") + 1));
           // Personal channels are read even if all their messages are past retention, so that empty
-          // ones are removed from the user's peers.
+          // channels are removed from the user's peers.
           const isPast = isGroup(key) && messageTimeMs(id) + retentionMs <= nowMs;
           if (id > 0 && !isPast) newest.push({ key, id });
           if (id === 0 && !isFiltered && !isGroup(key)) unused.push(key);
@@ -165,8 +169,8 @@ export function createConversationLists(
     };
     await slice.each(pieces, (piece) => semaphore.run(() => read(piece)));
     for (const key of unused.slice(0, REMOVED_PEERS)) await removePeer(uid, channelOf(key, uid).id);
-    // A single server runs the scripts in order. The lowest id is used, because a change after the
-    // first script may be missing in the results of the other scripts.
+    // A single server runs the scripts one after another. The lowest id is used, because a change
+    // that follows the first script may be missing from the result.
     const newestId = link.isCluster ? Math.max(0, ...counters) : Math.min(...counters);
     return { newestId: Number.isFinite(newestId) ? newestId : 0, newest };
   }

@@ -39,8 +39,8 @@ const STATE = loadScript(
 const WHOLE_IN_FLIGHT = 16;
 
 /**
- * Keys of a channel, and further keys of a group, in the order of `conversation.lua`. The counter of
- * message ids is between the two lists.
+ * Keys of a channel, and additional keys of a group, in the order of `conversation.lua`. The
+ * counter of message ids comes between the two lists.
  */
 const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];

@@ -1,4 +1,4 @@
-// Stores in Redis until when readers want each kind of events on demand, in one HASH. State: the
+// Stores in one HASH the time until which readers want each kind of on-demand events. State: the
 // demand of this node, in the ports.
 
 import { DEMAND_KINDS, type EventDemandStore } from "../../../broker/event-demand-ports.ts";

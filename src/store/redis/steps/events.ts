@@ -31,12 +31,12 @@ const FORMAT = "1";
 const POLL_MS = 100;
 /** Maximum number of entries in a page. An entry has at most one event per message of a call. */
 const MAX_PAGE_ENTRIES = 200;
-/** Number of entries from which the size of all entries is estimated. */
+/** Number of entries that are read to estimate the size of all entries. */
 const SAMPLE = 20;
 const ENTRY_OVERHEAD_BYTES = 48;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
-/** Lua code that defines the index of each type in `EVENT_TYPES`. */
+/** Lua code that defines a constant for each type: its index in `EVENT_TYPES`. */
 export const EVENT_CONSTANTS = [
   ...EVENT_TYPES.map((type, at) => `local ${type.replace(".", "_").toUpperCase()} = ${at}\n`),
   `local MAX_EVENT_UIDS = ${MAX_EVENT_UIDS}\n`,
@@ -73,7 +73,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
 
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
-  /** Returns the events from `from` on. Events on demand that were removed are missing. */
+  /** Returns the events from `from` on. The result skips on-demand events that were removed. */
   async function entries(
     partition: number,
     from: number,
@@ -82,7 +82,8 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     const keys = [eventsKey(partition), onDemandKey(partition)];
     const lists = (await link.run(READ, keys, [from, count])) as readonly (readonly Entry[])[];
     const rows = lists.map((list) => list.flatMap(rowsOf));
-    // A list that was cut at `count` may lack events before the last ones of the other list.
+    // A list that was cut off at `count` may lack events that lie before the last events of the
+    // other list.
     const ends = rows.map((list, at) =>
       lists[at]?.length === count ? (list.at(-1)?.number ?? 0) : Number.POSITIVE_INFINITY,
     );
@@ -94,7 +95,9 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       .sort((a, b) => a.number - b.number);
   }
 
-  /** Returns the newest event's position, and the number up to which all events were removed. */
+  /**
+   * Returns the position of the newest event, and the number up to which all events were removed.
+   */
   async function boundsOf(partition: number) {
     const fields = ["number", "stopped", "id", "trimmed"];
     const reply = await link.call("hmget", feedKey(partition), ...fields);
@@ -132,7 +135,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { number: low - 1, id: before?.id ?? 0 };
   }
 
-  /** Returns the number of the last event that a reader at this position and the feed share. */
+  /** Returns the number of the last event that the reader's history and the feed have in common. */
   async function lastCommon(partition: number, after: EventPosition): Promise<number> {
     const newest = await newestOf(partition);
     if (after.id === 0) return newest.number;
@@ -142,10 +145,14 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return Math.max(...numbers) || (await oldestOf(partition)).number;
   }
 
-  /** As `lastCommon`, among the events of a key up to the number `last`. 0 if it has none. */
+  /**
+   * Does the same as `lastCommon` for the events in one key, up to the number `last`. Returns 0 if
+   * the key has no such event.
+   */
   async function lastCommonIn(key: string, after: EventPosition, last: number): Promise<number> {
     for (let end = last; ; ) {
-      // `end` has no `-<id>` part, so the range includes the entry of this number whatever its id.
+      // `end` has no `-<id>` part, so the range includes the entry with this number, whatever its
+      // id is.
       const reply = await link.call("xrevrange", key, end, "-", "COUNT", MAX_PAGE_ENTRIES);
       const rows = (reply as readonly Entry[]).toReversed().flatMap(rowsOf);
       const common = rows.findLast((row) => row.id <= after.id);
@@ -163,7 +170,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   }
 
   async function read(partition: number, after: EventPosition, limit: number): Promise<EventPage> {
-    // Starts with the event at the position, to compare its id.
+    // The read starts with the event at the position itself, so that its id can be compared.
     const count = Math.min(limit, MAX_PAGE_ENTRIES) + 1;
     const rows = await entries(partition, after.number, count);
     const last = rows.find(({ number }) => number === after.number);
@@ -191,8 +198,9 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   }
 
   /**
-   * Returns the newest number of each partition. On a Cluster, a partition whose server is away keeps
-   * its previous number, so that the readers of the others are notified.
+   * Returns the newest number of each partition. On a Cluster, a partition whose server is
+   * unreachable keeps its previous number, so that readers of the other partitions are still
+   * notified.
    */
   async function newestNumbers(previous: readonly number[]): Promise<readonly number[]> {
     if (!link.isCluster) return (await newestEvents()).map(({ number }) => number);
@@ -224,7 +232,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }, POLL_MS).unref();
   }
 
-  /** Removes old events from one of the two streams of the partition: `key`. */
+  /** Removes old events from `key`, which is one of the two streams of the partition. */
   async function trim(
     partition: number,
     limits: Omit<EventLimits, "maxBytes">,
@@ -260,7 +268,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { sizes, total: sizes.reduce((sum, { count, bytes }) => sum + count * bytes, 0) };
   }
 
-  /** Removes the oldest events from one stream of each partition. */
+  /** In each partition, removes the oldest events from one of the two streams. */
   async function trimAll(
     keyOf: (partition: number) => string,
     { maxBytes, ...limits }: EventLimits,
@@ -356,7 +364,7 @@ function rowsOf([entryId, items]: Entry): readonly EventRow[] {
   }));
 }
 
-/** Returns the ID of an entry with this event, and the entry's fields. */
+/** Returns the ID and the fields of an entry that contains this event. */
 export function encodeEvent(row: EventRow): readonly [id: string, fields: readonly string[]] {
   const { number, id, type, key, messageSeq, fields } = row;
   const items = ["t", `${EVENT_TYPES.indexOf(type)}`, "k", key, "s", `${messageSeq}`];

@@ -1,5 +1,5 @@
-// Reads a channel's messages. Joins the replies of several short scripts into one slice, so that no
-// script delays other calls for long. No state.
+// Reads a channel's messages. Joins the replies of several short scripts into one slice. A single
+// long script would delay other calls. No state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../../../broker/ports.ts";
@@ -29,8 +29,8 @@ export async function readSlice(
     const { more, headSeq } = piece;
     let { nextSeq } = piece;
     if (nextSeq === 0 && more && messages.length === 0)
-      // Continues if no message of the piece could be decoded, because a slice must not be empty
-      // while the range has further messages.
+      // The loop continues if no message of the piece could be decoded, because a slice must not be
+      // empty while the range has further messages.
       nextSeq = piece.lastSeq + (range.reverse ? -1 : 1);
     if (nextSeq === 0) return { messages, more };
     maxBytes -= piece.bytes;

@@ -25,9 +25,9 @@ const PHASE = loadScript(lua("import_phase"));
 const POSITION = loadScript(lua("import_position"));
 const MESSAGES = loadScript(lua("import_messages"));
 
-/** Maximum number of messages in one script: the number of ids that a counter reserves at once. */
+/** Maximum number of messages in one script. A counter reserves this number of ids at once. */
 const MESSAGES_PER_CALL = 64;
-/** Added to the time to live of a dedupe record, because clocks of machines differ. */
+/** Added to the time to live of a dedupe record, because the clocks of machines differ. */
 const SPACE_MS = 60_000;
 const SCAN_COUNT = 1000;
 /** Number of attempts while another caller imports messages of the same channel. */
@@ -78,7 +78,9 @@ export function createRedisImports(
     return { headSeq, newestMs };
   }
 
-  /** Returns the result for each message, `undefined` if another caller changed the channel. */
+  /**
+   * Returns the result for each message, or `undefined` if another caller has changed the channel.
+   */
   async function importSome(
     key: ChannelKey,
     messages: readonly ImportedMessage[],
@@ -125,7 +127,7 @@ export function createRedisImports(
     });
   }
 
-  /** Returns the id of the newest message, or 0 if there is no message to store. */
+  /** Stores messages. Returns the id of the newest one, or 0 if there is no message to store. */
   async function store(
     key: ChannelKey,
     messages: readonly ImportedMessage[],

@@ -1,6 +1,7 @@
-// Removes expired commands from inboxes and writes `command.expired`, while the event feed is on. Each
-// bucket lists the inboxes of the users whose events it has, with the time when the next copy expires
-// (`inboxDue`). Any node may sweep, and two nodes may do so at once. No state.
+// Removes expired commands from inboxes and writes `command.expired`, while the event feed is on. A
+// bucket that holds the events of a user also lists the user's inbox, with the time when the next
+// copy expires (`inboxDue`). Any node may sweep, and two nodes may sweep at the same time. No
+// state.
 
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
@@ -31,7 +32,7 @@ export function createInboxExpiry({
     ...{ link, demand, waitForReplicas },
   });
 
-  /** Returns true unless expired copies remain. */
+  /** Sweeps an inbox. Returns true unless expired copies remain. */
   async function sweepInbox(uid: string, score: Buffer): Promise<boolean> {
     const names = INBOX_KEYS.map((part) => keys.user(part, uid));
     const [counter] = eventArgs();
@@ -46,7 +47,9 @@ export function createInboxExpiry({
     return next === "" || Number(next) > clock();
   }
 
-  /** Sweeps a bucket. Throws the first error after all its inboxes. */
+  /**
+   * Sweeps a bucket. Throws the first error after all inboxes of the bucket have been processed.
+   */
   async function sweepBucket(bucket: number, isStopped: () => boolean): Promise<void> {
     const errors: unknown[] = [];
     const nowMs = clock();

@@ -40,8 +40,8 @@ export function createRedisInbox(ports: RedisStorePorts) {
         const readable = unreadable.decodeReadable(copies, commandOf);
         const last = copies.at(-1);
         if (readable.length > 0 || last === undefined) return readable;
-        // Continues, because none of the copies could be decoded and an empty result would mean the
-        // end of the inbox.
+        // The loop continues, because none of the copies could be decoded, and an empty result
+        // would mean the end of the inbox.
         from = last.inboxSeq + 1;
       }
       await link.call("ping"); // throws if Redis is unreachable, so that the inbox does not look empty

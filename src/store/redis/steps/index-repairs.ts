@@ -1,7 +1,7 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
 // group from the index while the group's slot keeps the membership. Entries of the last minute are
 // written again if their connection was lost or their slot moved, and the user's sessions are
-// notified. If `redis.minReplicas` is not 0, no entry is lost and none is repaired.
+// notified. If `redis.minReplicas` is not 0, no entry can be lost, and nothing is repaired.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -39,7 +39,9 @@ export class IndexRepairs {
     this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
-  /** Returns the connection on which an entry is written now, `undefined` if there is none. */
+  /**
+   * Returns the connection on which an entry would be written now, `undefined` if there is none.
+   */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }
@@ -50,7 +52,7 @@ export class IndexRepairs {
     this.#entries.set({ ...entry, slot }, this.#ports.clock());
   }
 
-  /** Writes lost entries again. Ends after a transient error, without waiting for other servers. */
+  /** Writes lost entries again. Stops after a batch with a transient error. */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
     for (let at = 0; at < lost.length && !isStopped(); at += REPAIRS_AT_ONCE) {
@@ -60,7 +62,7 @@ export class IndexRepairs {
     }
   }
 
-  /** Returns the entries that may have been lost, because their slot has another connection now. */
+  /** Returns the entries that may have been lost, because their slot now has another connection. */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();

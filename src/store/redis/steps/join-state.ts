@@ -1,5 +1,5 @@
-// Reads the state with which a session joins. A single server runs one script, or several if the
-// user has many groups. A Redis Cluster runs one script per slot.
+// Reads the state that a session needs to join. On a single server, this takes one script, or
+// several if the user has many groups. On a Redis Cluster, it takes one script per slot.
 
 import {
   type ChannelKey,
@@ -28,9 +28,12 @@ const JOIN = loadScript(
   ...["channel_record", "group_membership"].map(lua),
 );
 
-/** Maximum number of groups, and of positions, per call, which then takes about 0.5 ms. */
+/**
+ * Maximum number of groups, and of positions, per call. With this number, a call takes about 0.5
+ * ms.
+ */
 const CHANNELS_PER_CALL = 200;
-/** Maximum number of calls in flight for long lists, so that other calls have room. */
+/** Maximum number of calls in flight for long lists, which leaves room for other calls. */
 const LONG_LISTS_IN_FLIGHT = 2;
 
 type Position = ResumePosition & { readonly place: number };
@@ -158,7 +161,7 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
       await Promise.all(
         pieces.map((piece) => {
           const call = () => read(request, piece, into);
-          // A server of a Cluster that is down must not delay the calls of other servers.
+          // A Cluster server that is down must not delay the calls to other servers.
           return isCluster ? call() : longLists.run(call);
         }),
       );

@@ -12,7 +12,7 @@ export function createRedisKeySets({ link }: Pick<RedisStorePorts, "link">): Key
       const stored = await link.call("get", key);
       if (stored === null) return undefined;
       const { format, ...set } = JSON.parse(String(stored)) as StoredKeySet & { format: number };
-      // A newer build wrote the keys. They are then read from the provider.
+      // If a newer build wrote the keys, they are read from the provider instead.
       return format === FORMAT ? set : undefined;
     },
 

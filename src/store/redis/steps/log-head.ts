@@ -23,11 +23,11 @@ export const endingIndex = (ending: LogEnding | undefined): number => LOG_ENDING
 
 interface LogPlace {
   readonly bucket: number;
-  /** Beginning of the names of the bucket's keys. */
+  /** Common beginning of the names of the bucket's keys. */
   readonly base: string;
-  /** Name of the log in the names of its keys. */
+  /** Name of the log, as it appears in the names of its keys. */
   readonly text: string;
-  /** The key of the log's head. */
+  /** Key of the log's head. */
   readonly key: string;
 }
 
@@ -45,9 +45,9 @@ export interface StoredLog {
   readonly usedAtMs: number | undefined;
   /** Offset at which the log's own frames begin. */
   readonly start: LogOffset;
-  /** The request of the fork, see `originText`. `undefined` if the log is not a fork. */
+  /** The request that created the fork, see `originText`. `undefined` if the log is not a fork. */
   readonly origin: string | undefined;
-  /** Reference of the fork to its source. `undefined` if the log is not a fork. */
+  /** The fork's reference to its source. `undefined` if the log is not a fork. */
   readonly reference: string | undefined;
 }
 
@@ -55,7 +55,10 @@ const TAIL_POSITION_AT = 0;
 const TAIL_CHECK_AT = 8;
 const TAIL_RECORDS_AT = 12;
 
-/** Decodes the fields i, t, n, c, w, x, u, b, o and r of a head, of which the last may be missing. */
+/**
+ * Decodes the fields i, t, n, c, w, x, u, b, o and r of a head. Fields at the end of this list may
+ * be missing.
+ */
 export function decodeStoredLog(fields: readonly (Buffer | null)[]): StoredLog {
   const [incarnation, contentType, tail, ending, ttlS, expiresAtMs, usedAtMs] = fields;
   const [start, origin, reference] = fields.slice(7);
@@ -140,7 +143,7 @@ export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): 
   return head.ttlS === draft.ttlS && head.expiresAtMs === draft.expiresAtMs;
 }
 
-/** Returns the text of a new reference of a fork: its source, its name, and a random id. */
+/** Returns the text of a new reference. It contains the source, the fork, and a random id. */
 export function newReference(source: LogName, fork: LogName): string {
   return referenceText(source, fork, randomBytes(8).toString("hex"));
 }

@@ -17,9 +17,12 @@ import { READ_LOG } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.ts";
 
-/** Maximum bytes of one read, except for a larger frame. */
+/** Maximum number of bytes per read. Only a single larger frame may exceed it. */
 const MAX_READ_BYTES = 65_536;
-/** Minimum bytes of one read. They contain the length of the next frame, but no two frames. */
+/**
+ * Minimum number of bytes per read. They contain the length of the next frame, but never two whole
+ * frames.
+ */
 const MIN_READ_BYTES = 16;
 const NOTHING = Buffer.alloc(0);
 const ABSENCES = new Map([
@@ -33,11 +36,14 @@ interface LogFrames {
 }
 
 export interface LogReads {
-  /** Returns the log. With `isKept`, even one that is deleted or expired but has forks. */
+  /**
+   * Returns the log. With `isKept`, also returns a log that is deleted or expired but still has
+   * forks.
+   */
   stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
   /**
-   * Returns the log and whole frames from the offset `from`: at most `maxBytes`, but at least one
-   * frame. `frames` is `undefined` if `from` is `undefined` or is not an offset of the log.
+   * Returns the log and whole frames from the offset `from`: up to `maxBytes` bytes, but at least
+   * one frame. `frames` is `undefined` if `from` is `undefined` or is not an offset of the log.
    */
   frames(
     name: LogName,
@@ -49,7 +55,7 @@ export interface LogReads {
 }
 
 export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "clock">): LogReads {
-  /** Returns the log, and the own frames from `from` on with the 4 bytes before them. */
+  /** Returns the log, and its own frames from `position` on with the 4 bytes before them. */
   async function read(
     name: LogName,
     { position, maxBytes, isKept }: { position: number; maxBytes: number; isKept: boolean },
@@ -98,7 +104,7 @@ export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "
     return { log: larger.log, frames: isSame ? framesAfter(larger.log, from, frame) : undefined };
   }
 
-  /** Reads inherited frames, up to the offset at which the own frames of the fork begin. */
+  /** Reads inherited frames, up to the offset at which the fork's own frames begin. */
   async function inherited(
     { reference, start }: StoredLog,
     from: LogOffset,
@@ -120,7 +126,9 @@ export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "
   };
 }
 
-/** Returns true if the offset belongs to the log: its check must equal the bytes before it. */
+/**
+ * Returns true if the offset belongs to the log, that is, if its check equals the bytes before it.
+ */
 function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boolean {
   if (from.position === start.position) return from.check === start.check;
   const isInside = from.position - start.position >= CHECK_BYTES && own.length >= CHECK_BYTES;
@@ -129,8 +137,8 @@ function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boole
 
 /**
  * Returns the frames that follow an offset. Returns `undefined` if the first frame does not
- * continue the check of the offset. The offset is then inside a frame, after bytes that look like a
- * check.
+ * continue the check of the offset. In that case, the offset is inside a frame, after bytes that
+ * happen to look like a check.
  */
 function framesAfter({ start }: StoredLog, from: LogOffset, bytes: Buffer): LogFrames | undefined {
   const frames = { bytes, next: after(from, bytes) };

@@ -14,7 +14,9 @@ const PAGE = 64;
 
 interface LogReferences {
   confirm(reference: string): Promise<void>;
-  /** Releases a reference, and removes a source that is no longer needed. Does nothing for "". */
+  /**
+   * Releases a reference, and removes the source if it is no longer needed. Does nothing for "".
+   */
   release(reference: string): Promise<void>;
   /** Releases the references that removed forks and interrupted creations no longer need. */
   sweep(isStopped: () => boolean): Promise<void>;

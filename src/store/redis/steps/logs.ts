@@ -71,7 +71,7 @@ const CREATE_BYTES = 38;
 const APPEND_BYTES = 26;
 const COUNT_BYTES = 8;
 const PAGE = 64;
-/** Bytes of a source that are read to find the frame after a fork offset. */
+/** Number of bytes of the source that are read to find the frame after a fork offset. */
 const FRAME_READ_BYTES = 4096;
 
 interface RedisLogs extends LogStore {
@@ -84,7 +84,10 @@ interface Inheritance {
   readonly reference: string;
   readonly start: LogOffset;
   readonly records: number;
-  /** Part of the source's next frame with which the fork begins, `undefined` if there is none. */
+  /**
+   * Inherited part of the source's next frame, at the start of the fork. `undefined` if there is
+   * none.
+   */
   readonly cut: OpenFrame | undefined;
   readonly source: LogHead;
 }
@@ -183,7 +186,10 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     return creation;
   }
 
-  /** Reads what a fork inherits from its source, to which it has a reference. */
+  /**
+   * Reads what a fork inherits from its source. The fork must already have a reference to the
+   * source.
+   */
   async function inherit(
     { contentType }: LogDraft,
     { source, offset, subOffset }: LogOrigin,
@@ -367,7 +373,7 @@ export function appendResult(
   };
 }
 
-/** Returns the limit in a verdict of `log_append`. */
+/** Returns the limit that a verdict of `log_append` names. */
 export function limitOf(code: number): LogLimit {
   const verdict = APPEND_VERDICTS[code - 1];
   if (verdict === "bytes" || verdict === "records" || verdict === "producers") return verdict;

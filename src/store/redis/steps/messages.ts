@@ -33,7 +33,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
-  /** Keeps the order of messages while rules are read. If a read fails, later messages fail too. */
+  /** Keeps messages in order while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
   /** Decides whether the sender may send if the users' rules are in other slots. */
@@ -54,7 +54,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0) {
       // A message that is not stored must be published again from the draft of the retry. If a hook
-      // was asked, this draft may have another payload than the message.
+      // was called, the payload of this draft may differ from that of the message.
       if (draft.permission !== "refused_by_hook") await publish(draft, placement);
     } else if (isApart) await publishAgain(ports, draft, placement);
   }
@@ -71,7 +71,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
 
     async seqOfRetry(key, fromUid, clientMsgNo) {
       const record = await link.call("get", dedupeKey(link.keys, { key, fromUid, clientMsgNo }));
-      // The format is that of `dedupe.lua`.
+      // `dedupe.lua` defines the format.
       const [, writtenMs, seq] = /^(\d+) (\d+)-/.exec(record === null ? "" : String(record)) ?? [];
       const windowMs = ports.limits.dedupeWindowS * 1000;
       if (ports.clock() - Number(writtenMs ?? 0) >= windowMs) return undefined;
@@ -79,7 +79,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     },
 
     /**
-     * Keeps the calls' order: awaits nothing until the message is queued or its rules are
+     * Keeps the order of the calls: awaits nothing until the message is queued or its rules are
      * requested.
      */
     async append(draft): Promise<AppendResult> {

@@ -1,6 +1,6 @@
-// Users who were announced as online, in Redis: a key for each user, and in each bucket an index of
-// the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which the next
-// turn begins.
+// Users who were announced as online, in Redis. Each user has a key, and each bucket has an index
+// of the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which
+// the next turn begins.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
@@ -45,7 +45,8 @@ export function createRedisOnlineUsers({
         const args = [room, Math.floor(leftMs), Math.floor(checkedMs)];
         return ((await link.run(TAKE, names, args)) as readonly Buffer[]).map(String);
       };
-      // Another bucket is the first one in each turn, so that none is read only if all are.
+      // Each turn starts with a different bucket, so that no bucket is always left out when the
+      // limit is reached early.
       const buckets = [...ALL_BUCKETS.slice(nextBucket), ...ALL_BUCKETS.slice(0, nextBucket)];
       nextBucket = (nextBucket + 1) % buckets.length;
       if (!isCluster) return take(buckets, limit);
@@ -75,8 +76,8 @@ export function createRedisOnlineUsers({
       const score = await link.call("zscore", index("online"), uid);
       await flush(uid); // the outbox may belong to a user who is not announced
       const [verdict, isUnknown] = await end();
-      await moveOutbox(uid); // the user stays listed if this fails
-      // A user who leaves at the same time stays in `online`, and is found there later.
+      await moveOutbox(uid); // if this fails, the user stays listed
+      // A user who leaves at the same time stays in `online`, where a later turn finds the user.
       if (verdict === PRESENT || isUnknown === 1) await link.write("zrem", index("leaving"), uid);
       if (isUnknown === 1 && score !== null)
         await link.run(FORGET, [index("online")], [uid, score as Buffer]);

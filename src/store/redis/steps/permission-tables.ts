@@ -11,7 +11,10 @@ import {
 } from "../../../broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
 
-/** Numbers of the refusals in scripts. A later build may change them, because none is stored. */
+/**
+ * Numbers of the refusals in scripts. A later build may change the numbers, because they are not
+ * stored.
+ */
 const REFUSALS = {
   channel_disbanded: 1,
   channel_banned: 2,

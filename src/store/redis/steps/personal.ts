@@ -1,5 +1,5 @@
-// Publishes to the users of a personal channel in a Redis Cluster, where the users are in other
-// slots than the channel. One script per user runs after the script that stored the message or
+// Publishes to the users of a personal channel in a Redis Cluster, where the users' keys are not in
+// the slot of the channel. One script per user runs after the script that stored the message or
 // event.
 
 import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
@@ -16,9 +16,9 @@ type PersonalPorts = Pick<RedisStorePorts, "link" | "waitForReplicas">;
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to the users of a channel. `keptAtMs`, the time in the id of a stored message,
- * also updates `peers`. Ignores the maximum number of calls in flight, because the channel's script
- * has already run.
+ * Publishes a frame to the users of a channel. If `keptAtMs` (the time in the id of a stored
+ * message) is given, also updates `peers`. Ignores the maximum number of calls in flight, because
+ * the channel's script has already run.
  */
 export async function publishToUsers(
   { link, waitForReplicas }: PersonalPorts,
@@ -38,7 +38,7 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/** Publishes a stored message again, unless it left the log or belongs to a stream. */
+/** Publishes a stored message again unless it was removed from the log or belongs to a stream. */
 export async function publishAgain(
   ports: PersonalPorts,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,
@@ -54,7 +54,7 @@ export async function publishAgain(
     index % 2 === 0 && String(field) === name;
   const recordAt = fields.findIndex(isName("r"));
   const record = recordAt < 0 ? undefined : fields[recordAt + 1];
-  // A stream's scripts publish its message themselves.
+  // The scripts of a stream publish its message themselves.
   if (record === undefined || fields.some(isName("s"))) return;
   const extra = encodeExtra({ origin, recipients: undefined, idBefore: 0 });
   const frame = messagePublication({ ...place, record, extra });

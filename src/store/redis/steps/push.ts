@@ -1,5 +1,5 @@
-// Stores in Redis what decides who needs a push: read positions of members, recent
-// acknowledgements, and a cursor in the slot of each bucket. No state.
+// Stores in Redis the data that decides which users need a push notification: read positions of
+// members, recent acknowledgements, and a cursor in the slot of each bucket. No state.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";
@@ -18,7 +18,7 @@ const MAX_UIDS = 1000;
 
 export const pushKey = (keys: Keys, partition: number): string => keys.bucket("push", partition);
 
-/** Returns the fields of a bucket's `push` before a lease claims it. */
+/** Returns the fields of a bucket's key `push` before a lease claims it. */
 export function pushFields({ number, id }: EventPosition): readonly string[] {
   return ["number", `${number}`, "id", `${id}`];
 }

@@ -1,6 +1,6 @@
-// Removes from the channels' logs the messages that have expired, are past retention, or exceed a
-// channel's maximum. Any node may sweep, and two nodes may do so at once, because each script
-// processes a single channel.
+// Removes messages from the channels' logs if they have expired, are past retention, or exceed the
+// maximum number of a channel. Any node may sweep, and two nodes may sweep at the same time,
+// because each script processes a single channel.
 
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
@@ -19,7 +19,7 @@ const MAX_VISIT_INTERVAL_MS = 86_400_000;
 type Server = ReturnType<RedisLink["primaryOf"]>;
 type ClockAt = (server: Server) => number | Promise<number>;
 
-/** Further work of each sweep. It must end early when `isStopped` returns true. */
+/** Additional work of each sweep. It must end early when `isStopped` returns true. */
 type SweepTask = (isStopped: () => boolean) => Promise<unknown>;
 
 export class Sweep {
@@ -41,18 +41,19 @@ export class Sweep {
   }
 
   /**
-   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. Joins a sweep
-   * in progress. Throws the first error after all buckets and tasks have been processed.
+   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. If a sweep is
+   * in progress, waits for that sweep instead. Throws the first error after all buckets and tasks
+   * have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
   }
 
-  /** Stops the timer, and the sweep in progress after its current script. Safe to call twice. */
+  /** Stops the timer. A sweep in progress stops after its current script. Safe to call twice. */
   async close(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
-    await this.#running?.catch(() => 0); // the caller of the sweep gets the rejection
+    await this.#running?.catch(() => 0); // the caller of the sweep receives the rejection
   }
 
   async #tick(): Promise<void> {
@@ -90,8 +91,8 @@ export class Sweep {
     const buckets = await this.#dueBuckets(clockAt);
     const sweeps = buckets.map((bucket) => this.#sweepBucket(bucket, clockAt));
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(sweeps);
-    // If every bucket failed, the store's clock is wrong or Redis is unreachable, and the tasks
-    // would fail too.
+    // If every bucket failed, the store's clock is wrong or Redis is unreachable. The tasks would
+    // fail too.
     const anySucceeded =
       results.length === 0 || results.some(({ status }) => status === "fulfilled");
     let removed = 0;

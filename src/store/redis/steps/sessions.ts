@@ -27,9 +27,12 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { COUNTERS_APART_MS, idCounterOf } from "./channel-names.ts";
 import { createUserEvents, USER_FEED } from "./user-events.ts";
 
-/** Time to live of an entry. A node that confirms no session for this time is most likely dead. */
+/**
+ * Time to live of an entry. A node that does not confirm a session for this time is most likely
+ * dead.
+ */
 const ENTRY_TTL_MS = 600_000;
-/** Time for which the end of a session is recorded, so that no node enters the session again. */
+/** Time for which the end of a session is recorded, so that no node adds the session again. */
 const ENDED_TTL_MS = 86_400_000;
 /** Maximum number of sessions per script, to limit the delay of other calls. */
 const SESSIONS_PER_CALL = 50;
@@ -38,7 +41,7 @@ export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
 ] as const;
-/** Placed in front of scripts that enter or remove sessions and write the events of this. */
+/** Placed in front of scripts that add or remove sessions and write the corresponding events. */
 export const SESSION_CHANGES = [
   ...USER_FEED,
   `local KICK_REASONS = ' ${KICK_REASONS.join(" ")} '\n`,
@@ -85,7 +88,7 @@ export function createRedisSessions({
       return replies as readonly (readonly Buffer[])[]; // see the header of `session_confirm.lua`
     };
     try {
-      // On a Redis Cluster there is one session in a call, otherwise no demand.
+      // On a Redis Cluster, a call has one session. On a single server, a script demands nothing.
       const uid = sessions[0]?.session.uid ?? "";
       const replies = await runFor(uid, run, ([reply]) => reply?.[0]);
       if (replies.some(([, , hasEvents]) => hasEvents !== undefined)) await flush(uid);
@@ -129,7 +132,7 @@ export function createRedisSessions({
       const [since, loginOrder, level, groups, newestId] = fields;
       return {
         kind: result,
-        // The level passed in, or the level that `putDevice` wrote.
+        // The level that was passed in, or the level that `putDevice` wrote.
         session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
         order: Number(loginOrder),
@@ -175,7 +178,7 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 
 function confirmArgs({ session, since, order }: LoggedInSession, bucket: string): readonly Arg[] {
   const { uid, sessionId, tokenTag, isBackground } = session;
-  // The beginning of the hash of a registered token.
+  // The tag is the beginning of the hash of a registered token.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   const background = isBackground ? 1 : "";
   return [uid, bucket, sessionId, ...recordArgs(session), token, since, order, background];
@@ -194,12 +197,15 @@ function readConfirmation(
 function refusal(reason: Buffer | undefined) {
   return {
     kind: "refused",
-    // One of the reasons in the scripts, or one passed to `endSession`.
+    // The reason is one of those in the scripts, or one that was passed to `endSession`.
     reason: String(reason) as CloseReason,
   } as const;
 }
 
-/** Reads the entries of a user's sessions. `fields` has the id and the text of each in turn. */
+/**
+ * Decodes the entries of a user's sessions. `fields` alternates between the id and the text of an
+ * entry.
+ */
 function entriesOf(uid: string, fields: readonly Buffer[]): readonly SessionEntry[] {
   const entries: SessionEntry[] = [];
   for (let at = 1; at < fields.length; at += 2)

@@ -17,7 +17,7 @@ export function createRedisSigningKeys({
   return {
     async signingKeys() {
       const reply = await link.call("hgetall", hash);
-      // The reply of HGETALL, which ioredis converts to an object.
+      // ioredis converts the reply of HGETALL to an object.
       const entries = Object.entries(reply as Record<string, Buffer>);
       const keys = entries.map(([number, stored]) => decode(Number(number), String(stored)));
       return keys.sort((a, b) => a.number - b.number);

@@ -1,5 +1,5 @@
-// The streams that a node has read, so that it reads only their new events again. State: the events
-// of these streams, limited by their size.
+// Cache of the streams that a node has read. For a cached stream, the node later reads only new
+// events. State: the events of these streams, limited by their size.
 
 import { CHECK_BYTES } from "../../../broker/log-frame.ts";
 import {
@@ -14,10 +14,12 @@ import type { StreamFold, StreamHead } from "../../../broker/stream-fold.ts";
 import { newFold, type StreamReply, visitStates } from "./stream-record.ts";
 
 const ENTRY_UNITS = 500;
-/** Memory of an event, in UTF-16 code units, without its strings. */
+/** Memory that an event takes besides its strings, in UTF-16 code units. */
 const EVENT_UNITS = 4;
 
-/** The first events of a stream, up to a position of its log, as viewers are shown them. */
+/**
+ * The first events of a stream, up to a position of its log, in the form in which viewers see them.
+ */
 export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;
@@ -44,15 +46,15 @@ export class CachedStream {
     return this.#units;
   }
 
-  /** Arguments with which `stream_read.lua` replies with only the events after these. */
+  /** Arguments that make `stream_read.lua` reply with only the events after the cached ones. */
   get mark() {
     const { clientMsgNo } = this.head;
     return [clientMsgNo, this.#incarnation, this.#position, this.#check] as const;
   }
 
   /**
-   * Adds the events of a reply. Returns false and adds nothing if it does not follow these events.
-   * A reply that is older than these events adds nothing.
+   * Adds the events of a reply. Returns false and adds nothing if the reply does not continue the
+   * cached events. A reply that is older than the cached events adds nothing.
    */
   add({ incarnation, ending, from, frames, view, records, last }: StreamReply): boolean {
     const shared = this.#position - from;
@@ -60,7 +62,7 @@ export class CachedStream {
     if (shared > frames.length) return true;
     const { length } = this.#check;
     if (shared > 0 && !this.#check.equals(frames.subarray(shared - length, shared))) return false;
-    // An event that cannot be decoded must not leave the earlier ones added.
+    // All events are decoded first. If one of them cannot be decoded, none of them is added.
     const events: [StreamEvent, StreamState, number][] = [];
     visitStates(frames.subarray(shared), ending, (...event) => events.push(event));
     const ends: [StreamEvent, StreamState, number][] = [];
@@ -102,7 +104,7 @@ export class CachedStream {
     return index === this.#offsets.length ? this.#textUnits : this.#offsets[index];
   }
 
-  /** Returns the snapshot. It is the same object until another event is added. */
+  /** Returns the snapshot. The same object is returned until another event is added. */
   snapshot(): StreamSnapshot {
     return this.#fold.snapshot();
   }
@@ -126,7 +128,10 @@ export class StreamCache {
     return this.#entries.get(nameOf(key, clientMsgNo))?.stream;
   }
 
-  /** Caches and returns a stream. Returns the cached one instead if it has the same events. */
+  /**
+   * Caches and returns a stream. If the cached stream has the same events, returns the cached
+   * stream instead.
+   */
   put(read: CachedStream): CachedStream {
     const { key, clientMsgNo } = read.head;
     const name = nameOf(key, clientMsgNo);

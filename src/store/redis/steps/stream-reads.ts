@@ -1,6 +1,6 @@
-// Reads streams from Redis, each by one script. A node keeps the events that it has read, and a
-// later read transfers only the events after them. Reading a stream that has not changed returns the
-// same snapshot. State: a cache of these events, limited by their size.
+// Reads streams from Redis, with one script per stream. A node keeps the events that it has read,
+// and a later read transfers only the events after them. Reading a stream that has not changed
+// returns the same snapshot. State: a cache of these events, limited by their size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamEnd, StreamStore } from "../../../broker/ports.ts";
@@ -18,10 +18,10 @@ const ACTIVE = loadScript(lua("active_streams"));
 const ENDS = loadScript(lua("stream_ends"));
 
 const MAX_CACHED_UNITS = 8_000_000;
-/** The mark of a reader that has no events, see `CachedStream.mark`. */
+/** Mark of a reader that has no events, see `CachedStream.mark`. */
 const NO_MARK = ["", "", 0, ""] as const;
 const CHANNELS_IN_FLIGHT = 128;
-/** Maximum number of channels per call. `active_streams.lua` takes 0.2 ms for this number. */
+/** Maximum number of channels per call. With this number, `active_streams.lua` takes 0.2 ms. */
 const CHANNELS_PER_CALL = 500;
 
 interface StreamName {
@@ -93,7 +93,7 @@ export function createStreamReads({
       names.map(({ key, clientMsgNo }) => semaphore.run(() => read(key, clientMsgNo))),
     );
     const snapshots = streams.flatMap((stream) => stream?.snapshot() ?? []);
-    return snapshots.filter(({ state }) => state === "active"); // some may have ended meanwhile
+    return snapshots.filter(({ state }) => state === "active"); // some may have ended in the meantime
   }
 
   async function withEnd(
@@ -139,7 +139,10 @@ export function createStreamReads({
     });
   }
 
-  /** Removes a channel without active streams from an index. Returns streams that started since. */
+  /**
+   * Removes a channel without active streams from an index. Returns the streams of the channel that
+   * have started in the meantime.
+   */
   async function dropFrom(index: string, key: ChannelKey): Promise<readonly StreamSnapshot[]> {
     await link.write("srem", index, key);
     const started = await activeIn([key]);

@@ -1,4 +1,5 @@
-// Encodes and decodes the heads of streams in Redis, whose events are the records of a log. Pure.
+// Encodes and decodes the heads of streams in Redis. The events of a stream are the records of a
+// log. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { visitEvents } from "../../../broker/log-frame.ts";
@@ -24,7 +25,7 @@ export interface StreamReply {
   /** Position of the first frame. */
   readonly from: number;
   readonly frames: Buffer;
-  /** Limits of what viewers are shown. `undefined` if no limit applies to the stream. */
+  /** Limits on what viewers are shown. `undefined` if no limit applies to the stream. */
   readonly view: StreamViewField | undefined;
   /** Number of records of the log. */
   readonly records: number;
@@ -34,7 +35,9 @@ export interface StreamReply {
 
 /** The field v of a log's head, see `library/logs.lua`. */
 interface StreamViewField {
-  /** Index of the first event that viewers are not shown. `undefined` if they are shown all. */
+  /**
+   * Index of the first event that viewers are not shown. `undefined` if they are shown all events.
+   */
   readonly cutIndex: number | undefined;
   readonly maxDataBytes: number;
 }
@@ -88,7 +91,10 @@ export function visitStates(
   );
 }
 
-/** Decodes a reply of `stream_snapshot` with all frames. Throws like `decodeStreamReply`. */
+/**
+ * Decodes a reply of `stream_snapshot` that has all frames. Throws the same errors as
+ * `decodeStreamReply`.
+ */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const shown = decodeStreamReply(reply);
   const { ending, frames, view, records, last } = shown;

@@ -30,7 +30,7 @@ import { checkOf, expiryOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { endingIndex, withoutTrailer } from "./log-head.ts";
 
-/** Kinds of events by their number in the library. */
+/** Numbers of the kinds of events in the library. */
 const START = 1;
 const CONTENT = 2;
 const NOTE = 3;
@@ -46,12 +46,15 @@ const END_BYTES = 13;
 const CREATE_BYTES = 47;
 const APPEND_BYTES = 52;
 const PART_BYTES = 8;
-/** Size, for the library, of content that is too large to be shown to viewers. */
+/** Size that is passed to the library for content that is too large to be shown to viewers. */
 const LARGE = 0xffff_ffff;
 const VIEWER = -1;
 /** Default of `streams.maxDataBytes`. */
 const MAX_DATA_BYTES = 65_536;
-/** Maximum bytes of an event id or a type, because a frame has their length in two bytes. */
+/**
+ * Maximum number of bytes of an event id or a type, because a frame stores their length in two
+ * bytes.
+ */
 const MAX_TEXT_BYTES = 65_535;
 
 const NO_TEXT = Buffer.from(streamPayload(""));
@@ -59,8 +62,8 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
 /**
- * Functions that send operations. `event` may throw `bad_request` or `too_large`, and `create`
- * `too_large`.
+ * Functions that send operations. `event` may throw `bad_request` or `too_large`. `create` may
+ * throw `too_large`.
  */
 interface StreamSteps {
   event(draft: StreamDraft): Promise<OperationReply>;
@@ -110,7 +113,7 @@ export function createStreamSteps(
     );
   }
 
-  /** Returns the frame of the records, and what the library must know about them. */
+  /** Returns the frame of the records, and the facts about them that the library needs. */
   function batchOf(
     { key, clientMsgNo, records, contentType = "" }: RecordBatch,
     nowMs: number,
@@ -257,7 +260,7 @@ interface Batch {
   readonly counts: { readonly bytes: number; readonly shown: number; readonly units: number };
 }
 
-/** The start of a stream that the protocol Durable Streams creates. */
+/** Start event of a stream that the protocol Durable Streams creates. */
 const START_EVENT = { type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined };
 const STREAM_EXTRA = encodeExtra({ origin: undefined, recipients: undefined, isStream: true });
 
@@ -277,7 +280,7 @@ function eventFrame(
 ): OpenFrame {
   const { type, data, eventId, timestampMs = nowMs, state } = event;
   const isTimed = event.timestampMs !== undefined;
-  // The head of the log contains what the embedded store puts into `detail`.
+  // The embedded store uses `detail`. Here, the head of the log contains this value.
   const detail = 0;
   return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail, state, isHidden });
 }

@@ -39,7 +39,10 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
-/** Maximum time by which an event may be in the future, because nodes estimate Redis' clock. */
+/**
+ * Maximum time by which an event may be in the future. Such times occur because nodes only estimate
+ * Redis' clock.
+ */
 const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
@@ -47,8 +50,8 @@ type StreamPorts = RedisStorePorts & Pick<ChannelStore, "personFacts">;
 
 /**
  * Creates the stream store. A write that rejects with `unavailable` may have taken effect.
- * Repeating it is safe, except for content, tool calls and custom events without an event id of
- * their own.
+ * Repeating it is safe, except for content, tool calls and custom events without their own event
+ * id.
  */
 export function createRedisStreams(
   ports: StreamPorts,
@@ -69,8 +72,9 @@ export function createRedisStreams(
   });
 
   /**
-   * Applies an event whose users are in other slots: reads their rules first, and writes their
-   * indexes before a start. Events of the channel keep the order of the calls.
+   * Applies an event of a personal channel whose users are in other slots. Reads the rules of the
+   * users first, and writes their indexes before a start. Events of the channel keep the order of
+   * the calls.
    */
   async function applyApart<Draft extends Sent>(
     draft: Draft,
@@ -120,7 +124,7 @@ export function createRedisStreams(
     await Promise.all(added);
   }
 
-  /** Publishes what the operation could not publish itself. */
+  /** Publishes the frames that the operation could not publish itself. */
   async function publishRest(
     key: ChannelKey,
     [name, seq = 0, ...frames]: Publications,
@@ -139,7 +143,10 @@ export function createRedisStreams(
     return refused === undefined ? { verdict, state } : { verdict, state, refused };
   }
 
-  /** Adds an end to `endedStreams` of the users. Keeps the time that a failed call has stored. */
+  /**
+   * Adds an end to `endedStreams` of the users. If an earlier failed call has already stored a
+   * time, that time is kept.
+   */
   async function addEnd(key: ChannelKey, member: string): Promise<void> {
     const added = usersOf(key).map(async (uid) => {
       const ends = keys.user("endedStreams", uid);
@@ -184,13 +191,16 @@ export function createRedisStreams(
     }
   }
 
-  /** Lowers times in the future, which would keep streams active after a clock was set back. */
+  /**
+   * Lowers times that are in the future. After a clock was set back, such times would keep streams
+   * active.
+   */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
     try {
       await Promise.all(Array.from({ length: BUCKETS }, (_, bucket) => correctIn(bucket)));
     } catch (error) {
-      mayBeInFuture = true; // tried again by the next call
+      mayBeInFuture = true; // the next call tries again
       throw error;
     }
   }
@@ -238,8 +248,8 @@ export function createRedisStreams(
     },
 
     /**
-     * Ends no stream if, within the last `silentMs`, Redis was unreachable, its clock was set or
-     * this store was created.
+     * Ends no stream if Redis was unreachable, its clock was set, or this store was created within
+     * the last `silentMs`.
      */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
@@ -261,15 +271,15 @@ export function createRedisStreams(
   };
 }
 
-/** Verdicts of the library by their number. */
+/** Verdicts of the library. The index of a verdict is its number. */
 const VERDICTS = [
   ...([undefined, "done", "running", "missing", "closed", "taken", "stopped"] as const),
   ...(["too_large", "refused"] as const),
 ] as const;
 
 /**
- * What the caller must publish: the member of `activeStreams` and the seq of a stream that has ended,
- * and frames. See `library/streams.lua`.
+ * Publications that the caller must send: for an ended stream its member of `activeStreams` and its
+ * seq, followed by frames. See `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, ...frames: Buffer[]];
 

@@ -9,10 +9,13 @@ export type ScoreRange = readonly [from: string, to: string];
 
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
-/** All buckets. A sweep of a Redis Cluster processes all of them, with a call for each. */
+/** All buckets. A sweep of a Redis Cluster processes all of them, with one call per bucket. */
 export const ALL_BUCKETS = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
 
-/** Returns the buckets whose key `part` exists or, with `ranges`, has a score in one of them. */
+/**
+ * Returns the buckets whose key `part` exists. With `ranges`, returns the buckets whose key `part`
+ * has a score in one of the ranges.
+ */
 export async function bucketsWithWork(
   link: RedisLink,
   part: string,

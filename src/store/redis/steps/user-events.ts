@@ -1,5 +1,5 @@
-// Events of users. Builds the arguments of scripts that write them (`lua/user_feed.lua`), and on a
-// Redis Cluster moves them from the outbox of a user to the feed. No state.
+// Events of users. Builds the arguments of scripts that write these events (`lua/user_feed.lua`).
+// On a Redis Cluster, moves the events from the outbox of a user to the feed. No state.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";
@@ -17,12 +17,15 @@ const PUT = loadScript(lua("outbox_put"), EVENT_CONSTANTS, lua("append_event"));
 const DONE = loadScript(lua("outbox_done"));
 const ANNOUNCE = loadScript(lua("online_announce"));
 
-/** Maximum number of entries of an outbox that are moved with one script. */
+/** Maximum number of outbox entries that one script moves. */
 const MOVED_PER_CALL = 100;
-/** Maximum number of calls for what a script demands before it writes events. */
+/** Maximum number of times a script's demand is satisfied before the call gives up. */
 const MAX_DEMANDS = 3;
 
-/** What a script demands before it writes events, see `outbox_demand` in `lua/user_feed.lua`. */
+/**
+ * Precondition that a script demands before it writes events, see `outbox_demand` in
+ * `lua/user_feed.lua`.
+ */
 type OutboxDemand = "announce" | "full";
 
 /** Returns the argument `bucket` of scripts, see `lua/user_feed.lua`. */
@@ -63,8 +66,8 @@ export function createUserEvents({
       const reply = await link.call("lrange", outbox, 0, MOVED_PER_CALL - 1);
       const entries = reply as readonly Buffer[];
       if (entries.length === 0) return;
-      // A fail-over of one of the servers must neither take back a change that has its event, nor
-      // lose an event that has left the outbox.
+      // Both waits protect against a fail-over of one of the servers: it must neither undo a change
+      // whose event is in the feed, nor lose an event that has left the outbox.
       await waitForReplicas(outbox);
       const last = await link.run(PUT, names, [ids.bucket, uid, ...entries]);
       await waitForReplicas(ids.key);
@@ -73,7 +76,7 @@ export function createUserEvents({
     }
   }
 
-  /** Does what a script demanded, so that it can be called again. */
+  /** Does what a script demanded, so that the script can be called again. */
   async function satisfy(uid: string, request: OutboxDemand): Promise<void> {
     if (request === "announce") await announce(uid);
     else await moveOutbox(uid);
@@ -86,9 +89,9 @@ export function createUserEvents({
     eventArgs: (): readonly [counter: Arg, onDemand: Arg] => [singleIds, demand.session ? 1 : 0],
 
     /**
-     * Runs a script that may write events of a user. `run` is called again after what the script
-     * demanded, which `demandOf` reads from the reply. Its argument is 1 if the user is listed in
-     * `online` of the bucket.
+     * Runs a script that may write events of a user. `demandOf` reads the script's demand from the
+     * reply. If there is one, it is satisfied and `run` is called again. The argument of `run` is 1
+     * if the user is listed in `online` of the bucket.
      */
     async runFor<Reply>(
       uid: string,
@@ -110,8 +113,9 @@ export function createUserEvents({
     moveOutbox,
 
     /**
-     * As `moveOutbox`. Must be called after a script that writes events of a user. If it fails, the
-     * next call for the user or the next check of the user's sessions moves them.
+     * Does the same as `moveOutbox`, but ignores transient errors. Must be called after a script
+     * that writes events of a user. If the move fails, the next call for the user or the next check
+     * of the user's sessions moves the events.
      */
     async flush(uid: string): Promise<void> {
       if (demand.feed) await unlessTransient(moveOutbox(uid));

@@ -1,6 +1,6 @@
-// Group index of each user: at least the user's groups, maybe more. The sets of members in the
-// group's slot are authoritative. A group is added to the index, with the time, before the script
-// that may make the user a member runs.
+// Group index of each user. It contains all groups of the user, and may contain more. The sets of
+// members in the group's slot are authoritative. Before the script that may make a user a member
+// runs, the group is added to the user's index, with the time.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -19,11 +19,14 @@ const REMOVE = loadScript(lua("groups_remove"));
 
 const GROUP_PREFIX = "2:";
 const ADDS_IN_FLIGHT = 256;
-/** Maximum number of users per call of `groups_add.lua`. On a Cluster it is one user per call. */
+/**
+ * Maximum number of users per call of `groups_add.lua` on a single server. On a Cluster, a call has
+ * one user.
+ */
 const USERS_PER_ADD = 500;
-/** Maximum number of groups per call, which then takes 0.3 ms. */
+/** Maximum number of groups per call. With this number, a call takes 0.3 ms. */
 const GROUPS_PER_CALL = 200;
-/** Maximum number of calls in flight for long lists, so that other calls have room. */
+/** Maximum number of calls in flight for long lists, which leaves room for other calls. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
 /** Duration of the script in `addBefore` after which the group is added again. */
@@ -32,12 +35,18 @@ const MAX_ADD_MS = 60_000;
 /** Access of other steps to the group index of each user. */
 export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong" | "dropWrong">;
 
-/** Returns the digest by which a script recognises these ids (see `lua/groups_index.lua`). */
+/**
+ * Returns the digest from which a script recognises a list of these ids (see
+ * `lua/groups_index.lua`).
+ */
 export function indexDigest(ids: readonly string[]): string {
   return hash("sha1", ids.map((id) => `${id}\n`).join(""));
 }
 
-/** A user's group index: Unix seconds at which each group was added, as the stored text. */
+/**
+ * A user's group index. The value of a group is the stored text: the Unix seconds at which the
+ * group was added.
+ */
 type Index = ReadonlyMap<string, string>;
 
 export class UserGroups {
@@ -85,7 +94,7 @@ export class UserGroups {
     return this.#repairs.sweep(isStopped);
   }
 
-  /** Returns the user's groups without disbanded ones. Removes wrong entries from the index. */
+  /** Returns the user's groups, without disbanded groups. Removes wrong entries from the index. */
   async of(uid: string): Promise<readonly string[]> {
     const index = await this.#read(uid);
     const groups = await this.#among(uid, [...index.keys()]);
@@ -93,7 +102,7 @@ export class UserGroups {
     return groups;
   }
 
-  /** Returns the groups in the user's index, which the user may have left. */
+  /** Returns the groups in the user's index. The user may already have left some of them. */
   async indexed(uid: string): Promise<readonly string[]> {
     const reply = await this.#link.call("hkeys", this.#link.keys.user("groups", uid));
     return (reply as readonly Buffer[]).map((id) => id.toString());
@@ -110,9 +119,9 @@ export class UserGroups {
   }
 
   /**
-   * Removes wrong entries from the user's index in the background: ids in `ids` that are not in
-   * `groups`, unless the entry is recent. `groups` must contain every group in `ids` of which the
-   * user is a member.
+   * Removes wrong entries from the user's index in the background. An entry is wrong if its id is
+   * in `ids` and not in `groups`, unless the entry is recent. `groups` must contain every group in
+   * `ids` that the user is a member of.
    */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
@@ -124,7 +133,7 @@ export class UserGroups {
   async #read(uid: string): Promise<Index> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hgetall", key);
-    // The reply of HGETALL, which ioredis converts to an object.
+    // ioredis converts the reply of HGETALL to an object.
     const entries = Object.entries(reply as Record<string, Buffer>);
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
@@ -141,7 +150,7 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // This is only a preselection by the store's clock. The script decides by the server's clock.
+    // This only preselects entries by the store's clock. The script decides by the server's clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
@@ -160,7 +169,7 @@ export class UserGroups {
     const groups = await Promise.all(
       pieces.map((piece) => {
         const check = () => this.#amongPiece(uid, piece);
-        // A server of a Cluster that is down must not delay the calls of other servers.
+        // A Cluster server that is down must not delay the calls to other servers.
         return this.#link.isCluster ? check() : this.#longLists.run(check);
       }),
     );

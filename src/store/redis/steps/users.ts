@@ -1,6 +1,6 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level, last
-// logout and token hash), their bans (field `ban` of the same HASH), and functions that read their
-// group indexes and newest inboxSeqs. State: the reads in progress.
+// logout and token hash), their bans (field `ban` of the same HASH), and reads of their group
+// indexes and newest inboxSeqs. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -19,9 +19,15 @@ const PUT_BAN = loadScript(lua("ban_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
 
-/** Maximum number of users per script, so that it delays other calls by less than a millisecond. */
+/**
+ * Maximum number of users per script. With this number, a script delays other calls by less than a
+ * millisecond.
+ */
 const STATES_PER_CALL = 50;
-/** Maximum number of calls in flight. After a lost connection the states of all users are read. */
+/**
+ * Maximum number of calls in flight. The limit matters after a lost connection, when the states of
+ * all users are read.
+ */
 const STATES_IN_FLIGHT = 256;
 
 export function createRedisUsers({
@@ -94,7 +100,7 @@ export function createRedisUsers({
   };
 }
 
-/** Encodes a device as `device_put.lua` does. */
+/** Encodes a device in the same format as `device_put.lua`. */
 export function encodeDevice({
   level,
   tokenHash,

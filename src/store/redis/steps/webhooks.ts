@@ -40,7 +40,7 @@ export function createRedisWebhooks({
   return {
     async webhooks() {
       const reply = await link.call("hgetall", hash);
-      // The reply of HGETALL, which ioredis converts to an object.
+      // ioredis converts the reply of HGETALL to an object.
       const entries = Object.entries(reply as Record<string, Buffer>);
       return entries
         .map(([id, stored]) => decode(id, String(stored)))
