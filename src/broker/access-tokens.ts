@@ -8,7 +8,7 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/** Maximum time until a logout on another node takes effect on this node. */
+/** Maximum delay before a logout on another node takes effect on this node. */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
@@ -28,7 +28,9 @@ interface CachedOwner {
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /** If this number increases while an owner is read, the owner is not cached. */
+  /**
+   * Number of revocations. If it increases while an owner is being read, the owner is not cached.
+   */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {
@@ -75,8 +77,8 @@ export class AccessTokens {
 }
 
 /**
- * Returns the text that is stored for a token. Its HMAC has the token as the key, which is not
- * stored, so that nobody can use the text to guess passwords.
+ * Returns the text that is stored for a token. It contains an HMAC whose key is the token. The
+ * token is not stored, so nobody can use the text to guess passwords.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

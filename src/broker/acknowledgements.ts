@@ -1,6 +1,6 @@
-// Collects which users have acknowledged messages, and writes the acknowledgements to the store in
-// batches. The node that decides which users need a push notification reads them there. State: the
-// acknowledgements that are not written yet.
+// Collects acknowledgements of messages by users, and writes them to the store in batches. The node
+// that decides which users need a push notification reads them from the store. State: the
+// acknowledgements that are not yet written.
 
 import { isTransient } from "./errors.ts";
 import type { ChannelKey } from "./model.ts";

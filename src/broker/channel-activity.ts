@@ -1,10 +1,11 @@
-// Counts what is sent to each channel through this node in the last minutes, for the list of the
-// busiest channels. State: at most `MAX_CHANNELS` counters, regardless of the traffic.
+// Counts the messages and events that were sent to each channel through this node in the last
+// minutes, for the list of the busiest channels. State: at most `MAX_CHANNELS` counters, regardless
+// of the traffic.
 //
-// If all counters are in use, each message to a further channel takes one credit from the next
-// counter of a ring. A counter without credit is assigned to the further channel. So a channel that
-// receives more than one in `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982]. A
-// channel whose counter was replaced is counted from 0 again.
+// If all counters are in use, a message to a channel without a counter takes one credit from the
+// next counter in a ring. A counter that has no credit left is reassigned to that channel. A
+// channel that receives more than one in `MAX_CHANNELS` messages therefore keeps its counter
+// [Misra, Gries 1982]. A channel that lost its counter is later counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 
@@ -53,7 +54,7 @@ export class ChannelActivity {
     if (counter !== undefined) increment(counter.events, counter.minute);
   }
 
-  /** Returns the channels with the most messages and events, the busiest first. */
+  /** Returns the channels with the most messages and events, busiest first. */
   busiest(limit: number): readonly BusyChannel[] {
     const minute = this.#minute();
     const channels = this.#ring.map((counter) => {
@@ -94,7 +95,7 @@ export class ChannelActivity {
     }
     this.#hand = (this.#hand + 1) % MAX_CHANNELS;
     const counter = this.#ring[this.#hand];
-    if (counter === undefined) return undefined; // never, because the ring is full
+    if (counter === undefined) return undefined; // cannot happen, because the ring is full
     const isIdle = minute - counter.minute >= WINDOW_MINUTES;
     if (counter.credit > 0 && !isIdle) {
       counter.credit -= 1;

@@ -1,5 +1,5 @@
 // Creates streams of channels and appends to them through the Durable Streams protocol. A stream
-// belongs to the sender of its message, and each call checks that this user may still send.
+// belongs to the sender of its message. Each call checks that this user may still send.
 
 import type { ChannelActivity } from "./channel-activity.ts";
 import { BrokerError } from "./errors.ts";
@@ -23,7 +23,7 @@ export interface SentStream {
 /** All calls throw a `SendRefusal` code, `bad_id`, `overloaded`, `disk_full` or `unavailable`. */
 export interface ChannelLogs {
   /**
-   * Creates the stream, or checks that it exists with this configuration and sender. Throws
+   * Creates the stream. If it exists, checks that it has this configuration and sender. Throws
    * `client_msg_no_reused` if the clientMsgNo belongs to another message of the sender.
    */
   create(
@@ -31,8 +31,8 @@ export interface ChannelLogs {
     draft: Pick<StreamCreationDraft, "contentType" | "records" | "isClosed">,
   ): Promise<LogCreation>;
   /**
-   * Appends like `Logs.append`. Throws `forbidden` if the stream has another sender, and `too_large`
-   * if `POST /event` has started the stream and it would exceed its limit.
+   * Appends in the same way as `Logs.append`. Throws `forbidden` if the stream has another sender,
+   * and `too_large` if the stream was started by `POST /event` and would exceed its limit.
    */
   append(stream: SentStream, append: LogAppend): Promise<LogAppendResult>;
 }

@@ -3,7 +3,10 @@
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
-/** Channels whose id is `id`, or begins with it if `isPrefix` is true, of `type` or of any type. */
+/**
+ * Matches channels whose id equals `id`, or begins with `id` if `isPrefix` is true. `type` is
+ * `undefined` for channels of any type.
+ */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;
   readonly id: string;

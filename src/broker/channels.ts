@@ -1,6 +1,6 @@
 // Creates and changes channels, their members and their lists. A call that adds members to a group
-// notifies all users in the call, even those who already were members: the call may be a retry
-// after a node died before it sent the notifications. Removed members are notified by the store.
+// notifies all users in the call, even those who were already members, because the call may be a
+// retry after a node died before it sent the notifications. The store notifies removed members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -49,8 +49,7 @@ export interface Page {
 export interface Channels {
   /**
    * Creates a channel. If it exists, `info.disband` disbands it [decisions: Create again].
-   * Otherwise throws `channel_exists`, after it has notified those of `subscribers` who are
-   * members.
+   * Otherwise throws `channel_exists`. Before that, notifies those `subscribers` who are members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;

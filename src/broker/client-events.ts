@@ -28,9 +28,9 @@ interface ClientEventInput {
 
 export interface ClientEvents {
   /**
-   * Publishes an event. Resolves when the permission was checked and the event was passed on.
-   * Events of one origin to one channel keep their order. Throws an `EventRefusal` code, `bad_id`,
-   * `bad_request`, `too_large` or `unavailable`.
+   * Publishes an event. Resolves when the permission has been checked and the event has been passed
+   * to the cluster. Events of one origin to one channel keep their order. Throws an `EventRefusal`
+   * code, `bad_id`, `bad_request`, `too_large` or `unavailable`.
    */
   emit(input: ClientEventInput): Promise<void>;
 }
@@ -78,7 +78,7 @@ function checkType(type: string): void {
   if (!isWellFormed(type)) throw invalid("type", "must be well-formed Unicode");
   if (type.startsWith(RESERVED_EVENT_PREFIX))
     throw invalid("type", `must not begin with ${RESERVED_EVENT_PREFIX}, which is reserved`);
-  // Clients expect an event of this type only from the server, and refresh their token.
+  // Clients refresh their token on an event of this type, so only the server may send it.
   if (type === EXPIRING_EVENT) throw invalid("type", `must not be ${EXPIRING_EVENT}`);
 }
 

@@ -14,8 +14,8 @@ export type Audience =
       readonly kind: "store";
       readonly recipients: readonly string[];
       /**
-       * The sender, whose other online sessions receive the command. Empty if the sender is a
-       * recipient or the system, or if the command has `subscribers`.
+       * Contains the sender, whose other online sessions receive the command. Empty if the sender
+       * is a recipient or the system, or if the command has `subscribers`.
        */
       readonly pushOnlyRecipients: readonly string[];
     };
@@ -28,7 +28,10 @@ export interface CommandAddress {
   readonly noPersist: boolean;
 }
 
-/** Returns who receives a command. It is only pushed in a large group or with `noPersist`. */
+/**
+ * Returns the recipients of a command. The command is not stored in a large group or with
+ * `noPersist`.
+ */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

@@ -114,7 +114,10 @@ export function checkPayload(payload: Uint8Array, rules: ContentRules): number {
   return contentType(payload, contentValidation);
 }
 
-/** Returns the payload's `type`, or 0. Throws `bad_payload` if `validation` fails. */
+/**
+ * Returns the payload's `type`, 0 if it has none. Throws `bad_payload` if the payload fails
+ * `validation`.
+ */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

@@ -1,7 +1,8 @@
-// Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
-// time of the first page. The pages are sorted by the newest message, newest first. Conversations
-// that changed after that time come last, in their new state. So no conversation is missing, and
-// only a conversation that changed is returned twice [decisions: Paging of conversations].
+// Divides a user's conversations into pages. Each page has a cursor for the next page, and the
+// cursor contains the time of the first page. The pages are sorted by the newest message, newest
+// first. Conversations that changed after the time of the first page come last, in their new state.
+// Therefore no conversation is missing, and only a conversation that changed can be returned twice
+// [decisions: Paging of conversations].
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -73,7 +74,8 @@ export function selectPage(
       const last = all[count - 1];
       if (count >= all.length) return undefined;
       if (last === undefined) return query.cursor;
-      // Once a page contains changed conversations, the remaining ones are paged as a new list.
+      // Once a page contains changed conversations, the remaining conversations are paged as a new
+      // list.
       const next =
         count <= unchanged.length
           ? { ...position, beforeId: last.last.messageId }

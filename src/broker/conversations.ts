@@ -1,5 +1,5 @@
 // Lists the conversations of users with their unread counts, and changes read positions [DESIGN
-// §2.4]. A limited number of lists is built concurrently, and users take turns.
+// §2.4]. A limited number of lists is built at the same time, and users take turns.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import {
@@ -13,9 +13,15 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
-/** Maximum number of lists that are built at the same time. Each uses a part of every turn. */
+/**
+ * Maximum number of lists that are built at the same time. Each of them uses part of every
+ * event-loop turn.
+ */
 const CONCURRENT_LISTS = 4;
-/** Maximum number of waiting calls of one user. Equals the default maximum of sessions per user. */
+/**
+ * Maximum number of waiting calls of one user. Equals the default maximum number of sessions per
+ * user.
+ */
 const MAX_WAITING_LISTS = 100;
 
 interface ChangeOwner {
@@ -27,12 +33,15 @@ interface ChangeOwner {
 interface ConversationRange {
   readonly cursor: string | undefined;
   /**
-   * Only conversations that changed at this time (Unix milliseconds) or later. Absent: all. With a
-   * cursor, the time of the first page applies.
+   * Only conversations that changed at this time (Unix milliseconds) or later. If absent, all
+   * conversations are listed. With a cursor, the time of the first page applies.
    */
   readonly sinceMs?: number | undefined;
   readonly limit: number;
-  /** Maximum size of messages and streams. A larger first conversation is returned anyway. */
+  /**
+   * Maximum total size of messages and streams. A first conversation that is larger is returned
+   * anyway.
+   */
   readonly maxBytes: number;
 }
 
@@ -62,13 +71,16 @@ const COUNT_GROWTH = 4;
 export interface Conversations {
   /** Throws `overloaded` if too many calls of the user wait, and `bad_cursor` for a bad cursor. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** Selects conversations. With a cursor, `filter.version` is ignored. Throws like `list`. */
+  /**
+   * Selects conversations. With a cursor, `filter.version` is ignored. Throws the same errors as
+   * `list`.
+   */
   select(
     uid: string,
     filter: ConversationFilter,
     range: Omit<ConversationRange, "sinceMs" | "maxBytes">,
   ): Promise<FilteredSelection>;
-  /** Returns the conversations with these channels that have a visible message, newest first. */
+  /** Returns the conversations in these channels that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
   /** Returns a conversation, even one without messages. Throws `not_in_channel`. */
   read(uid: string, channel: ChannelRef): Promise<Conversation>;
@@ -87,7 +99,8 @@ export function createConversations({
   readonly clock: Clock;
   /**
    * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier
-   * change. A list of all changes since a time starts `lookBackMs` before that time.
+   * change. A list of all changes since a given time therefore starts `lookBackMs` before that
+   * time.
    */
   readonly lookBackMs?: number;
 }): Conversations {
@@ -211,7 +224,8 @@ function hasMessage(conversation: Conversation): conversation is Conversation & 
 function newestFirst<T extends Conversation | ConversationHead>(
   conversations: readonly T[],
 ): readonly T[] {
-  // Sorts by id and not by timestamp, because timestamps may decrease when a clock is set back.
+  // The ids are compared and not the timestamps, because timestamps may decrease when a clock is
+  // set back.
   const idOf = ({ last }: T) => last?.messageId ?? 0;
   return conversations.toSorted((a, b) => idOf(b) - idOf(a));
 }

@@ -19,8 +19,8 @@ export interface Claims {
   /** Device id that replaces the id in CONNECT, "" if the token has none. */
   readonly deviceId: string;
   /**
-   * Unix seconds at which the token was issued. If the token does not contain the time, the earliest
-   * time at which a token that is valid now can have been issued.
+   * Unix seconds at which the token was issued. If the token does not contain this time, the
+   * earliest possible time of issue of a token that is valid now.
    */
   readonly issuedS: number;
   /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
@@ -31,8 +31,8 @@ export interface Claims {
 
 export interface JwtVerifier {
   /**
-   * Returns the claims of a token if its signature and claims are valid now. Throws, or rejects
-   * with, `unauthorized`, `token_expired` if the token has expired but is valid otherwise, or
+   * Returns the claims of a token if its signature and claims are valid now. Throws or rejects with
+   * `unauthorized`, with `token_expired` if the token has expired but is otherwise valid, or with
    * `unavailable` if its key is not known yet.
    */
   verify(token: string): MaybePromise<Claims>;
@@ -50,7 +50,7 @@ interface Bearer {
 export type Proof =
   | { readonly kind: "none" }
   | {
-      /** The store must compare the hash with that of the registered token. */
+      /** The store must compare this hash with the hash of the registered token. */
       readonly kind: "token";
       readonly tokenHash: Uint8Array;
     }
@@ -58,13 +58,14 @@ export type Proof =
 
 export interface Credentials {
   /**
-   * Returns the facts that the token proves for this uid and device flag. Throws, or rejects with,
-   * the errors of `JwtVerifier`, also if the claims name another uid or device flag.
+   * Returns the facts that the token proves for this uid and device flag. Throws or rejects with
+   * the errors of `JwtVerifier`. Also throws `unauthorized` if the claims name another uid or
+   * device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;
   /**
-   * Throws `unauthorized` if the device was logged out after the token was issued. A login is
-   * judged by the store instead, in the step that enters its session.
+   * Throws `unauthorized` if the device was logged out after the token was issued. For a login, the
+   * store checks this instead, in the step that adds the session.
    */
   assertNotRevoked(claims: Claims, device: Device | undefined): void;
   /** Returns the error for a revoked token, and counts the token. */
@@ -76,7 +77,10 @@ export const MISMATCH = "uid, device flag and token do not match";
 
 /** `jwt` is needed unless `mode` is `token` or `none`. */
 export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credentials {
-  /** Header of the newest JWT. An issuer's tokens have the same header, which is read only once. */
+  /**
+   * Header of the newest JWT. All tokens of an issuer have the same header, so it is parsed only
+   * once.
+   */
   let newestHeader = "";
 
   function isJwt(token: string): boolean {
@@ -87,7 +91,7 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
     return true;
   }
 
-  /** Returns the proof at once if the signature was verified before. */
+  /** Returns the proof without a promise if the signature was verified before. */
   function proveJwt(bearer: Bearer): MaybePromise<Proof> {
     if (jwt === undefined) throw new BrokerError("internal");
     const claims = jwt.verify(bearer.token);

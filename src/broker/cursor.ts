@@ -1,9 +1,9 @@
-// A cursor follows a stream or the event feed for one reader. It first reads the store and holds
-// the events that are published meanwhile. It is then live: it passes on each event when the event
-// is published. A cursor whose reader is slow is paused, and reads the store again when the reader
-// continues. So each reader gets every item once and in order, and needs a bounded amount of
-// memory. The `CursorFeed` of a cursor stores the position, and defines how items are read and
-// ordered.
+// A cursor follows a stream or the event feed for one reader. It first reads the store, and holds
+// the events that are published during the read. Afterwards it is live: it passes on each event as
+// soon as the event is published. A cursor whose reader is slow is paused, and reads the store
+// again when the reader continues. In this way, a reader gets every item once and in order, and
+// needs a bounded amount of memory. The `CursorFeed` of a cursor stores the position, and defines
+// how items are read and ordered.
 
 import type { Topic } from "./model.ts";
 import type { Reader } from "./reader-table.ts";
@@ -14,7 +14,7 @@ export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | 
 /** A user on whose behalf a cursor reads. */
 export interface CursorViewer {
   readonly uid: string;
-  /** Returns whether the user may still read. Must not reject. */
+  /** Resolves to true if the user may still read. Must not reject. */
   mayStay(): Promise<boolean>;
 }
 
@@ -22,16 +22,16 @@ export interface CursorViewer {
 export type CursorRead<Item> =
   | {
       readonly items: Iterable<Item>;
-      /** True if the store has no more now. */
+      /** True if the store has no further items now. */
       readonly isUpToDate: boolean;
-      /** True if there will never be more. */
+      /** True if there will never be further items. */
       readonly isEnded: boolean;
     }
   | { readonly end: CursorEnd };
 
 /**
- * How a cursor treats a published event. `old`: the reader already has the event. `reread`: items
- * are missing before the event, so the store must be read.
+ * Defines how a cursor treats a published event. `old` means that the reader already has the event.
+ * `reread` means that items are missing before the event, so the store must be read.
  */
 export type CursorStep<Item> =
   | { readonly item: Item }
@@ -45,8 +45,8 @@ export interface CursorFeed<Item, Event> {
   /** Compares an event with the position. */
   judge(event: Event): CursorStep<Item>;
   /**
-   * Passes an item to the reader and moves the position after it. Returns `ended` if the item is the
-   * last one, and `paused` if the reader wants nothing more until `resume`.
+   * Passes an item to the reader and moves the position after it. Returns `ended` if the item is
+   * the last one, and `paused` if the reader accepts no further items until `resume`.
    */
   push(item: Item): "next" | "paused" | "ended";
   /** Called once, unless the cursor was stopped or never started. */
@@ -79,7 +79,7 @@ export class Cursor<Item, Event> implements CursorPlace {
   #held: Event[] = [];
   /** True if an event was not held, so that the store must be read again. */
   #missed = false;
-  /** Number of the newest read. Results of earlier reads are ignored. */
+  /** Number of the newest read. The results of earlier reads are ignored. */
   #turn = 0;
 
   constructor(
@@ -180,7 +180,7 @@ export class Cursor<Item, Event> implements CursorPlace {
     this.#status = "live";
   }
 
-  /** Delivers the events that were held. Sets `#missed` if they do not follow the position. */
+  /** Delivers the held events. Sets `#missed` if they do not follow the position. */
   #applyHeld(): void {
     const held = this.#held;
     this.#held = [];
@@ -198,7 +198,7 @@ export class Cursor<Item, Event> implements CursorPlace {
     else this.#push(step.item);
   }
 
-  /** Returns false if the cursor must not deliver anything more now. */
+  /** Delivers an item. Returns false if the cursor must not deliver further items now. */
   #push(item: Item): boolean {
     const outcome = this.#feed.push(item);
     if (this.hasEnded) return false;

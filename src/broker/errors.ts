@@ -110,7 +110,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Returns true if a retry may succeed: always if there is a time to wait. */
+/** Returns true if a retry may succeed. Always true if the error has a time to wait. */
 export function mayRetry(code: ErrorCode, retryAfterMs: number): boolean {
   return ERRORS[code].retry || retryAfterMs > 0;
 }
@@ -214,7 +214,7 @@ export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<Close
   "banned",
 ]);
 
-/** Reasons for which the server ends a session because of its user, not of its connection. */
+/** Reasons to end a session that concern its user and not its connection. */
 export const KICK_REASONS: readonly CloseReason[] = [
   "kicked",
   "token_changed",

@@ -10,7 +10,7 @@ const PARTITION_BYTES = 14;
 const NUMBER_AT = 1;
 const ID_AT = 7;
 const NUMBER_BYTES = 6;
-/** The id has 53 bits, written as two numbers. */
+/** An id has 53 bits and is written as two numbers. */
 const ID_HIGH = 2 ** 32;
 
 /** Returns the text of the positions, one for each partition. Partitions at the start are omitted. */

@@ -1,4 +1,4 @@
-// Decides whether this node writes the events on demand: `session.opened`, `session.closed` and
+// Decides whether this node writes the on-demand events: `session.opened`, `session.closed` and
 // `command.sent`. They are frequent, so they are written only while an enabled webhook or a reader
 // of the feed requests them. Every node reads these requests once a second. State: the timer, the
 // result of the last read, and when readers were last stored.
@@ -25,7 +25,10 @@ interface DemandPorts {
 const READ_MS = 1000;
 /** Minimum time between two calls of this node that store readers of one kind. */
 const NOTED_MS = 10_000;
-/** Time for which a stored reader counts, so that each counts for 90 s after its last request. */
+/**
+ * Time for which a stored reader counts. A reader therefore counts for at least 90 s after its last
+ * request.
+ */
 const READER_MS = 90_000 + NOTED_MS;
 
 export class EventDemandWatch {
@@ -55,7 +58,7 @@ export class EventDemandWatch {
     await this.#reading;
   }
 
-  /** Reads at once which events are requested. */
+  /** Reads immediately which events are requested. */
   refresh(): Promise<void> {
     clearTimeout(this.#timer);
     this.#reading = this.#reading
@@ -73,7 +76,7 @@ export class EventDemandWatch {
     return this.#reading;
   }
 
-  /** Stores that a reader has requested these types now. */
+  /** Stores that a reader has just requested these types. */
   async note(types: readonly string[]): Promise<void> {
     const { store, clock } = this.#ports;
     const nowMs = performance.now();
@@ -81,7 +84,7 @@ export class EventDemandWatch {
       (kind) => nowMs - (this.#notedMs.get(kind) ?? -Infinity) >= NOTED_MS,
     );
     if (kinds.length === 0) return;
-    // Set before the write, so that requests during the write do not repeat it.
+    // The time is set before the write, so that requests during the write do not repeat it.
     for (const kind of kinds) this.#notedMs.set(kind, nowMs);
     try {
       await store.noteReader(kinds, clock() + READER_MS);
@@ -111,7 +114,9 @@ export class EventDemandWatch {
   }
 }
 
-/** Returns the kinds that are named: by an exact type, or as `session.*` or `command.*`. */
+/**
+ * Returns the kinds that `types` names, either by an exact type or as `session.*` or `command.*`.
+ */
 function demandedKinds(types: readonly string[]): readonly DemandKind[] {
   return DEMAND_KINDS.filter((kind) =>
     types.some((name) => name === `${kind}.*` || (isOnDemand(name) && name.startsWith(`${kind}.`))),

@@ -5,9 +5,9 @@ import type { ChannelKey, Message } from "./model.ts";
 import type { MessageStore } from "./ports.ts";
 
 /**
- * Returns the messages to which the events refer, if they exist, by `<channel key>\n<seq>`. After a
- * fail-over, a seq may belong to a later message than that of the event, so the caller compares the
- * ids.
+ * Returns the existing messages to which the events refer. The keys of the result are `<channel
+ * key>\n<seq>`. After a fail-over, a seq may belong to a later message than that of the event, so
+ * the caller compares the ids.
  */
 export async function messagesOf(
   store: Pick<MessageStore, "readMessages">,
@@ -18,7 +18,7 @@ export async function messagesOf(
   for (const { key, messageSeq } of rows) {
     if (messageSeq === 0) continue;
     const range = open.get(key);
-    // Seqs without events, which are stored while the feed is off, are not read.
+    // Messages that were stored while the feed was off have no events. Their seqs are not read.
     if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
     else if (range?.toSeq !== messageSeq) {
       const next = { key, fromSeq: messageSeq, toSeq: messageSeq };

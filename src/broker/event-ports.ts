@@ -6,7 +6,9 @@
 /** Number of partitions. An event is in the partition `bucketOf(key)` of its key. */
 export const EVENT_PARTITIONS = 64;
 
-/** Types of events. The stores write the place of a type in this list, so the order must not change. */
+/**
+ * Types of events. The stores write the index of a type in this list, so the order must not change.
+ */
 export const EVENT_TYPES = [
   "message.stored",
   "channel.created",
@@ -27,11 +29,17 @@ export const EVENT_TYPES = [
 ] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 
-/** Types of all events that readers get. The feed makes `feed.gap` itself and does not store it. */
+/**
+ * Types of all events that readers get. `feed.gap` is not stored. The feed creates it when it is
+ * read.
+ */
 export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
-/** Maximum number of commands in one event. A step that concerns more has several events. */
+/**
+ * Maximum number of commands in one event. A step that concerns more commands writes several
+ * events.
+ */
 export const MAX_EVENT_COMMANDS = 500;
 
 /** Maximum number of uids in one event. A step that concerns more users writes several events. */
@@ -50,9 +58,9 @@ export interface EventDraft {
 }
 
 /**
- * A place in a partition: number and id of the last event before it. Numbers count from 1 without
- * gaps. Ids increase in a partition and are never assigned to two events. `EVENTS_START` is the
- * place before the first event.
+ * A position in a partition: number and id of the last event before it. Numbers count from 1
+ * without gaps. Ids increase within a partition, and no two events have the same id. `EVENTS_START`
+ * is the position before the first event.
  */
 export interface EventPosition {
   readonly number: number;
@@ -64,24 +72,25 @@ export const EVENTS_START: EventPosition = { number: 0, id: 0 };
 /** An event as the feed stores it. */
 export interface EventRow extends EventPosition {
   readonly type: EventType;
-  /** Time that the id contains. It never decreases in a partition. */
+  /** Time that the id contains. It never decreases within a partition. */
   readonly timestampMs: number;
   /** Key of the channel to which the event belongs, or `userTopic(uid)` of the user. */
   readonly key: string;
   /** Seq of the message to which the event refers. 0 if it refers to no message. */
   readonly messageSeq: number;
-  /** `undefined` if everything is read from the message. */
+  /** `undefined` if all fields are read from the message. */
   readonly fields: EventFields | undefined;
 }
 
 export interface EventPage {
   readonly rows: readonly EventRow[];
   /**
-   * Number of events that the reader did not get: the feed no longer has them, or a fail-over or a
-   * restore lost them. The rows follow the loss. 0 if the rows follow the reader's position.
+   * Number of events that the reader missed, because the feed no longer has them, or because a
+   * fail-over or a restore lost them. The rows follow the missing events. 0 if the rows follow the
+   * reader's position.
    */
   readonly lost: number;
-  /** Why events are missing, `undefined` if no event is missing. */
+  /** Reason why events are missing, `undefined` if no event is missing. */
   readonly loss: "expired" | "forked" | undefined;
 }
 
@@ -95,32 +104,33 @@ export interface EventStore {
   /** Returns true if steps write events. `undefined` if the feed was never turned on or off. */
   feedSwitch(): Promise<boolean | undefined>;
   /**
-   * Turns the feed on or off in all partitions. Every change that is acknowledged after the call
-   * with `true` has its event. Events that were written before remain until they expire.
+   * Turns the feed on or off in all partitions. After a call with `true`, every acknowledged change
+   * has its event. Events that were written before remain until they expire.
    */
   switchFeed(isOn: boolean): Promise<void>;
   newestEvents(): Promise<readonly EventPosition[]>;
   oldestEvents(): Promise<readonly EventPosition[]>;
   /**
-   * Returns the position before the first event of each partition whose time is `timeMs` or later,
-   * or that after its newest event.
+   * Returns, for each partition, the position before the first event whose time is `timeMs` or
+   * later, or the position after the newest event if there is no such event.
    */
   eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
   /**
-   * Returns the events of the partition that follow the position, in order: at most `limit`, and at
-   * least one, if any follows. Only durable events are returned. If the store lacks the event at
-   * the position, they follow the last event that the reader and the store have in common.
+   * Returns the events of the partition that follow the position, in order. Returns at most `limit`
+   * events, and at least one if any event follows. Only durable events are returned. If the store
+   * lacks the event at the position, returns the events that follow the last event that the reader
+   * and the store have in common.
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
    * Calls the listener soon after events were written. A call may name a partition without new
-   * events, and may come a second late. The result removes the listener.
+   * events, and may come a second late. The returned function removes the listener.
    */
   onEvents(listener: EventListener): () => void;
   /**
-   * Removes events that are older than `beforeMs` and follow no position of `held`, and then the
-   * oldest events until the feed has about `maxBytes`. Returns the number of removed events; on
-   * Redis, the events of one change count once.
+   * Removes events that are older than `beforeMs`, unless they follow a position of `held`. Then
+   * removes the oldest events until the feed has about `maxBytes`. Returns the number of removed
+   * events. On Redis, the events of one change count once.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

@@ -1,5 +1,5 @@
 // Reads the event feed for backends: merges the partitions, adds the content of messages, and waits
-// for new events. State: the readers that wait.
+// for new events. State: the waiting readers.
 
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
@@ -41,7 +41,7 @@ export interface FeedEvent {
   readonly data: EventData;
 }
 
-/** An event with the position after it. */
+/** An event, and the position after it. */
 interface PlacedEvent {
   readonly event: FeedEvent;
   readonly position: EventPosition;
@@ -59,16 +59,16 @@ interface PartitionPage {
 
 export interface EventFilter {
   /**
-   * Names of types. A name that ends with `*` selects all types that begin with the text before it.
-   * Events on demand are selected only by their exact name or by `session.*` or `command.*`. Empty
-   * means all types except the events on demand.
+   * Names of types. A name that ends with `*` selects all types that begin with the text before the
+   * `*`. On-demand events are selected only by their exact name or by `session.*` or `command.*`.
+   * An empty list selects all types except on-demand events.
    */
   readonly types: readonly string[];
   /** Channel whose events are read. `undefined` for all events. */
   readonly key: ChannelKey | undefined;
 }
 
-/** An event with the position in each partition after it. */
+/** An event, and the position in each partition after it. */
 interface PagedEvent {
   readonly event: FeedEvent;
   readonly positions: readonly EventPosition[];
@@ -81,7 +81,7 @@ export interface FeedPage {
   readonly more: boolean;
 }
 
-/** Numbers of consecutive events on demand that were removed. */
+/** Range of the numbers of consecutive on-demand events that were removed. */
 interface Hole {
   readonly from: number;
   readonly to: number;
@@ -97,10 +97,10 @@ interface EventsPorts {
 }
 
 const GAP = "feed.gap";
-/** Key of a user, used to check whether a filter selects the events of users. */
+/** Key of any user, used to check whether a filter selects events of users. */
 const ANY_USER = userTopic("");
 const PARTITIONS_AT_ONCE = 8;
-/** Number of rows after which a page ends, even if the filter has selected few of them. */
+/** Number of rows after which a page ends, even if the filter has selected only a few of them. */
 const MAX_EXAMINED = 5000;
 const ROWS_PER_READ = 100;
 /** Maximum size of the content on one page. A larger first event is returned anyway. */
@@ -121,12 +121,12 @@ export class Events {
     this.#ports = ports;
   }
 
-  /** True if nobody may wait for events any more, because the node stops. */
+  /** True if no reader may wait for events any more, because the node is stopping. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
 
-  /** Ends all waits. Readers get the page that they have so far. */
+  /** Ends all waits. Waiting readers get the events that were read so far. */
   close(): void {
     this.#isClosed = true;
     for (const endWait of this.#waits) endWait();
@@ -148,7 +148,8 @@ export class Events {
 
   /**
    * Returns the position at which a reader starts in each partition. `place` is `now`, `oldest`, a
-   * cursor, or a time (RFC 3339 or Unix milliseconds), otherwise the result is `undefined`.
+   * cursor, or a time (RFC 3339 or Unix milliseconds). The result is `undefined` for any other
+   * text.
    */
   async positionsAt(place: string): Promise<readonly EventPosition[] | undefined> {
     const { store } = this.#ports;
@@ -163,9 +164,9 @@ export class Events {
   }
 
   /**
-   * Reads a page of the events of a partition that `selects` accepts. The page has at most `limit`
-   * events, and none with a number above `through`. If events are missing, the first event of the
-   * page is `feed.gap`.
+   * Reads a page of a partition's events that `selects` accepts. The page has at most `limit`
+   * events, and no event with a number above `through`. If events are missing, the first event of
+   * the page is `feed.gap`.
    */
   async readPartition(
     partition: number,
@@ -243,7 +244,10 @@ export class Events {
     return { events, positions, more: pending.length > 0 };
   }
 
-  /** Same as `read`, but waits up to `waitMs` for an event. An abort or `close` ends the wait. */
+  /**
+   * Does the same as `read`, but waits up to `waitMs` for an event. An abort or `close` ends the
+   * wait.
+   */
   async readWithin(
     start: readonly EventPosition[],
     filter: EventFilter,
@@ -278,7 +282,10 @@ export class Events {
     }
   }
 
-  /** Returns the time of the first event after a loss, or of the newest event if none follows. */
+  /**
+   * Returns the time of the first event after a loss, or of the newest event if no event follows
+   * the loss.
+   */
   async #timeAfterLoss(partition: number, { rows: [next] }: EventPage): Promise<number> {
     if (next !== undefined) return next.timestampMs;
     const newest = await this.#ports.store.newestEvents();
@@ -330,7 +337,10 @@ export class Events {
       : this.#asStored(message);
   }
 
-  /** Returns the fields of a message as it was when it was stored: a stream had no text then. */
+  /**
+   * Returns the fields of a message as they were when it was stored. The message of a stream had no
+   * text at that time.
+   */
   #asStored(message: Message): EventData {
     const { stream, payload } = message;
     if (stream === undefined) return this.#ports.toJson(message);
@@ -346,7 +356,10 @@ export class Events {
     return { ...content, uids, page, pages };
   }
 
-  /** Returns the fields of the end of a stream. They have no text if the message was removed. */
+  /**
+   * Returns the fields of the event for the end of a stream. They contain no text if the message
+   * was removed.
+   */
   #endOf({ messageSeq, fields = {} }: EventRow, message: Message | undefined): EventData {
     const ids = { client_msg_no: fields.client_msg_no, message_seq: messageSeq };
     const { stream, clientMsgNo } = message ?? {};
@@ -400,7 +413,7 @@ function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
 }
 
 /**
- * Returns the place of the event. For `message.unreached`, returns the place of the event
+ * Returns the position of the event. For `message.unreached`, returns the position of the event
  * `message.stored` of its message.
  */
 function messageEventOf({ type, number, id, fields }: EventRow): EventPosition {
@@ -436,8 +449,9 @@ function gapOf(
 }
 
 /**
- * Returns the selected rows. If events on demand are selected, also returns a hole for each gap in
- * the numbers, because only events on demand are removed from between other events.
+ * Returns the selected rows. If on-demand events are selected, also returns a hole for each gap in
+ * the numbers. A gap always consists of on-demand events, because other events are only removed at
+ * the beginning of the feed.
  */
 function withHoles(
   rows: readonly EventRow[],
@@ -468,7 +482,7 @@ function holeEvent(partition: number, { from, to, timestampMs }: Hole): FeedEven
   };
 }
 
-/** Returns the beginning of a text: at most `bytes` bytes in UTF-8, and whole characters. */
+/** Returns the beginning of a text: whole characters that take at most `bytes` bytes in UTF-8. */
 function firstBytes(text: string, bytes: number): string {
   if (Buffer.byteLength(text) <= bytes) return text;
   const encoded = Buffer.from(text.slice(0, bytes));
@@ -477,7 +491,7 @@ function firstBytes(text: string, bytes: number): string {
   return encoded.toString("utf8", 0, end);
 }
 
-/** Returns the approximate size of the fields of a row. Only lists of texts can be large. */
+/** Returns the approximate size of the fields of a row. Only lists of strings can be large. */
 function textBytes(fields: EventFields = {}): number {
   let bytes = 0;
   for (const value of Object.values(fields))
@@ -485,7 +499,7 @@ function textBytes(fields: EventFields = {}): number {
   return bytes;
 }
 
-/** Returns the fields of an event of a user. The id of a session is shown as a number. */
+/** Returns the fields of an event of a user. The session id is shown as a number. */
 function userFields({ session_id: sessionId, ...fields }: EventFields = {}): EventFields {
   if (typeof sessionId !== "string") return fields;
   const { device_flag, device_id, ...others } = fields;

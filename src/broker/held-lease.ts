@@ -1,17 +1,17 @@
-// Leases as this node holds them. State: when each lease was renewed last.
+// The leases that this node holds. State: the time at which each lease was last renewed.
 
 import type { Lease, LeaseStore } from "./lease-ports.ts";
 
 /** Interval at which a lease is renewed. */
 export const LEASE_TICK_MS = 1000;
-/** A lease that is not renewed ends after this time, and another node acquires it. */
+/** Time after which a lease that is not renewed expires. Another node can then acquire it. */
 export const LEASE_MS = 6000;
 /** Safety margin: the node stops using a lease this long before the lease expires. */
 const LEASE_MARGIN_MS = 1500;
 
-/** Time for which a lease is valid after it was renewed. */
+/** Period of validity of a lease, which starts when the lease is renewed. */
 export class LeaseTerm {
-  /** Time by the monotonic clock. */
+  /** Time of the last renewal on the monotonic clock. */
   #renewedMs = Number.NEGATIVE_INFINITY;
 
   /** False while the lease may have expired, for example because the process was frozen. */
@@ -19,7 +19,7 @@ export class LeaseTerm {
     return performance.now() - this.#renewedMs < LEASE_MS - LEASE_MARGIN_MS;
   }
 
-  /** Notes that the lease was renewed by a call that began at `startedMs`. */
+  /** Records that a call that began at `startedMs` renewed the lease. */
   renew(startedMs: number): void {
     this.#renewedMs = startedMs;
   }

@@ -11,25 +11,25 @@ export interface ConnectAttempt {
   readonly deviceId: string;
   readonly address: string;
   readonly origin: string;
-  /** Headers of the handshake that the hook asks for. */
+  /** Handshake headers that the hook needs. */
   readonly headers: Readonly<Record<string, string>>;
   /** Name of the wire format. */
   readonly format: string;
-  /** True if an open session replaces its token. */
+  /** True if the client replaces the token of an open session. */
   readonly isRefresh: boolean;
 }
 
 /** Restrictions that a connect hook puts on a session. */
 export interface Restrictions {
-  /** True if the session must not be that of a main device. */
+  /** True if the session must not be a main session. */
   readonly isSecondary: boolean;
-  /** Unix milliseconds at which the session expires at the latest. `undefined` for no limit. */
+  /** Latest time at which the session expires, in Unix milliseconds. `undefined` means no limit. */
   readonly expiresAtMs: number | undefined;
   readonly rights: Rights | undefined;
 }
 
 export interface ConnectHook {
-  /** Names of the headers of the handshake that the hook needs, in lower case. */
+  /** Names of the handshake headers that the hook needs, in lower case. */
   readonly headers: readonly string[];
   /** Throws `refused_by_hook`, or `overloaded` if too many logins wait for the hook. */
   ask(attempt: ConnectAttempt): Promise<Restrictions>;
@@ -47,9 +47,9 @@ export interface SendHook {
   /** Returns true if messages to the channel must pass the hook. */
   covers(channel: ChannelRef): boolean;
   /**
-   * Returns the payload that replaces that of the message, `undefined` if it is not replaced.
-   * `faultOf` returns why a payload of the hook is not valid, `undefined` if it is valid. Throws
-   * `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   * Returns the payload that replaces the payload of the message, `undefined` if it is not
+   * replaced. `faultOf` returns the reason why a payload of the hook is not valid, `undefined` if
+   * it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
    */
   ask(
     message: HookedMessage,

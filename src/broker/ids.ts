@@ -1,4 +1,4 @@
-// Checks ids, uids, labels and channel names, with the same error messages for every protocol
+// Checks ids, uids, labels and channel names. The error messages are the same for every protocol
 // [decisions: Limits].
 
 import { BrokerError } from "./errors.ts";

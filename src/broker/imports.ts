@@ -1,7 +1,7 @@
 // The import of another server's data. Handles the phases of the import, which all nodes adopt, and
 // stores the imported lines. While an import is open, no node serves clients or other writing
-// calls, so nothing that is imported is pushed, and no reader sees a channel whose seqs have gaps
-// that will be filled.
+// calls. Therefore no imported data is pushed, and no reader sees a channel whose seqs have gaps
+// that will be filled later.
 
 import { createHash } from "node:crypto";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -85,7 +85,7 @@ type ImportOutcome =
 interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;
-  /** Last seq that was compared. Lower than the requested one if the range was too large. */
+  /** Last seq that was compared. Lower than the requested last seq if the range was too large. */
   readonly throughSeq: number;
   readonly headSeq: number;
   /** Time of the newest message in Unix milliseconds, 0 if it is no longer stored. */
@@ -101,7 +101,7 @@ interface ImportPorts {
     ImportStore &
     Pick<MessageStore, "readMessages" | "headSeq">;
   readonly cluster: Pick<Cluster, "heartbeat" | "nodes" | "deliversAll">;
-  /** Ends all client sessions and waits until calls in progress have ended. */
+  /** Ends all client sessions, and waits until calls in progress have ended. */
   readonly quiesce: () => Promise<void>;
   readonly onError: (error: unknown, what: string) => void;
   readonly onLines?: (results: readonly LineResult[]) => void;
@@ -124,7 +124,7 @@ const CONFLICT: LineResult = {
 export class Imports {
   readonly #ports: ImportPorts;
   readonly #calls = new Semaphore(CALLS_AT_ONCE);
-  /** Phase of the store, as last read. */
+  /** Phase in the store when it was last read. */
   #phase: ImportPhase = "none";
   /** Phase that this node has adopted and announces to the other nodes. */
   #adopted: ImportPhase = "none";
@@ -170,7 +170,7 @@ export class Imports {
     return this.#ports.store.importState();
   }
 
-  /** Opens the import, or continues an interrupted attempt. Throws `unavailable`. */
+  /** Opens the import, or continues an interrupted attempt. May throw `unavailable`. */
   async open(): Promise<ImportOutcome> {
     const { store } = this.#ports;
     await this.#refresh();
@@ -180,7 +180,7 @@ export class Imports {
     if (dataBefore !== undefined) return { kind: "refused", what: dataBefore };
     await this.#change(["none"], "opening");
     await this.#awaitNodes("opening");
-    // A call that was in progress may have stored something.
+    // The check is repeated, because a call that was in progress may have stored data.
     const what = await store.storedData();
     if (what !== undefined) {
       await this.#change(["opening"], "none");
@@ -202,9 +202,9 @@ export class Imports {
   }
 
   /**
-   * Stores lines in order and returns the result of each, once all are durable. Returns `undefined`
-   * if no import is open. Throws `unavailable`, `overloaded`, `disk_full` or `too_late`, and may
-   * then have stored some of the lines.
+   * Stores lines in order and returns the result of each line, once all lines are durable. Returns
+   * `undefined` if no import is open. May throw `unavailable`, `overloaded`, `disk_full` or
+   * `too_late`. Some of the lines may then have been stored.
    */
   async apply(lines: readonly ImportLine[]): Promise<readonly LineResult[] | undefined> {
     if (this.#phase !== "open") await this.#refresh();
@@ -430,7 +430,7 @@ export class Imports {
   }
 }
 
-/** The fields of a message that both sides of a comparison have. */
+/** Fields of a message that both sides of a comparison have. */
 type ComparedMessage = Pick<
   ImportedMessage,
   "messageSeq" | "timestampMs" | "fromUid" | "clientMsgNo" | "payload"

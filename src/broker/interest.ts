@@ -22,7 +22,8 @@ export function shareInterest(cluster: Interest & Partial<Pick<Cluster, "deliver
       const self: Interest = {
         async listen(...topics) {
           for (const topic of topics) own(topic, self, single);
-          // This call is made even if another owner listens: that owner's call may be unfinished.
+          // This call is made even if another owner already listens, because that owner's call may
+          // not have finished.
           await cluster.listen(...topics);
         },
         subscribe(...topics) {

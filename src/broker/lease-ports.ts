@@ -1,11 +1,11 @@
-// The port of leases. While a node holds the lease of a task, no other node does the task.
+// The port of leases. While a node holds the lease of a task, no other node performs the task.
 
-/** The right of one node to do a task, until it expires. */
+/** The right of one node to perform a task, until it expires. */
 export interface Lease {
   readonly name: string;
   /**
-   * Increases each time that another owner acquires the lease, also after the store has lost its
-   * last writes (a fencing token).
+   * Fencing token. It increases each time another owner acquires the lease, even if the store has
+   * lost its last writes.
    */
   readonly token: number;
 }
@@ -16,6 +16,6 @@ export interface LeaseStore {
    * it. An owner is one run of one node.
    */
   acquireLease(name: string, owner: string, ttlMs: number): Promise<Lease | undefined>;
-  /** Ends the lease, unless it has ended already. Another node can then acquire it at once. */
+  /** Ends the lease unless it has already ended. Another node can then acquire it immediately. */
   releaseLease(lease: Lease, owner: string): Promise<void>;
 }

@@ -1,5 +1,5 @@
-// The sessions that this node serves, and the ids of those that the store must confirm, because
-// they may have ended.
+// The sessions that this node serves, and the ids of the sessions that the store must confirm
+// because they may have ended.
 
 import { withBackground } from "./model.ts";
 import type { LoggedInSession } from "./ports.ts";
@@ -9,7 +9,7 @@ const NONE: readonly LoggedInSession[] = [];
 export class LocalSessions {
   readonly #sessions = new Map<string, LoggedInSession>();
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
-  /** Ids of sessions that may have been ended, or may be missing in the store. */
+  /** Ids of sessions that may have ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
   readonly #deferred = new Set<string>();
   #cursor: Iterator<LoggedInSession> | undefined;
@@ -66,11 +66,14 @@ export class LocalSessions {
     const { sessionId, uid } = login.session;
     this.forget(sessionId);
     this.#sessions.set(sessionId, login);
-    // concat allocates exactly the needed length, unlike a spread.
+    // `concat` allocates exactly the needed length, unlike a spread.
     this.#byUid.set(uid, this.of(uid).concat(login));
   }
 
-  /** Sets `isBackground`, so that a later confirmation stores it if the store has lost the session. */
+  /**
+   * Sets `isBackground`. If the store has lost the session, a later confirmation stores this state
+   * again.
+   */
   setBackground(sessionId: string, isBackground: boolean): void {
     const login = this.#sessions.get(sessionId);
     if (login === undefined) return;

@@ -25,7 +25,7 @@ import { type ChannelEvent, GROUP_CHANNEL, groupTopic, type Topic, userTopic } f
 import type { ClusterEvent } from "./ports.ts";
 import { ReaderTable } from "./reader-table.ts";
 
-/** Frames that follow each other in a log. */
+/** Consecutive frames of a log. */
 export interface LogBatch {
   readonly incarnation: number;
   readonly start: LogOffset;
@@ -41,8 +41,8 @@ export interface LogBatch {
 
 interface LogSink {
   /**
-   * Receives the next frames. The first batch of a cursor may have none. Returns false to receive
-   * nothing more until `resume`.
+   * Receives the next frames. The first batch of a cursor may be empty. Returns false to receive no
+   * further batch until `resume`.
    */
   push(batch: LogBatch): boolean;
   /** Called once, unless the reader stops the cursor. */
@@ -66,7 +66,7 @@ export interface CursorTarget {
   /** Offset at which the cursor begins. `undefined` for the end of the log. */
   readonly from: LogOffset | undefined;
   readonly viewer?: LogViewer | undefined;
-  /** Bearer of a signed URL who reads, `undefined` for other readers. */
+  /** Bearer of the signed URL that is used to read, `undefined` for other readers. */
   readonly bearer?: string | undefined;
 }
 
@@ -98,8 +98,8 @@ const CURSOR_READ_BYTES = 65_536;
 const MAX_HELD = 16;
 
 /**
- * A change of a log, or an event of the channel's stream that is stored in the log. For the stream
- * of a channel, Redis publishes only the event.
+ * A change of a log, or an event of the stream that the log belongs to. For the stream of a
+ * channel, Redis publishes only the event.
  */
 type LogNews = LogEvent | ChannelEvent;
 
@@ -185,7 +185,7 @@ class LogFeed implements CursorFeed<LogBatch, LogNews> {
   #incarnation: number | undefined;
   /** Number of records before the position, if it is known. */
   #records = 0;
-  /** True if the reader was notified that it has all frames. */
+  /** True if the reader has been notified that it has all frames. */
   #isUpToDate = false;
 
   constructor({ name, from }: CursorTarget, sink: LogSink, store: Pick<LogStore, "readLog">) {
@@ -256,7 +256,7 @@ function topicsOf(name: LogName, viewer: LogViewer | undefined): ReadonlySet<Top
   return topics;
 }
 
-/** Returns a topic under which the events of a channel's streams are published. */
+/** Returns a topic on which the events of a channel's streams are published. */
 function channelTopic(key: string): Topic {
   const [type, id = ""] = [key.slice(0, 1), key.slice(2)];
   return type === String(GROUP_CHANNEL) ? groupTopic(id) : userTopic(id.split("@")[0] ?? "");

@@ -1,5 +1,5 @@
-// The bytes of logs: names, buckets, frames and offsets. Both stores and the readers of logs use
-// these functions, so that every store keeps the same bytes. Pure functions.
+// Names, buckets, frames and offsets of logs. Both stores and the readers of logs use these
+// functions, so that every store keeps the same bytes. Pure functions.
 //
 // The records of one append are one frame. Numbers are little-endian.
 //
@@ -15,8 +15,8 @@
 //   check    u32          see `nextCheck`
 //
 // An offset is the number of bytes of the log's frames before it, and the check of the frame that
-// ends there. The check depends on everything before it. So an offset is not valid in a log with
-// other frames, even if these have the same length.
+// ends there. The check depends on all bytes before it. An offset is therefore not valid in a log
+// with other frames, even if these frames have the same length.
 
 import { crc32 } from "../lib/crc32.ts";
 import { BrokerError } from "./errors.ts";
@@ -31,13 +31,14 @@ import {
 import { eventOfRecord } from "./stream-record.ts";
 
 /**
- * Number of buckets, to which channels and logs are assigned by a hash of their name. On Redis, all
- * keys of a bucket are in one hash slot. Message ids on a Cluster have 6 bits for the bucket.
+ * Number of buckets. Channels and logs are assigned to buckets by a hash of their name. On Redis,
+ * all keys of a bucket are in one hash slot. On a Redis Cluster, a message id has 6 bits for the
+ * bucket.
  */
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;
 
-/** A log with a path of its own, or the log of a message in a channel. */
+/** Name of a log that has its own path, or of the log of a message in a channel. */
 export type LogName =
   | {
       readonly kind: "free";
@@ -46,7 +47,10 @@ export type LogName =
     }
   | { readonly kind: "channel"; readonly key: ChannelKey; readonly clientMsgNo: string };
 
-/** Returns the path of a free log, `undefined` if a decoded segment is no id or has a slash. */
+/**
+ * Returns the path of a free log, `undefined` if a decoded segment is not an id or contains a
+ * slash.
+ */
 export function logPath(segments: readonly string[]): string | undefined {
   if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
   return segments.every((segment) => isId(segment) && !segment.includes("/"))
@@ -54,14 +58,14 @@ export function logPath(segments: readonly string[]): string | undefined {
     : undefined;
 }
 
-/** Returns a text that is different for every log. */
+/** Returns a string that is different for every log. */
 export function logNameText(name: LogName): string {
   // No channel key begins with a slash.
   return name.kind === "free" ? `/${name.path}` : `${name.key}\n${name.clientMsgNo}`;
 }
 
 /**
- * Returns the path of the URL of a log. The path of a personal channel names both of its users,
+ * Returns the path of the URL of a log. The path of a personal channel contains both of its users,
  * `<lower uid>@<higher uid>`, so that it is the same for both.
  */
 export function logUrlPath(name: LogName): string {
@@ -87,7 +91,7 @@ export function logBucket(name: LogName): number {
   return bucketOf(name.kind === "free" ? name.path : name.key);
 }
 
-/** Returns the topic under which the changes of the bucket's logs are published. */
+/** Returns the topic on which the changes of the bucket's logs are published. */
 export function logTopic(bucket: number): Topic {
   return `l:${bucket}`;
 }
@@ -128,7 +132,10 @@ export function formatOffset({ position, check }: LogOffset): string {
   return `${String(position).padStart(DIGITS, "0")}_${String(check).padStart(DIGITS, "0")}`;
 }
 
-/** Returns the offset, `undefined` if the text is malformed. A position above 2^53 is reduced. */
+/**
+ * Parses an offset. Returns `undefined` if the text is malformed. A position that is not a safe
+ * integer is reduced to the highest one.
+ */
 export function parseOffset(text: string): LogOffset | undefined {
   const [, position, check] = OFFSET.exec(text) ?? [];
   if (position === undefined || check === undefined) return undefined;
@@ -171,9 +178,11 @@ export function nextCheck(before: number, crc: number): number {
   return (((before << 5) | (before >>> 27)) ^ crc) >>> 0;
 }
 
-/** A frame without its last two fields, which depend on its place in the log. */
+/**
+ * A frame whose last two fields are not set yet. They depend on the place of the frame in the log.
+ */
 export interface OpenFrame {
-  /** The whole frame. The last two fields are not set. */
+  /** The whole frame. The last two fields are not set yet. */
   readonly bytes: Buffer;
   readonly crc: number;
   readonly records: number;
@@ -229,7 +238,7 @@ function openFrameOf(bytes: Buffer, records: number): OpenFrame {
   return { bytes, crc: crc32(bytes.subarray(0, bytes.length - TRAILER_BYTES)), records };
 }
 
-/** Writes the number, the ends and the bytes of the records at `countAt`. */
+/** Writes the number of records, their ends and their bytes, beginning at `countAt`. */
 function writeRecords(bytes: Buffer, records: readonly Uint8Array[], countAt: number): void {
   bytes.writeUInt32LE(records.length, countAt);
   const start = countAt + COUNT_BYTES + records.length * END_BYTES;
@@ -243,7 +252,7 @@ function writeRecords(bytes: Buffer, records: readonly Uint8Array[], countAt: nu
   }
 }
 
-/** Writes the last two fields and returns the check, which belongs to the offset after the frame. */
+/** Writes the last two fields. Returns the check, which is part of the offset after the frame. */
 export function sealFrame(
   { bytes, crc }: OpenFrame,
   place: { readonly first: number; readonly checkBefore: number },
@@ -278,8 +287,8 @@ export function lastCheck(frames: Buffer): number {
 }
 
 /**
- * Yields the whole frames in `piece`, which must begin at the start of a frame. An incomplete frame
- * at the end is left out; `frameSize` returns its full size.
+ * Yields the whole frames in `piece`, which must begin at the start of a frame. Leaves out an
+ * incomplete frame at the end. `frameSize` returns the full size of that frame.
  */
 export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
   const buffer = asBuffer(piece);
@@ -299,7 +308,7 @@ export function frameSize(piece: Uint8Array, at: number): number | undefined {
   return FRAME_BYTES + asBuffer(piece).readUInt32LE(at);
 }
 
-/** Returns how many bytes at the start of `piece` are whole frames. */
+/** Returns the number of bytes that the whole frames at the start of `piece` take. */
 export function wholeFrames(piece: Uint8Array): number {
   let end = 0;
   for (const { bytes } of framesIn(piece)) end += bytes.length;
@@ -311,7 +320,10 @@ export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
   return countAt === undefined ? 1 : bytes.readUInt32LE(countAt);
 }
 
-/** Returns where a frame has the number of its records, `undefined` if it always has one. */
+/**
+ * Returns the offset at which a frame stores its number of records, `undefined` if the frame always
+ * has one record.
+ */
 function countPlace(bytes: Buffer): number | undefined {
   if (bytes[KIND_AT] === SEVERAL_RECORDS) return BODY_AT;
   return isTimed(bytes) ? BODY_AT + TIME_BYTES : undefined;
@@ -323,9 +335,9 @@ function isTimed(bytes: Buffer): boolean {
 
 /**
  * Calls `visit` for each event in `piece`, which must consist of whole frames of the stream of a
- * channel, in order. Much faster than `framesIn`: a history page can have thousands of events. The
- * records of a frame are left out if `skipsRecords` returns true: 16 MiB of them take about a
- * second.
+ * channel, in order. Much faster than `framesIn`, because a history page can have thousands of
+ * events. The records of a frame are left out if `skipsRecords` returns true, because 16 MiB of
+ * records take about a second.
  */
 export function visitEvents(
   piece: Buffer,
@@ -386,8 +398,8 @@ function contentOf(body: Buffer): Buffer[] {
 }
 
 /**
- * Returns the first part of the frame's records, `undefined` if the frame is shorter than that.
- * `size` counts records if `isJson`, otherwise bytes.
+ * Returns the first part of the frame's records, with the size `size`, or `undefined` if the frame
+ * is shorter. `size` counts records if `isJson`, otherwise bytes.
  */
 export function cutRecords(
   frame: Pick<LogFrame, "bytes">,

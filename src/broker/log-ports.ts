@@ -1,12 +1,13 @@
-// The port of logs. A log is an append-only list of frames with one content type, read from an
-// offset, for example a Durable Stream. A text stream of a channel is a log beside its message. The
-// frames, offsets and names of logs are defined in `log-frame.ts`. The comment of a method is its
-// contract. Every driver must fulfil it, and `test/contract/` checks that.
+// The port of logs. A log is an append-only list of frames with one content type, for example a
+// Durable Stream. It is read from an offset. The content of a text stream in a channel is a log
+// that belongs to the stream's message. The frames, offsets and names of logs are defined in
+// `log-frame.ts`. The comment of a method is its contract. Every driver must fulfil it, and
+// `test/contract/` checks that.
 
 import type { LogName, LogOffset } from "./log-frame.ts";
 
 /**
- * Why a log was closed.
+ * Reason why a log was closed.
  *
  *     closed       its writer closed it
  *     stopped      a viewer cancelled the stream
@@ -17,24 +18,26 @@ export type LogEnding = "closed" | "stopped" | "cancelled" | "interrupted";
 
 /** Limits that a store applies to every log, from the settings `logs.*`. */
 export interface LogLimits {
-  /** Maximum bytes of a log's frames, including the frames that a fork inherits. */
+  /** Maximum number of bytes of a log's frames, including the frames that a fork inherits. */
   readonly maxBytes: number;
   /** Maximum number of records of a log, including the records that a fork inherits. */
   readonly maxRecords: number;
   /**
-   * Maximum number of producers that a log remembers. A new producer replaces the one that has been
-   * silent for longest, if that is longer than the dedupe window.
+   * Maximum number of producers that a log remembers. A new producer replaces the producer that has
+   * been silent for the longest time, if that time is longer than the dedupe window.
    */
   readonly maxProducers: number;
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
   readonly maxOpen: number;
-  /** Maximum bytes of appends on this node that are not yet in the database, or in Redis. */
+  /**
+   * Maximum number of bytes of appends on this node that are not yet in the database, or in Redis.
+   */
   readonly maxActiveBytes: number;
 }
 
 /** The state of a log without its records. */
 export interface LogHead {
-  /** Random number of 32 bits, which differs if a deleted log is created again. */
+  /** Random number of 32 bits. A log that is deleted and created again gets a different number. */
   readonly incarnation: number;
   readonly contentType: string;
   /** Offset after the last frame. */
@@ -61,13 +64,19 @@ export interface LogOrigin {
 }
 
 export interface LogDraft {
-  /** Content type as it is stored and returned. `undefined` only for a fork: that of the source. */
+  /**
+   * Content type as it is stored and returned. `undefined` only for a fork that has the content
+   * type of its source.
+   */
   readonly contentType: string | undefined;
-  /** At most one of `ttlS` and `expiresAtMs` is set. A fork with neither has that of its source. */
+  /**
+   * At most one of `ttlS` and `expiresAtMs` is set. A fork with neither of them has the expiry of
+   * its source.
+   */
   readonly ttlS: number | undefined;
   readonly expiresAtMs: number | undefined;
   readonly closed: LogEnding | undefined;
-  /** Records of the first append, which follows what a fork inherits. May be empty. */
+  /** Records of the first append. They follow the records that a fork inherits. May be empty. */
   readonly records: readonly Uint8Array[];
   readonly origin: LogOrigin | undefined;
 }
@@ -103,10 +112,16 @@ export type LogCreation =
 
 export type LogLimit = "bytes" | "records" | "producers" | "depth";
 
-/** Maximum number of sources that a fork reads through: its source, the source of that, and so on. */
+/**
+ * Maximum length of the chain of sources of a fork: its source, the source of that source, and so
+ * on.
+ */
 export const MAX_FORK_DEPTH = 64;
 
-/** The name and numbers by which a producer's retries are recognised [Durable Streams 5.2.1]. */
+/**
+ * Name and numbers that identify a producer's request, so that retries are recognised [Durable
+ * Streams 5.2.1].
+ */
 export interface LogProducer {
   readonly id: string;
   readonly epoch: number;
@@ -186,17 +201,17 @@ export type LogRead =
   | { readonly verdict: "missing" | "deleted" | "lost" };
 
 /**
- * Logs. Every call is one atomic step, except that a fork whose source is in another bucket takes
- * its reference to the source first. A result is returned when it is durable.
+ * Logs. Every call is one atomic step, except that the creation of a fork whose source is in
+ * another bucket first adds a reference to the source. A call returns when its result is durable.
  *
- * A frame is never changed once it can be read: two reads of a range return equal bytes, on any
+ * A frame is never changed once it can be read. Two reads of a range return equal bytes, on any
  * node and after a restart. A store that loses acknowledged writes returns `lost` afterwards.
  *
  * A log with a time to live expires if it was neither appended to nor read for that time. The time
- * of the last use is stored only if the stored one is older than a quarter of the time to live, and
- * the log expires 1¼ times the time to live after the stored time. Expiry is judged at each call;
- * a sweep of the driver later removes what has expired. An expired log is missing, or deleted if it
- * has forks.
+ * of the last use is stored only if the stored time is older than a quarter of the time to live.
+ * The log expires 1¼ times the time to live after the stored time. Expiry is checked at each call,
+ * and a sweep of the driver later removes expired logs. An expired log counts as missing, or as
+ * deleted if it has forks.
  *
  * Throws `overloaded` if the frames in memory exceed `maxActiveBytes`, `disk_full` or
  * `unavailable`.
@@ -205,10 +220,10 @@ export interface LogStore {
   /** Creates the log, or checks that it exists with the same configuration. */
   createLog(name: LogName, draft: LogDraft): Promise<LogCreation>;
   /**
-   * Appends records, closes the log, or both. The checks have this order: the log exists, is open
-   * (or the producer's number is a repeated one), the media type, the producer, `order`, the limits.
-   * Appends get their places in the order of the calls. Once an append is durable, it is published
-   * as a `log` event.
+   * Appends records, closes the log, or both. The following checks are made in this order: the log
+   * exists, the log is open (or the producer's number is repeated), the media type, the producer,
+   * `order`, the limits. Appends get their places in the order of the calls. Once an append is
+   * durable, it is published as a `log` event.
    */
   appendLog(name: LogName, append: LogAppend): Promise<LogAppendResult>;
   /** Returns the head. Does not count as a use of the log. */
@@ -219,9 +234,9 @@ export interface LogStore {
    */
   readLog(name: LogName, range: LogRange): Promise<LogRead>;
   /**
-   * Deletes the log and everything that is stored about it, and publishes a `log` event. While forks
-   * of the log exist, its frames are kept for them. They are removed with the last fork. Returns
-   * `missing` or `deleted` if there was no such log, and changes nothing.
+   * Deletes the log and all data about it, and publishes a `log` event. While forks of the log
+   * exist, its frames are kept for them. They are removed with the last fork. If there is no such
+   * log, changes nothing and returns `missing` or `deleted`.
    */
   deleteLog(name: LogName): Promise<"done" | "missing" | "deleted">;
 }
@@ -229,8 +244,9 @@ export interface LogStore {
 export const MAX_LOG_EVENT_BYTES = 4096;
 
 /**
- * A change of a log, published under the topic of its bucket (`logTopic`). Events of one log arrive
- * in the order of their offsets, or not at all: a reader compares `from` with its own position.
+ * A change of a log, published on the topic of its bucket (`logTopic`). Events of one log arrive in
+ * the order of their offsets, but some may be lost. A reader detects this by comparing `from` with
+ * its own position.
  */
 export interface LogEvent {
   readonly kind: "log";
@@ -242,6 +258,9 @@ export interface LogEvent {
   readonly from: LogOffset;
   readonly tail: LogOffset;
   readonly closed: LogEnding | undefined;
-  /** The new frame. `undefined` if nothing was appended, or above `MAX_LOG_EVENT_BYTES`. */
+  /**
+   * The new frame. `undefined` if nothing was appended, or if the frame is larger than
+   * `MAX_LOG_EVENT_BYTES`.
+   */
   readonly frame: Uint8Array | undefined;
 }

@@ -1,5 +1,5 @@
 // Limits the guessing of managers' passwords. Each client network may make a limited number of
-// failed attempts in a time window; attempts in progress count as failures. A username with too
+// failed attempts in a time window. Attempts in progress count as failures. A username with too
 // many failures is only slowed down, because its owner must still be able to log in from another
 // network.
 
@@ -18,7 +18,10 @@ export interface LoginLimits {
 /** Maximum number of attempts on this node that run or wait to be admitted. */
 const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
-/** Maximum number of attempts of one network for usernames that logged in from it before. */
+/**
+ * Maximum number of attempts of one network for usernames that have logged in from that network
+ * before.
+ */
 const MAX_VERIFIED_PER_NETWORK = 32;
 /** Extra attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the network before. */
 const RESERVED_FOR_VERIFIED = 64;
@@ -34,11 +37,14 @@ interface Attempts {
 interface Network {
   readonly key: string;
   /**
-   * Attempts for usernames that logged in from the network and stayed below the limit since then.
+   * Attempts for usernames that have logged in from the network and have stayed below the limit
+   * since then.
    */
   readonly verified: Attempts;
   readonly others: Attempts;
-  /** Settles when the previous decision is made, so that attempts are decided one at a time. */
+  /**
+   * Settles when the previous decision has been made, so that attempts are decided one at a time.
+   */
   admission: Promise<void>;
   settlement: Deferred;
 }
@@ -62,8 +68,8 @@ export class LoginGate {
 
   /**
    * Runs `verify` when the attempt is admitted. `rank` is -1 if the user has logged in from this
-   * network before and has not reached the limit since, otherwise the number of the network's
-   * failures and pending attempts. Throws `too_many_attempts` with the time to wait, or
+   * network before and has not reached the limit since then. Otherwise, it is the number of the
+   * network's failures and pending attempts. Throws `too_many_attempts` with the time to wait, or
    * `overloaded` if the node has too many attempts.
    */
   async attempt(
@@ -152,7 +158,8 @@ export class LoginGate {
 
   /**
    * Returns the rank of an attempt, `undefined` if it must wait. Reads the pending attempts before
-   * the failures, so that an attempt that fails in between counts twice rather than not at all.
+   * the failures, so that an attempt that fails between the two reads counts twice rather than not
+   * at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

@@ -1,4 +1,4 @@
-// Operations on logs for callers that have checked the rights of the user.
+// Operations on logs. Callers must have checked the rights of the user.
 
 import { deferred } from "../lib/deferred.ts";
 import { BrokerError, isTransient } from "./errors.ts";
@@ -8,16 +8,17 @@ import type { LogAppend, LogAppendResult, LogRange, LogRead, LogStore } from "./
 
 export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLog"> {
   /**
-   * Returns the frames from the offset to the tail, or about `maxBytes` of them. A store may return
-   * fewer from one read, for example up to the first frame of a fork.
+   * Returns the frames from the offset to the tail, but at most about `maxBytes` bytes. A single
+   * read of the store may return fewer frames, for example up to the first frame of a fork.
    */
   read(name: LogName, range: LogRange): Promise<LogRead>;
   /**
-   * Like `appendLog` of the store, but an append whose producer's earlier numbers are missing waits
-   * for them, at most `GAP_WAIT_MS`. Requests of a producer can overtake each other.
+   * Appends in the same way as `appendLog` of the store. If earlier numbers of the append's
+   * producer are missing, waits up to `GAP_WAIT_MS` for them, because requests of a producer can
+   * overtake each other.
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
-  /** Like `append`, but calls `attempt` in place of `appendLog` of the store. */
+  /** Does the same as `append`, but calls `attempt` in place of `appendLog` of the store. */
   appendInOrder(
     name: LogName,
     append: Pick<LogAppend, "records">,
@@ -35,7 +36,9 @@ interface LogPorts {
 }
 
 const GAP_WAIT_MS = 500;
-/** Maximum bytes of the records that wait for earlier ones of their producers. */
+/**
+ * Maximum total size of the records in appends that wait for earlier appends of their producers.
+ */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 /** Number of bytes that each waiting append counts in addition to its records. */
 const APPEND_OVERHEAD_BYTES = 1024;

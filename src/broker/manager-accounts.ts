@@ -7,7 +7,10 @@ import type { ManagerAccount, ManagerRole } from "./model.ts";
 import { hashPassword, type PasswordHash, parsePasswordHash } from "./passwords.ts";
 import type { ManagerStore } from "./ports.ts";
 
-/** Permissions of control-plane calls. `*` means all [decisions: Roles and permissions]. */
+/**
+ * Permissions for control-plane calls. `*` means all permissions [decisions: Roles and
+ * permissions].
+ */
 export const PERMISSIONS = [
   "users:write",
   "channels:write",
@@ -41,7 +44,7 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   viewer: ["events:read", "webhooks:read", "system:read"],
 };
 
-/** Exactly one of `passwordHash` and `password` must be set; "" counts as not set. */
+/** Exactly one of `passwordHash` and `password` must be set. "" counts as not set. */
 export interface AccountConfig {
   readonly username: string;
   readonly passwordHash?: string;

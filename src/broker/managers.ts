@@ -20,20 +20,25 @@ import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
 interface Login {
-  /** 256 random bits in base64url. Only its hash is stored. */
+  /** 256 random bits in base64url. Only the hash of the token is stored. */
   readonly token: string;
   readonly expireS: number;
   readonly account: ManagerAccount;
 }
 
 export interface Managers {
-  /** Loads the accounts, once. To generate a password, it needs a store that was started. */
+  /**
+   * Loads the accounts. Must be called once, after the store was started, because a generated
+   * password is stored.
+   */
   start(): Promise<void>;
-  /** Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded`, `unavailable`. */
+  /**
+   * Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded` or `unavailable`.
+   */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns the owner of a token. A revoked token is rejected within 5 s, on this node at once.
-   * Throws `unavailable` before the accounts are loaded.
+   * Returns the owner of a token. A revoked token is rejected on this node immediately, and on
+   * other nodes within 5 s. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;
@@ -71,8 +76,8 @@ export function createManagers(ports: ManagersPorts): Managers {
   }
 
   /**
-   * Returns the hash to check for an unknown username, always the same for a username, so that the
-   * duration of a login does not reveal whether the username exists.
+   * Returns the hash to check for an unknown username, so that the duration of a login does not
+   * reveal whether the username exists. The hash is always the same for a given username.
    */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);

@@ -1,7 +1,7 @@
 // Finds single messages of a channel by seq, id or clientMsgNo. Only the source ids of imported
 // messages have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo
-// that the server created contains the id. Any other clientMsgNo is looked up among the retries
-// that the store recognises, if the sender is known, and then searched among the newest messages.
+// that the server created contains the id. Any other clientMsgNo is first looked up in the store's
+// dedupe records if the sender is known, and then searched for among the newest messages.
 
 import { type ChannelKey, MAX_ID_LENGTH, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
@@ -14,7 +14,7 @@ export interface MessageQuery {
   readonly clientMsgNos: readonly string[];
   /** Sender of the messages with these `clientMsgNos`. `undefined` for any sender. */
   readonly fromUid?: string | undefined;
-  /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
+  /** Maximum number of payload bytes. A first message that is larger is returned anyway. */
   readonly maxBytes: number;
 }
 
@@ -27,8 +27,8 @@ const SOURCE_ID = /^[1-9]\d{0,19}$/;
 const MAX_SOURCE_ID = 2n ** 64n - 1n;
 
 /**
- * Returns true if the text has the digits of an id that a message can have on this server, or on
- * the server from which it was imported.
+ * Returns true if the text consists of the digits of a possible message id, on this server or on
+ * the server from which the message was imported.
  */
 export function isSourceId(text: string): boolean {
   return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;
@@ -94,7 +94,8 @@ function isFrom(message: Message, fromUid: string | undefined): boolean {
 }
 
 /**
- * Finds a message in the store's table of retries, which may have older ones than the search reads.
+ * Finds a message in the store's dedupe records, which may refer to older messages than the search
+ * reads.
  */
 async function byRetry(
   store: MessageReads,

@@ -1,5 +1,5 @@
-// Sends messages and commands and reads history [DESIGN §3]. This file delivers nothing: the store
-// publishes each message that it accepts.
+// Sends messages and commands, and reads history [DESIGN §3]. This file does not deliver messages.
+// The store publishes each message that it accepts.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import type { ChannelActivity } from "./channel-activity.ts";
@@ -29,18 +29,18 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
-  /** Charges the sender for the copies, or throws `rate_limited` if its budget is in debt. */
+  /** Charges the sender for the copies. Throws `rate_limited` if the sender's budget is in debt. */
   admit(copies: number): void;
 }
 
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** `undefined` if the sender chose none: a retry is then stored as a new message. */
+  /** `undefined` if the sender chose none. A retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
   /**
    * If true, a message that reuses a `clientMsgNo` with another payload is stored as a new message.
-   * Otherwise it is refused.
+   * Otherwise, it is refused.
    */
   readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
@@ -54,7 +54,7 @@ export interface SendInput {
   readonly subscribers: readonly string[] | undefined;
   /** Session that sends the message and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
-  /** Limit of inbox copies. `undefined` means no limit, as for backends. */
+  /** Limit on inbox copies. `undefined` means no limit, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
 }
 
@@ -70,7 +70,7 @@ export interface SendResult {
   /** 0 if the message is not stored or is a command. A command has an inboxSeq in each inbox. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
-  /** True if the call was a retry. The other fields are those of the first message. */
+  /** True if the call was a retry. The other fields then describe the first message. */
   readonly repeated: boolean;
 }
 
@@ -82,11 +82,11 @@ export interface HistoryPage extends HistorySlice {
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
-   * channel keep their order, even if a hook is asked about them. Retries are recognised before
-   * the hook is asked. They are compared by the payload that the client sent, even if the hook
-   * replaced the payload of the first message. Throws a `SendRefusal` code, `client_msg_no_reused`,
-   * `bad_id`, `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`,
-   * `unavailable`, `too_late` or `disk_full`.
+   * channel keep their order, even if they must pass a hook. Retries are recognised before the hook
+   * is called. They are compared by the payload that the client sent, even if the hook replaced the
+   * payload of the first message. Throws a `SendRefusal` code, `client_msg_no_reused`, `bad_id`,
+   * `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`, `unavailable`,
+   * `too_late` or `disk_full`.
    */
   send(input: SendInput): Promise<SendResult>;
   /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */
@@ -95,7 +95,10 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/** Maximum copies that concurrent commands of a sender store. One with more copies runs alone. */
+/**
+ * Maximum number of copies that concurrent commands of a sender may store. A command with more
+ * copies runs alone.
+ */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
 
@@ -178,7 +181,7 @@ export function createMessages(
   }
 
   /**
-   * Asks the hook, unless the call is a retry of a stored message or the sender may not send. The
+   * Calls the hook unless the call is a retry of a stored message, or the sender may not send. The
    * later step that stores the message checks both conditions again.
    */
   async function passHook(
@@ -197,7 +200,7 @@ export function createMessages(
       if (replacement === undefined) return { result: undefined, draft };
       return { result: undefined, draft: { ...draft, payload: replacement, sentPayload: payload } };
     } catch (error) {
-      // Another call with the same `clientMsgNo` may have passed the hook meanwhile.
+      // Another call with the same `clientMsgNo` may have passed the hook in the meantime.
       const result = await resultOfRetry(draft);
       if (result !== undefined) return { result, draft };
       throw error;
@@ -228,7 +231,7 @@ export function createMessages(
     return hooked;
   }
 
-  /** Returns the type of a payload, or the message of the error if the payload is not valid. */
+  /** Returns the type of a payload, or an error message if the payload is not valid. */
   function typeOrFault(payload: Uint8Array): number | string {
     try {
       return checkPayload(payload, rules);
@@ -262,7 +265,7 @@ export function createMessages(
       const newest = range.reverse ? slice.messages[0] : slice.messages.at(-1);
       return {
         ...slice,
-        // A message may be stored between the two reads.
+        // A message may have been stored between the two reads.
         headSeq: Math.max(headSeq, newest?.messageSeq ?? 0),
       };
     },
@@ -278,7 +281,8 @@ export function createMessages(
 }
 
 /**
- * A message after the hook. `result` is set if the message is a retry, which must not be stored.
+ * A message that has passed the hook. `result` is set if the message is a retry, which must not be
+ * stored.
  */
 interface HookedDraft {
   readonly result: AppendResult | undefined;
@@ -292,7 +296,10 @@ type Resolution =
 
 function ignore(): void {}
 
-/** Returns the queue of this session and channel. Calls over HTTP have no queue and no order. */
+/**
+ * Returns the queue of this session and channel. Calls over HTTP have no queue, and their order is
+ * undefined.
+ */
 function queueOf(
   origin: string | undefined,
   { key }: Pick<MessageDraft, "key">,

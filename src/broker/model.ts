@@ -1,5 +1,5 @@
-// The nouns of the domain: devices, sessions, channels, messages, streams, and the keys and topics
-// that are derived from them. Only values: no state and no I/O.
+// The types of the domain: devices, sessions, channels, messages, streams, and the keys and topics
+// that are derived from them. Has no state and does no I/O.
 
 import { encodeUtf8 } from "../lib/utf8.ts";
 
@@ -43,7 +43,10 @@ export function isWellFormed(value: string): boolean {
   return !LONE_SURROGATE.test(value);
 }
 
-/** A channel as one of its users names it. The id of a personal channel is the other user's uid. */
+/**
+ * A channel from the point of view of one of its users. The id of a personal channel is the other
+ * user's uid.
+ */
 export interface ChannelRef {
   readonly id: string;
   readonly type: ChannelType;
@@ -57,13 +60,13 @@ export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
   return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;
 }
 
-/** The rules of a group, or of the personal channels of the user `id` [spec: Channel]. */
+/** The rules for a group, or for the personal channels of the user `id` [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
   /** True if nobody may send to the group, or to the user `id`. */
   readonly ban: boolean;
   /** True if the channel was disbanded. This cannot be undone, and the id cannot be used again. */
   readonly disband: boolean;
-  /** True if members of the group, or the user `id`, may receive but not send. */
+  /** True if members of the group, or the user `id`, may receive but may not send. */
   readonly sendBan: boolean;
   /** Only for personal channels: true if users who are not contacts may send. */
   readonly allowStranger: boolean;
@@ -106,7 +109,10 @@ export interface Passthrough {
 export interface Message {
   /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
-  /** Position in the channel, from 1, with gaps only between imported messages. 0 if not stored. */
+  /**
+   * Position in the channel, counted from 1. Only imported messages can have gaps between them. 0
+   * if the message is not stored.
+   */
   readonly messageSeq: number;
   readonly key: ChannelKey;
   /** The channel as the sender named it. */
@@ -123,7 +129,8 @@ export interface Message {
   /** Id that an imported message has on its old server, in digits. Below 2^64. */
   readonly sourceId?: string | undefined;
   /**
-   * That of a stream is `{"type":1,"content":<text so far>}`, unless its producer chose another.
+   * Content of the message. For a stream, it is `{"type":1,"content":<text so far>}` unless the
+   * producer chose another payload.
    */
   readonly payload: Uint8Array;
   readonly stream: StreamSnapshot | undefined;
@@ -158,7 +165,7 @@ export function isCustomType(type: string): boolean {
 
 /**
  * Returns true for the type of a tool call or a custom event. While its stream is active, such an
- * event is stored as a note of the stream (see `StreamNote`). Otherwise the event is only pushed.
+ * event is stored as a note of the stream (see `StreamNote`). Otherwise, it is only pushed.
  */
 export function isNoteType(type: string): boolean {
   return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
@@ -166,7 +173,7 @@ export function isNoteType(type: string): boolean {
 
 /** Maximum number of characters of the type of an event that a client sends. */
 export const MAX_CLIENT_EVENT_TYPE = 64;
-/** Maximum size in UTF-8 of the data of an event that a client sends. */
+/** Maximum number of UTF-8 bytes of the data of an event that a client sends. */
 export const MAX_CLIENT_EVENT_BYTES = 4096;
 
 /**
@@ -185,7 +192,7 @@ export interface StreamPlace {
   readonly index: number;
   /** `index + 1`, or higher if content events were merged into this one for a lagging receiver. */
   readonly nextIndex: number;
-  /** Length of the stream's text before the event, in UTF-16 units. */
+  /** Length of the stream's text before the event, in UTF-16 code units. */
   readonly textOffset: number;
   /** State of the stream after the event. It is `active` except for events of type STREAM_END. */
   readonly state: StreamState;
@@ -198,14 +205,14 @@ export interface ChannelEvent {
   readonly fromUid: string;
   readonly clientMsgNo: string;
   readonly eventId: string;
-  /** True if the producer chose the id. Reliable for a start and an end only. */
+  /** True if the producer chose the id. Reliable only for a start or an end. */
   readonly hasGivenId?: boolean;
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** `undefined` outside a stream: the event is then not stored, only pushed to online users. */
+  /** `undefined` outside a stream. The event is then not stored but only pushed to online users. */
   readonly stream: StreamPlace | undefined;
-  /** Start of the stream. Set only in an event that was derived from a snapshot. */
+  /** Start of the stream. Set only if the event was derived from a snapshot. */
   readonly start?: Pick<StreamSnapshot, "messageId" | "startId">;
 }
 
@@ -219,7 +226,7 @@ export interface StreamNote {
   readonly timestampMs: number;
 }
 
-/** End of the part that viewers get of a stream that is too long for them. */
+/** End of the part that viewers get if a stream is too long to be shown completely. */
 interface StreamCut {
   /**
    * Index of the first event that the text does not contain. The only note of the stream has this
@@ -230,7 +237,9 @@ interface StreamCut {
   readonly log: string;
 }
 
-/** A stream at one moment. `text` consists of all content with an index below `nextIndex`. */
+/**
+ * A stream at one point in time. `text` consists of all content with an index below `nextIndex`.
+ */
 export interface StreamSnapshot {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -240,12 +249,12 @@ export interface StreamSnapshot {
   readonly messageSeq: number;
   readonly state: StreamState;
   readonly text: string;
-  /** Index of the next event. After the end of the stream, the number of its events. */
+  /** Index of the next event. After the end of the stream, this is the number of its events. */
   readonly nextIndex: number;
   readonly startData: string;
   /** `undefined` while the stream is active, "" if it ended without data. */
   readonly endData: string | undefined;
-  /** Id of the start if the producer chose one. Not known to clients. */
+  /** Event id of the start if the producer chose one. Clients do not know it. */
   readonly startId?: string | undefined;
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
@@ -258,8 +267,8 @@ export function streamPayload(text: string): Uint8Array {
 }
 
 /**
- * Returns the payload as Jindou's own formats show it: the text so far, even if the producer of the
- * stream chose another payload. Other formats have a field for each of the two.
+ * Returns the payload as Jindou's own formats show it. For a stream, this is the text so far, even
+ * if the producer chose another payload. Other formats have separate fields for the two.
  */
 export function textPayload({ payload, stream }: Pick<Message, "payload" | "stream">): Uint8Array {
   return stream === undefined ? payload : streamPayload(stream.text);
@@ -277,7 +286,9 @@ export function isEmptyStreamPayload(payload: Uint8Array): boolean {
 
 export interface CommandCopy {
   readonly uid: string;
-  /** Position in the recipient's inbox, from 1. 0 if the copy is only pushed, not stored. */
+  /**
+   * Position in the recipient's inbox, counted from 1. 0 if the copy is only pushed and not stored.
+   */
   readonly inboxSeq: number;
 }
 
@@ -298,9 +309,12 @@ export interface Conversation {
   readonly deletedSeq: number;
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
-  /** Newest visible message, or `undefined`. Lists omit a conversation without it. */
+  /**
+   * Newest visible message, `undefined` if there is none. Lists omit a conversation without a
+   * visible message.
+   */
   readonly last: Message | undefined;
-  /** True in a large group, whose unread messages are not counted. Absent otherwise. */
+  /** True in a large group. Its unread messages are not counted. Absent otherwise. */
   readonly large?: true;
 }
 
@@ -311,7 +325,7 @@ export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
 
-/** Maximum of `expireS`, which stores keep in 32 bits. */
+/** Maximum of `expireS`. Stores keep it in 32 bits. */
 export const MAX_EXPIRE_S = 0xffff_ffff;
 
 export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
@@ -337,7 +351,7 @@ export function historyRange({
   readonly toSeq?: number | undefined;
 }): { readonly fromSeq: number; readonly toSeq: number; readonly reverse: boolean } {
   const reverse = before !== undefined && after === undefined;
-  // there is no message before the first one
+  // there is no message before the first message
   if (before !== undefined && before <= 1) return { fromSeq: 2, toSeq: 1, reverse };
   return {
     fromSeq: after === undefined ? fromSeq : after + 1,
@@ -354,8 +368,8 @@ export interface Device {
   /** SHA-256 of the token. Empty after the device was logged out, so that no token matches. */
   readonly tokenHash: Uint8Array;
   /**
-   * Unix seconds, by the store's clock, at which the device was last logged out. JWTs that were
-   * issued earlier are refused. Absent if it was never logged out.
+   * Time at which the device was last logged out, in Unix seconds on the store's clock. JWTs that
+   * were issued earlier are refused. Absent if the device was never logged out.
    */
   readonly revokedS?: number;
 }
@@ -372,12 +386,13 @@ export interface SessionRecord {
   /** A later session with the same uid, flag and device id ends this one, unless the id is "". */
   readonly deviceId: string;
   /**
-   * Identifies the token, so that a new one ends only older sessions. `JWT_TAG` for JWTs, or "".
+   * Identifies the token, so that a new token ends only the sessions of other tokens. `JWT_TAG` for
+   * JWTs, "" for sessions without a token.
    */
   readonly tokenTag: string;
   /**
    * True while the client reports that the user is not looking at the app. Absent if the user is
-   * looking at it, or if the node does not share the state of its clients.
+   * looking at the app, or if the node does not share the state of its clients.
    */
   readonly isBackground?: true;
 }
@@ -412,7 +427,7 @@ const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
 export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
-/** Latest valid time of a clock, in Unix milliseconds. Ids of later times may be too large. */
+/** Latest valid time of a clock, in Unix milliseconds. Ids for later times may be too large. */
 export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
 
 export function firstMessageId(timeMs: number): number {

@@ -1,6 +1,6 @@
 // Writes `user.offline` for users who have been announced as online and whose sessions have all
 // ended or belong to dead nodes. One node at a time does this. State: the timer, the nodes that
-// were live at the last turn, and the time since which all users must be checked.
+// were live at the last turn, and the time after which all users must be checked.
 
 import { isTransient } from "./errors.ts";
 import type { OnlineStore } from "./online-ports.ts";
@@ -17,15 +17,13 @@ interface SweepPorts {
   onError(error: unknown, message: string): void;
 }
 
-/** Documented in docs/events.md. */
+/** Maximum number of users that are checked per second. Documented in docs/events.md. */
 const USERS_PER_SECOND = 2000;
 const MAX_TURN_MS = 1000;
 const MIN_TURN_MS = 50;
 const USERS_PER_READ = 200;
 const USERS_AT_ONCE = 50;
-/**
- * Interval at which all users are checked although no node has died, in case a death was missed.
- */
+/** Interval at which all users are checked even if no node has died, in case a death was missed. */
 const CHECK_MS = 300_000;
 
 export class OnlineSweep {
@@ -38,7 +36,7 @@ export class OnlineSweep {
   #nodes: ReadonlySet<string> | undefined;
   /** Each user must be checked once after this time. */
   #checkedMs = 0;
-  /** Time of the start by the monotonic clock. */
+  /** Time of the start on the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;
 
   constructor(ports: SweepPorts) {
@@ -98,7 +96,7 @@ export class OnlineSweep {
   }
 
   /**
-   * Requests a check of all users if a node has died, or if this is the first turn since this node
+   * Requests a check of all users if a node has died, or if this is the first turn after this node
    * started or the feed was turned on.
    */
   async #noteDeaths(nowMs: number): Promise<void> {

@@ -1,5 +1,6 @@
 // Creates, parses and checks scrypt hashes of passwords. State: the running and waiting checks.
-// Both are limited: a check needs 16 MiB and a thread of the pool that also writes to the disk.
+// Both are limited, because a check needs 16 MiB of memory and a thread of the pool that also
+// writes to the disk.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
 import { BrokerError } from "./errors.ts";

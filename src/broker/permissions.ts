@@ -1,6 +1,7 @@
-// Decides from facts whether a user may send. If several rules refuse, the first one determines the
-// error [decisions: Group rules on send, Personal channel record]. Pure functions. They are the
-// only implementation of the rules: Redis uses a table that is generated from them.
+// Decides whether a user may send, from facts about the channel and the user. If several rules
+// refuse, the first one determines the error [decisions: Group rules on send, Personal channel
+// record]. Pure functions. They are the only implementation of the rules, because Redis uses a
+// table that is generated from them.
 
 import type { ErrorCode, SendRefusal } from "./errors.ts";
 import { type ChannelInfo, type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
@@ -9,7 +10,7 @@ import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.t
 export interface SendTerms {
   readonly friendsOnly: boolean;
   readonly isSystem: (uid: string) => boolean;
-  /** True if a backend may send in the name of users who are not members. Default: false. */
+  /** True if a backend may send in the name of users who are not members. The default is false. */
   readonly backendMayImpersonate?: boolean;
 }
 
@@ -59,7 +60,10 @@ export function refuseGroupSend(
   return undefined;
 }
 
-/** Users without a channel record have no rules except their lists. */
+/**
+ * Returns the refusal of a personal message, `undefined` if the sender may send. Users without a
+ * channel record have no rules except their lists.
+ */
 export function refusePersonSend(
   facts: PersonFacts,
   fromUid: string,
@@ -83,8 +87,8 @@ export function refusePersonSend(
 export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">;
 
 /**
- * Returns why a client may not send events, `undefined` if it may. Also applies to system accounts.
- * `info` is the record of the group or of the receiver.
+ * Returns the reason why a client may not send events, `undefined` if it may. Also applies to
+ * system accounts. `info` is the record of the group or of the receiver.
  */
 export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {
   return info?.clientEvents === false ? "client_events_off" : undefined;

@@ -1,5 +1,5 @@
 // The ports of the domain: the store, the cluster and the clock. The comment of a method is its
-// contract, which every driver fulfils and `test/contract/` checks. A call rejects with
+// contract. Every driver must fulfil it, and `test/contract/` checks that. A call rejects with
 // BrokerError("unavailable") while its driver cannot reach its server or its files.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -39,7 +39,7 @@ export type Clock = () => number;
 // --- Store ---------------------------------------------------------------------------------------
 
 /**
- * Devices of users. A write to any part of the store is durable when its promise resolves: it
+ * Devices of users. A write to any part of the store is durable when its promise resolves. It then
  * survives `kill -9`, and also a power failure if the driver is configured for that.
  */
 export interface UserStore {
@@ -49,8 +49,8 @@ export interface UserStore {
    * was registered. A device without a token is logged out: its main session can no longer be
    * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
    * for at least a day. The same step sets `revokedS`, which later calls keep. A device without a
-   * token is removed when no JWT that was issued before the logout can be valid any more, but at the
-   * earliest `LOGOUT_TTL_MS` after the logout.
+   * token is removed when no JWT that was issued before the logout can still be valid, but not
+   * earlier than `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /** Returns true if the account is banned. Always false in a store that does not check bans. */
@@ -75,8 +75,8 @@ export interface UserState {
 export type Membership = "permanent" | "temporary";
 
 /**
- * Users on the denylist may not send. If a group's allowlist is not empty, only users on that list
- * may send. A user's allowlist counts only with `check_friends`.
+ * Lists of a channel. Users on the denylist may not send. If a group's allowlist is not empty, only
+ * users on it may send. A user's allowlist counts only with `check_friends`.
  */
 export type ChannelList = "denylist" | "allowlist";
 
@@ -124,8 +124,8 @@ export interface ChannelStore {
   /**
    * Atomically adds members. Returns false and changes nothing if the channel does not exist or is
    * disbanded. Adding an existing member has no effect. With `reset`, `uids` replaces the list of
-   * this kind of membership, and for a group the step publishes a `removal` event as
-   * `removeSubscribers` does.
+   * this kind of membership, and for a group the step publishes a `removal` event like
+   * `removeSubscribers`.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -155,26 +155,29 @@ export interface ChannelStore {
   /** Returns all uids on the list, in no particular order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
   /**
-   * Returns the facts that decide whether `uid` may send to the group. A driver that has them in
-   * memory returns them without a promise, because every command and every event needs them.
+   * Returns the facts that decide whether `uid` may send to the group. A driver that has the facts
+   * in memory returns them without a promise, because every command and every event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
-   * Returns, for each uid in order, the seq that the group's newest message had when the user
+   * Returns, for each uid in order, the seq of the group's newest message at the time the user
    * became a member, or `undefined` if the group is not in `groupsOf(uid)`.
    */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]>;
-  /** Returns the members of either kind in no particular order, none if there is no channel. */
+  /**
+   * Returns the members of either kind in no particular order. Returns an empty list if there is no
+   * channel.
+   */
   members(channel: ChannelRef): Promise<readonly string[]>;
   /** Returns the members of either kind among `uids`, in their order, without duplicates. */
   membersAmong(channel: ChannelRef, uids: readonly string[]): Promise<readonly string[]>;
 }
 
 /**
- * Which rules a send must pass.
+ * Rules that a send must pass.
  *
  *     check          the ordinary rules
  *     check_friends  the ordinary rules, and the receiver's allowlist counts for personal messages
@@ -185,9 +188,9 @@ export interface ChannelStore {
 export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open" | "check_named";
 
 /**
- * How `append` checks the sender: by a `SendCheck` in the step that appends, or not at all with
- * `granted`. With a refusal, the store only checks whether the message is a retry of an accepted
- * one.
+ * How `append` checks the sender: with a `SendCheck` in the step that appends, or not at all if it
+ * is `granted`. With a refusal, the store only checks whether the message is a retry of an accepted
+ * message.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
@@ -196,8 +199,8 @@ export interface MessageDraft {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Number by which retries are recognised. "" if the sender chose none: retries are then not
-   * recognised, and the number is derived from the id (`clientMsgNoOf`).
+   * Identifies retries of the message. "" if the sender chose none. In that case, retries are not
+   * recognised, and the value is derived from the message id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -211,11 +214,14 @@ export interface MessageDraft {
   /** Users to push the message to. `undefined` for all users of the channel. */
   readonly recipients: readonly string[] | undefined;
   readonly permission: SendPermission;
-  /** True if a used clientMsgNo with another payload is a new message, as in WuKongIM. */
+  /**
+   * True if a message that reuses a clientMsgNo with another payload is a new message, as in
+   * WuKongIM.
+   */
   readonly allowsReuse?: boolean | undefined;
   /**
-   * Payload that the sender sent, if a hook has replaced it. Retries are recognised by it.
-   * `undefined` if it is `payload`.
+   * Payload that the sender sent, if a hook has replaced it. Retries are compared by this payload.
+   * `undefined` if `payload` is the payload that was sent.
    */
   readonly sentPayload?: Uint8Array | undefined;
 }
@@ -226,8 +232,8 @@ export interface AppendResult {
   /** True if this is a retry of an earlier message. Nothing was stored or published. */
   readonly duplicate: boolean;
   /**
-   * Set if the sender may not send, or the clientMsgNo belongs to another message. Nothing was
-   * stored or published; the id and seq are 0.
+   * Set if the sender may not send, or if the clientMsgNo belongs to another message. Nothing was
+   * stored or published, and the id and the seq are 0.
    */
   readonly refused?: SendRefusal | "client_msg_no_reused";
 }
@@ -237,9 +243,12 @@ export interface HistoryRange {
   readonly fromSeq: number;
   readonly toSeq: number;
   readonly limit: number;
-  /** True to read from the newest message to the oldest. A limit then omits the oldest ones. */
+  /** True to read from the newest message to the oldest. A limit then omits the oldest messages. */
   readonly reverse: boolean;
-  /** Maximum bytes of payloads and stream data. A larger first message is returned anyway. */
+  /**
+   * Maximum number of bytes of payloads and stream data. A first message that is larger is returned
+   * anyway.
+   */
   readonly maxBytes: number;
 }
 
@@ -261,8 +270,8 @@ export interface ResumeSeqs {
   /** Seq of the newest message, or 0. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
-   * Last seq through which the reader and the store have the same messages, at most the reader's
-   * last seq. If it is lower than that, a fail-over lost messages and the later seqs were reused.
+   * Last seq through which the reader and the store have the same messages. It is at most the
+   * reader's last seq. If it is lower, a fail-over lost messages and the later seqs were reused.
    */
   readonly lastCommonSeq: number;
 }
@@ -272,10 +281,10 @@ export interface MessageStore {
    * Appends a message to its channel in one atomic step:
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
-   *   returns the first message as a duplicate, even if the sender is now refused. With another
-   *   payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, continues
-   *   with step 2. The clientMsgNo then belongs to the later message. An unknown payload counts as
-   *   equal.
+   *   returns the first message as a duplicate, even if the sender is now refused. If it was used
+   *   with another payload, it refuses the message with `client_msg_no_reused`. If `allowsReuse` is
+   *   true, it instead continues with step 2, and the clientMsgNo then belongs to the later
+   *   message. An unknown payload counts as equal.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
@@ -283,33 +292,33 @@ export interface MessageStore {
    *
    * Order: calls for one channel get their seqs in the order of the calls, and events of a channel
    * are published in the order of their seqs. A group message is published before a read returns
-   * it. A personal message may be published after a read returned it. The promise does not wait for
-   * delivery to any session.
+   * it. A personal message may be published after a read has returned it. The promise does not wait
+   * for delivery to any session.
    *
    * Retries: a concurrent retry gets the result of the first call, once that result is durable.
    *
-   * Failures: a refused message leaves no gap in the seqs and no record. Neither does a rejected
-   * message, but one that is rejected with `unavailable` may have been stored. If the store fails
-   * to write a message with an `origin`, it also rejects the messages that the same origin sent to
-   * the same channel between that message and its rejection, unless they are already stored.
+   * Failures: a refused or rejected message leaves no gap in the seqs and no record. However, a
+   * message that is rejected with `unavailable` may have been stored. If the store fails to write a
+   * message with an `origin`, it also rejects the messages that the same origin sent to the same
+   * channel between that message and its rejection, unless they are already stored.
    *
    * On a store with several servers, the facts about a personal message may be read just before the
    * atomic step.
    *
-   * With `header.noPersist` nothing is stored except the dedupe record of a clientMsgNo that the
+   * With `header.noPersist`, nothing is stored except the dedupe record of a clientMsgNo that the
    * sender chose. The seq is 0, and the event is ordered with the channel's other messages.
    */
   append(draft: MessageDraft): Promise<AppendResult>;
   /**
    * Returns the messages of the range that have not expired, in seq order (descending if
-   * `reverse`). Seqs that are missing in between belong to messages that expired or were trimmed.
+   * `reverse`). Missing seqs belong to messages that expired or were trimmed.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, or 0. */
   headSeq(key: ChannelKey): Promise<number>;
   /**
-   * Returns the seq of the stored message with which a repetition by this sender would be answered,
-   * or `undefined` if the dedupe window contains none.
+   * Returns the seq of the stored message that a retry by this sender would return, or `undefined`
+   * if there is no such message within the dedupe window.
    */
   seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
   /** Returns the seq of the imported message with this source id, or `undefined`. */
@@ -326,7 +335,7 @@ export interface CommandDraft {
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Users who get a copy that is stored in their inbox. Without duplicates. */
+  /** Users who get a copy that is stored in their inbox, without duplicates. */
   readonly recipients: readonly string[];
   /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
   readonly pushOnlyRecipients: readonly string[];
@@ -340,23 +349,23 @@ export interface InboxStore {
   /**
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
    * message within the dedupe window, the call is treated as a retry or refused, as in `append`.
-   * Otherwise the call adds a copy to the inbox of each recipient under the next inboxSeq of that
+   * Otherwise, the call adds a copy to the inbox of each recipient under the next inboxSeq of that
    * inbox and, once the copies are durable, publishes a `command` event. The returned messageSeq is
-   * 0. `append` recognises a retry of a command too.
+   * 0. `append` also recognises a retry of a command.
    *
    * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
    * `origin` count as commands of one sender, the backends. Their copies are never removed to make
    * room for a user's command. Copies of one user's commands may occupy at most a tenth of another
    * user's inbox. If the inbox of the only recipient has no room for a user's command, the call
    * throws `overloaded`. If the inbox of one of several recipients has no room, the user's oldest
-   * copy there is removed, or, if only copies of backends could be removed, that recipient gets no
-   * copy.
+   * copy in that inbox is removed. If only copies from backends could be removed, that recipient
+   * gets no copy.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
    * Returns the copies with an inboxSeq higher than `afterSeq` that are neither acknowledged nor
-   * expired, oldest first. Returns an empty list only if there are no further copies, because a
-   * first copy that is larger than `maxBytes` is returned nevertheless.
+   * expired, oldest first. Returns an empty list only if there are no further copies: a first copy
+   * that is larger than `maxBytes` is returned anyway.
    */
   readInbox(
     uid: string,
@@ -388,7 +397,10 @@ export interface ConversationSlice {
 export interface ConversationRange {
   /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
   readonly sinceMs: number;
-  /** Number of conversations: the newest ones whose newest message has an id below `beforeId`. */
+  /**
+   * Maximum number of conversations. The newest ones are selected among those whose newest message
+   * has an id below `beforeId`.
+   */
   readonly count: number;
   readonly beforeId: number;
   readonly onlyUnread?: boolean;
@@ -398,14 +410,17 @@ export interface ConversationRange {
 export interface ConversationSelection {
   /** Conversations without content, newest message first. Some may be outside the range. */
   readonly heads: readonly ConversationHead[];
-  /** True if `heads` has all conversations that changed since `sinceMs`, whatever their number. */
+  /** True if `heads` has all conversations that changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the newest change of the user's conversations so far, or a later
-   * time. A later change may have a lower time, but by at most `lookBackMs` of the driver.
+   * time. The time of a future change may be lower, but by at most `lookBackMs` of the driver.
    */
   readonly newestChangeMs: number;
-  /** Returns the channels of all conversations of the user, and maybe groups the user has left. */
+  /**
+   * Returns the channels of all conversations of the user, and possibly groups that the user has
+   * left.
+   */
   channels(): readonly ChannelRef[];
 }
 
@@ -414,10 +429,10 @@ export interface ConversationSelection {
  * personal channel with a stored message from or to the user. Storing a message writes nothing per
  * member.
  *
- * The read position starts at the seq that the group's newest message had when the user joined, or
- * at 0 in a personal channel, but at the newest imported message or later. A `ConversationChange`
- * sets it, forward or back, and each message that the user sends moves it forward to that message.
- * Leaving a group deletes the position.
+ * The read position starts at the seq of the group's newest message at the time the user joined, or
+ * at 0 in a personal channel. It never starts before the newest imported message. A
+ * `ConversationChange` sets it, forward or back, and each message that the user sends moves it
+ * forward to that message. Leaving a group deletes the position.
  *
  * A message is visible if it has not expired, is within the history limits and was not deleted by
  * the user. The unread count is the number of visible messages with a red dot after the read
@@ -428,7 +443,7 @@ export interface ConversationSelection {
 export interface ConversationStore {
   /**
    * Selects conversations with a visible message. Returns at least the conversations of the range,
-   * and reads few beyond it.
+   * and reads only few conversations beyond the range.
    */
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
@@ -441,7 +456,8 @@ export interface ConversationStore {
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
   /**
-   * Returns a conversation, also one without messages; `undefined` if the user is not in the group.
+   * Returns a conversation, even if it has no messages. Returns `undefined` if the user is not in
+   * the group.
    */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
@@ -471,8 +487,8 @@ export interface StreamDraft {
   /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
   /**
-   * Payload of the stream's message, which then does not contain the text. Only for a start. If
-   * `undefined`, the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
+   * Payload of the stream's message, in place of the text. Only for a start. If `undefined`, the
+   * payload is `streamPayload` of the text. Must not be `streamPayload("")`.
    */
   readonly payload?: Uint8Array | undefined;
   /**
@@ -481,14 +497,17 @@ export interface StreamDraft {
    * its end.
    */
   readonly expireS?: number | undefined;
-  /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */
+  /**
+   * True if an end cancels the stream. The state of the stream is then `cancelled` instead of
+   * `closed`.
+   */
   readonly isCancel?: boolean | undefined;
   /** Same as in `MessageDraft`. `undefined` if the sender is not checked. */
   readonly permission?: SendPermission | undefined;
 }
 
 /**
- * The outcome of a stream event. Only a call with the outcome `done` can have changed anything.
+ * The outcome of a stream event. Only a call with the verdict `done` can have changed anything.
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
@@ -501,7 +520,10 @@ export interface StreamResult {
   readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped" | "refused";
   /** State of the stream after the call, `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
-  /** Why the sender may not send. Only with the verdict `refused`: nothing was changed then. */
+  /**
+   * Reason why the sender may not send. Set only with the verdict `refused`. Nothing was changed in
+   * that case.
+   */
   readonly refused?: SendRefusal | undefined;
 }
 
@@ -509,7 +531,7 @@ export interface StreamResult {
 interface StreamSender {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
-  /** Sender of the stream's message. Nobody else may append to the stream. */
+  /** Sender of the stream's message. No other user may append to the stream. */
   readonly fromUid: string;
   readonly clientMsgNo: string;
   /** Same as in `MessageDraft`. */
@@ -529,9 +551,9 @@ export interface StreamCreationDraft extends StreamSender {
 export interface StreamAppendDraft extends StreamSender, LogAppend {}
 
 /**
- * The outcome of a change through the Durable Streams protocol. `refused`: the sender may not send.
- * `taken`: the clientMsgNo belongs to a message that is not a stream. `other_sender`: the stream
- * has another sender. The other outcomes are those of `LogStore`.
+ * The outcome of a change through the Durable Streams protocol. `refused` means that the sender may
+ * not send, `taken` that the clientMsgNo belongs to a message that is not a stream, and
+ * `other_sender` that the stream has another sender. The other outcomes are those of `LogStore`.
  */
 export type StreamCreation =
   | LogCreation
@@ -549,8 +571,8 @@ export interface ChannelLogStore {
   /**
    * Creates a stream whose log is written through the Durable Streams protocol. Its message is
    * appended to the channel, and its events are published, as by `streamEvent`. Any number of such
-   * streams of a channel are active at once. The limits of logs apply, and viewers are shown a
-   * longer stream as `stream-fold.ts` describes.
+   * streams in a channel can be active at the same time. The limits of logs apply. `stream-fold.ts`
+   * describes what viewers are shown of a long stream.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**
@@ -566,8 +588,9 @@ export interface StreamEnd {
   readonly clientMsgNo: string;
   readonly messageSeq: number;
   /**
-   * Unix milliseconds of the end by the store's clock, not before the time in the stream's message
-   * id. It may be later than the end if the store was interrupted in the meantime.
+   * Time of the end in Unix milliseconds on the store's clock, not earlier than the time in the
+   * stream's message id. It may be later than the actual end if the store was interrupted in the
+   * meantime.
    */
   readonly endedMs: number;
 }
@@ -586,8 +609,8 @@ export interface StreamStore {
    *
    * A start appends the stream's message to the channel: it gets the next seq, has a red dot and no
    * expiry time, and its clientMsgNo is recorded as for any message. The message is published as a
-   * `message` event whose `stream` has nextIndex 0. Every applied event, including the start, is
-   * then published as an `event` event with its place in the stream. These events are published
+   * `message` event whose `stream` has the `nextIndex` 0. Every applied event, including the start,
+   * is then published as an `event` event with its place in the stream. These events are published
    * when they are durable, in the order of their indexes and ordered with the channel's messages.
    *
    * A retry changes and publishes nothing. Content, a tool call or a custom event with the id of an
@@ -604,9 +627,10 @@ export interface StreamStore {
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends as `interrupted` every active stream that has had no event for more than `silentMs`
-   * milliseconds, and returns the number of these streams. The time is not measured with the system
-   * clock, which may jump. Silence before a restart or an outage of the store does not count.
+   * Ends every active stream that has had no event for more than `silentMs` milliseconds. The state
+   * of these streams becomes `interrupted`. Returns their number. The time is not measured with the
+   * system clock, which may jump. Silence before a restart or an outage of the store does not
+   * count.
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
@@ -618,19 +642,19 @@ export interface StreamStore {
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
    * Returns the streams of these channels that ended at `sinceMs` or later, at most `limit` (up to
-   * MAX_STREAM_ENDS), the newest end first. Streams that were removed since may be included. The
-   * cost of a channel without such a stream is one lookup in memory, or one command of Redis.
+   * MAX_STREAM_ENDS), the newest end first. Streams that have been removed in the meantime may be
+   * included. A channel without such a stream costs one lookup in memory, or one Redis command.
    */
   streamEnds(
     keys: readonly ChannelKey[],
     sinceMs: number,
     limit: number,
   ): Promise<readonly StreamEnd[]>;
-  /** Like `streamEnds`, for all personal channels of the user. */
+  /** Does the same as `streamEnds` for all personal channels of the user. */
   personalStreamEnds(uid: string, sinceMs: number, limit: number): Promise<readonly StreamEnd[]>;
   /**
-   * Returns the length of the stream's text, in UTF-16 units, before the event at `index` (at most
-   * the stream's nextIndex). Returns `undefined` if there is no such stream or index.
+   * Returns the length of the stream's text, in UTF-16 code units, before the event at `index` (at
+   * most the stream's nextIndex). Returns `undefined` if there is no such stream or index.
    */
   streamTextOffset(
     key: ChannelKey,
@@ -640,12 +664,13 @@ export interface StreamStore {
 }
 
 /**
- * The lifetime of a node's process as the cluster sees it: `<node id>:<random>`. A process that was
- * declared dead continues under a new incarnation, because a dead one never becomes live again.
+ * Identifies one lifetime of a node's process in the cluster: `<node id>:<random>`. A process that
+ * was declared dead continues under a new incarnation, because a dead incarnation never becomes
+ * live again.
  */
 export type Incarnation = string;
 
-/** The name by which a CONNECT continues an earlier session. */
+/** Identifies the earlier session that a CONNECT continues. */
 export type Claim =
   | {
       /** Order of the earlier login, from the name that the server gave the session. */
@@ -661,11 +686,11 @@ export interface LoginTerms {
   readonly claim?: Claim | undefined;
   /**
    * Hash of the token that the device must have. The session then gets the level of the device. If
-   * it is `undefined`, no token is checked.
+   * the hash is `undefined`, no token is checked.
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
-   * Unix seconds at which the session's JWT was issued. The login is `unauthorized`
+   * Unix seconds at which the session's JWT was issued. The result of the login is `unauthorized`
    * if the device was logged out in a later second. `undefined` without a JWT.
    */
   readonly issuedS?: number | undefined;
@@ -675,7 +700,7 @@ export interface LoginTerms {
 
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
-/** A session that `login` has entered. Later logins and connections have higher positions. */
+/** A session that `login` has added. Later logins and connections have higher positions. */
 export interface LoggedInSession {
   /** The session, with the level of the registered device if a token was needed. */
   readonly session: SessionRecord;
@@ -690,21 +715,22 @@ export type LoginResult =
         /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
         readonly groups: readonly string[];
         /**
-         * A message id. Every message stored after the login has a higher id, even if the clock was
-         * set back. If the store has one counter of message ids, no earlier message has a higher
-         * id. If it has several, messages of the last two seconds may also have a higher id.
+         * A message id. Every message that is stored after the login has a higher id, even if the
+         * clock was set back. If the store has a single counter of message ids, no earlier message
+         * has a higher id. If it has several counters, messages of the last two seconds may also
+         * have a higher id.
          */
         readonly newestId: number;
       })
   | {
-      /** The session to continue was ended. Nothing was entered or changed. */
+      /** The session to continue was ended. Nothing was added or changed. */
       readonly kind: "refused";
       readonly reason: CloseReason;
     }
   | {
       /**
        * No device of this flag has the token, or the device was logged out after the JWT was
-       * issued. Nothing was entered or changed.
+       * issued. Nothing was added or changed.
        */
       readonly kind: "unauthorized";
     };
@@ -720,11 +746,11 @@ export interface JoinRequest {
 export interface JoinState {
   /** False if the session was ended, or if the store has lost it. */
   readonly isEntered: boolean;
-  /** Those of the requested groups that are in `groupsOf(uid)`, in no particular order. */
+  /** The requested groups that are in `groupsOf(uid)`, in no particular order. */
   readonly groups: readonly string[];
   /** False if the user may also be a member of groups that were not requested. */
   readonly isAll: boolean;
-  /** Seqs from which the reader resumes, for each position in order. */
+  /** For each position in order, the seqs from which the reader resumes. */
   readonly resumeSeqs: readonly ResumeSeqs[];
   /** First page of the user's command inbox (see `readInbox`). */
   readonly commands: readonly InboxCommand[];
@@ -754,14 +780,15 @@ export type Confirmation =
 /**
  * The session directory. Each change of a user's sessions is atomic and also publishes `presence`.
  * A call for several sessions or users is not atomic as a whole. A call that throws `unavailable`
- * may nevertheless have taken effect.
+ * may still have taken effect.
  */
 export interface SessionStore {
   /**
-   * Checks the token and enters a session under `incarnation`. The same step removes the sessions
-   * that this one ends, and publishes an `end_session` event for each of them, once:
+   * Checks the token and adds a session under `incarnation`. The same step removes the sessions
+   * that the new session ends, and publishes one `end_session` event for each of them. It ends the
+   * following sessions:
    *
-   * - if the new session is a main session: every other main session of the same uid and flag,
+   * - if the new session is a main session, every other main session of the same uid and flag,
    * - every session of the same uid, flag and (non-empty) deviceId,
    * - the session that it continues.
    *
@@ -771,8 +798,8 @@ export interface SessionStore {
    * is no login]. Continuing a main session is refused if it was ended by `endSession`, or if
    * another device logged in later, even if the session of that device no longer exists.
    *
-   * If a token is replaced after a session was entered with it, every later call of `sessionsOf`
-   * returns that session, so that the caller who replaced the token can end it.
+   * If a token is replaced after a session was added with it, every later call of `sessionsOf`
+   * returns that session, so that the caller that replaced the token can end it.
    */
   login(
     session: SessionRecord,
@@ -780,14 +807,15 @@ export interface SessionStore {
     terms?: LoginTerms,
   ): MaybePromise<LoginResult>;
   /**
-   * Reads the state with which a session joins. A caller that already listens to the topics of the
-   * user and of these groups misses no later change. On one server, the whole state is from one
-   * moment. On a Redis Cluster, only the part that one server stores is from one moment.
+   * Reads the state that a session needs to join. A caller that already listens to the topics of
+   * the user and of these groups misses no later change. On a single server, the state is a
+   * consistent snapshot. On a Redis Cluster, only the parts on the same server are consistent with
+   * each other.
    */
   joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
-   * Removes a session that its node no longer serves. Has no effect if it is not in the store.
-   * `cause` is why the session ended, `undefined` if the connection was lost.
+   * Removes a session that its node no longer serves. Has no effect if the session is not in the
+   * store. `cause` is the reason why the session ended, `undefined` if the connection was lost.
    */
   removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
   /**
@@ -798,13 +826,13 @@ export interface SessionStore {
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
    * Checks, for each session in order, whether it may continue. The caller passes only sessions
-   * that logged in on this node and that the node has not removed. Each session is checked in an
-   * atomic step of its own, and a failure for one session does not affect the others.
+   * that logged in on this node and that the node has not removed. Each session is checked in its
+   * own atomic step, and a failure for one session does not affect the others.
    *
    * `refused` means that the session was ended by a later login, by `endSession`, or by a new token
-   * or the logout of its device. With `confirmed`, the session is in the store under `incarnation`,
-   * even if the store had lost it, and it stays there if its node confirms it at least once a
-   * minute. Confirming never ends a session that logged in later.
+   * or the logout of its device. `confirmed` means that the session is in the store under
+   * `incarnation`, even if the store had lost it. It stays there if its node confirms it at least
+   * once a minute. Confirming never ends a session that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
@@ -819,20 +847,20 @@ export interface SessionStore {
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
-/** The newest login of a main session of a uid and flag, kept after the session has left. */
+/** The newest login of a main session of a uid and flag. It is kept after the session has ended. */
 export interface NewestLogin {
   readonly order: number;
   readonly since: number;
   readonly deviceId: string;
   /** Name that the client chose for the login, "" if it chose none. */
   readonly label: string;
-  /** Why the login can no longer be continued. `undefined` if it can. */
+  /** Reason why the login can no longer be continued. `undefined` if it can be continued. */
   readonly ended: CloseReason | undefined;
   /** Labels of earlier logins, oldest first. */
   readonly past: readonly string[];
 }
 
-/** Time for which a `NewestLogin` is kept after its last entry or confirmation. */
+/** Time for which a `NewestLogin` is kept after its session was last added or confirmed. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 export interface StoredPassword {
@@ -841,7 +869,10 @@ export interface StoredPassword {
 }
 
 export interface ManagerStore {
-  /** Atomically stores the password unless there is one. Returns the stored password. */
+  /**
+   * Atomically stores the password unless a password is already stored. Returns the stored
+   * password.
+   */
   putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
   /** Stores the SHA-256 of an access token until `expiresAtMs`. `owner` can be any text. */
   putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
@@ -859,7 +890,7 @@ export interface SystemAccountStore {
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
-/** Public keys of an identity provider, as it returned them. */
+/** Public keys of an identity provider, as the provider returned them. */
 export interface StoredKeySet {
   readonly url: string;
   readonly text: string;
@@ -883,20 +914,23 @@ export interface SigningKey {
 export interface SigningKeyStore {
   /** Returns the keys in ascending order of their numbers. */
   signingKeys(): Promise<readonly SigningKey[]>;
-  /** Atomically stores the key unless one with its number is stored. Returns the stored key. */
+  /**
+   * Atomically stores the key unless a key with this number is already stored. Returns the stored
+   * key.
+   */
   putSigningKeyOnce(key: SigningKey): Promise<SigningKey>;
   /** Removes a key. Has no effect if it is not stored. */
   removeSigningKey(number: number): Promise<void>;
 }
 
 /**
- * State of the import of a store. It only advances, except from `opening` to `none`.
+ * State of the import of a store. It only moves forward, except from `opening` back to `none`.
  *
  *     none     no import was ever opened
  *     opening  the nodes stop serving clients and other writing calls
  *     open     lines are accepted
  *     closing  the nodes finish the lines in progress and accept no further lines
- *     closed   the import has ended; no other can be opened
+ *     closed   the import has ended; no other import can be opened
  */
 export type ImportPhase = "none" | "opening" | "open" | "closing" | "closed";
 
@@ -914,7 +948,7 @@ export type LineKind = (typeof LINE_KINDS)[number];
 
 export interface ImportState {
   readonly phase: ImportPhase;
-  /** Number of lines that were stored, by kind. A line that replaced an earlier one counts again. */
+  /** Number of stored lines by kind. A line that replaced an earlier line counts again. */
   readonly stored: Readonly<Partial<Record<LineKind, number>>>;
 }
 
@@ -955,19 +989,19 @@ export interface ImportStore {
    */
   storedData(): Promise<string | undefined>;
   /**
-   * Stores messages of one channel, whose seqs must ascend, and returns the result of each. A
-   * message keeps its seq and gets a new id. A time earlier than that of the message before it is
-   * replaced by that time. Each message has a red dot. Nothing is published. Retries of a message
-   * that is younger than the dedupe window are recognised.
+   * Stores messages of one channel, and returns the result of each. The seqs must be in ascending
+   * order. A message keeps its seq and gets a new id. If its time is earlier than that of the
+   * previous message, it gets the time of that message. Each message has a red dot. Nothing is
+   * published. Retries of a message that is younger than the dedupe window are recognised.
    */
   importMessages(
     key: ChannelKey,
     messages: readonly ImportedMessage[],
   ): Promise<readonly ImportVerdict[]>;
   /**
-   * Sets a read position. It does not go beyond the newest message. Messages that the user sent
-   * count as read. Returns false if the position was the same before. In a channel whose position
-   * was never set, all imported messages count as read.
+   * Sets a read position, at most to the newest message. Messages that the user sent count as read.
+   * Returns false if the position has not changed. In a channel whose position was never set, all
+   * imported messages count as read.
    */
   importPosition(
     uid: string,
@@ -998,8 +1032,8 @@ export interface Store
     ManagerStore,
     ImportStore {
   /**
-   * Opens or creates the data. Rejects data of a newer format. An abort of `signal` ends a start
-   * that waits for a check of the data or for another process. The start then rejects.
+   * Opens or creates the data. Rejects data of a newer format. If `signal` is aborted while the
+   * start waits for a check of the data or for another process, the start rejects.
    */
   start(signal?: AbortSignal): Promise<void>;
   /** Rejects new calls, finishes those in progress and writes to disk. May be called repeatedly. */
@@ -1013,7 +1047,7 @@ export interface Store
 /**
  * Events between nodes.
  *
- *     kind          topics under which it is published
+ *     kind          topics on which it is published
  *     message       the group, or both users of a personal channel; with `recipients`, these users
  *     event         the group, or both users of a personal channel
  *     command       the users of the copies
@@ -1036,11 +1070,12 @@ export type ClusterEvent =
     }
   | {
       /**
-       * An event of a stream is ordered with the channel's messages. Other events have no order.
+       * An event of a stream is ordered with the channel's messages. The order of other events is
+       * undefined.
        */
       readonly kind: "event";
       readonly event: ChannelEvent;
-      /** Session that sent the event and gets no push of it. `undefined` if a backend sent it. */
+      /** Session that sent the event and does not receive it. `undefined` if a backend sent it. */
       readonly origin?: string | undefined;
     }
   | {
@@ -1061,7 +1096,9 @@ export type ClusterEvent =
       /** The online state of `uid` may have changed. Watching nodes read it from the store. */
       readonly kind: "presence";
       readonly uid: string;
-      /** Why a session ended, `undefined` if no session ended or the connection was lost. */
+      /**
+       * Reason why a session ended, `undefined` if no session ended or if the connection was lost.
+       */
       readonly cause?: CloseReason | undefined;
     }
   | {
@@ -1076,7 +1113,10 @@ export type ClusterEvent =
       readonly uid: string;
     }
   | {
-      /** `uid` became a member, and may have left since. The receiver reads the membership. */
+      /**
+       * `uid` became a member, and may have left in the meantime. The receiver reads the membership
+       * from the store.
+       */
       readonly kind: "addition";
       readonly uid: string;
       readonly channelId: string;
@@ -1085,16 +1125,16 @@ export type ClusterEvent =
       /** Published by the step that removed the users, before later messages of the group. */
       readonly kind: "removal";
       readonly channelId: string;
-      /** `undefined` if any member may have been removed: the receiver checks all of them. */
+      /** `undefined` if any member may have been removed. The receiver then checks all of them. */
       readonly uids: readonly string[] | undefined;
     }
   | LogEvent
   | {
       /**
        * Events of a user topic, a presence topic or a topic of logs may have been missed. The
-       * cluster delivers it only to its own listener. Missed messages and stream events are read by
-       * the cluster itself; memberships, commands, ended sessions, presence and logs must be read by
-       * the listener.
+       * cluster delivers this event only to its own listener. The cluster itself reads missed
+       * messages and stream events. The listener must read memberships, commands, ended sessions,
+       * presence and logs.
        */
       readonly kind: "missed";
       readonly topic: Topic;
@@ -1105,23 +1145,23 @@ export interface Publisher {
   publish(event: ClusterEvent): void;
 }
 
-/** Sends events whose loss the caller must notice. */
+/** Sends events, and reports their loss to the caller. */
 export interface Announcer {
   /**
    * Resolves when all events are sent. Throws `unavailable` or `overloaded` if an event could not
-   * be sent. Other events may have been sent, and a repeated call sends all of them again.
+   * be sent. The other events may then have been sent, and a repeated call sends all of them again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
 /**
- * Checks the memberships of a group's sessions at the store, after this node may have missed
+ * Checks the memberships of a group's sessions in the store, after this node may have missed
  * removals. It is called after missed messages were read and before they are delivered.
  *
  * When it resolves, sessions of users who are no longer members receive nothing more from the
- * group. Sessions of users who became members after `lastSeq`, the seq delivered last, are left out
- * of the next delivery and catch up by themselves. If it rejects with `unavailable`, nothing is
- * delivered.
+ * group. `lastSeq` is the seq of the last delivered message. Sessions of users who became members
+ * after it are left out of the next delivery and catch up by themselves. If the judge rejects with
+ * `unavailable`, nothing is delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
@@ -1149,7 +1189,7 @@ export interface NodeRegistry {
 }
 
 interface Liveness {
-  /** Incarnation under which sessions of this node are entered now. */
+  /** Incarnation under which new sessions of this node are stored. */
   readonly incarnation: Incarnation;
   /** Throws `unavailable` while this node counts as dead. */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
@@ -1160,14 +1200,14 @@ interface Liveness {
 export interface ResyncHandler {
   /**
    * Checks the sessions of these users and ends the sessions that may not continue. Returns the
-   * users whose sessions could not be checked. It is called before the missed events of these users
-   * are delivered. It rejects with `unavailable` if no session could be checked.
+   * users whose sessions could not be checked. Called before the missed events of these users are
+   * delivered. Rejects with `unavailable` if no session could be checked.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
   /**
-   * Called after each confirmed heartbeat. `isAnew` is true for the first one of an incarnation, or
-   * after an outage in which the store may have lost this node's sessions.
+   * Called after each confirmed heartbeat. `isAnew` is true for the first heartbeat of an
+   * incarnation, and after an outage in which the store may have lost this node's sessions.
    */
   beat(isAnew: boolean): void;
 }
@@ -1179,15 +1219,16 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
-   * Subscribes to topics. When it resolves, this node receives every event published under them
-   * from then on. A second call for the same topic has no further effect. A call with many topics
-   * costs less than many calls.
+   * Subscribes to topics. When the call resolves, this node receives every event that is published
+   * on them from then on. A second call for the same topic has no further effect. A call with many
+   * topics costs less than many calls.
    */
   listen(...topics: readonly Topic[]): Promise<void>;
   /**
-   * Does the first half of `listen`. When it resolves, this node receives every event published
-   * from then on, but the events may reach the listener only after `listen` has resolved. Resolves
-   * with true if they reach it already, so that `listen` has nothing left to do.
+   * Does the first half of `listen`. When the call resolves, this node receives every event that is
+   * published from then on, but the events may reach the listener only after `listen` has resolved.
+   * Resolves to true if the events already reach the listener, so that `listen` has nothing left to
+   * do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */
@@ -1195,17 +1236,17 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /** Resolves when every event published before the call has reached the listener. */
   barrier(): Promise<void>;
   /**
-   * Returns `undefined` if this node has, as far as it knows, missed no event of the topics that
-   * `concerns` accepts. Otherwise returns a promise that resolves when the missed events have
-   * reached the listener, which has then ended the sessions that may not continue. Anything the
-   * caller read earlier may be outdated and must be read again. The promise rejects with
+   * Returns `undefined` if, as far as this node knows, it has missed no event of the topics that
+   * `concerns` accepts. Otherwise, returns a promise that resolves when the missed events have
+   * reached the listener and the listener has ended the sessions that may not continue. Data that
+   * the caller read earlier may be outdated and must be read again. The promise rejects with
    * `unavailable` after a time-out.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
-   * Like `barrier`, but does not wait for events that cannot be read now. `recovery` reports such
-   * events. Returns `undefined` if there is nothing to wait for, or if topics have no common order
-   * (Redis Cluster).
+   * Does the same as `barrier`, but does not wait for events that cannot be read now. `recovery`
+   * reports such events. Returns `undefined` if there is nothing to wait for, or if topics have no
+   * common order (Redis Cluster).
    */
   delivered(): Promise<void> | undefined;
   start(): Promise<void>;
@@ -1224,7 +1265,9 @@ export interface FailureCount {
 /** Counts failed logins per key. All nodes share the counts. */
 export interface Throttle {
   failures(key: string): Promise<FailureCount>;
-  /** Counts a failure and returns the new count. The first one starts a window of `windowMs`. */
+  /**
+   * Counts a failure and returns the new count. The first failure starts a window of `windowMs`.
+   */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;
   clear(key: string): Promise<void>;
 }

@@ -25,13 +25,16 @@ interface PushCursorPorts {
   readonly clock: () => number;
   /** Time from storing a message to its decision. */
   readonly afterMs: number;
-  /** Called after messages were decided, with the number of users who need a push. */
+  /**
+   * Called after decisions were made, with the numbers of messages and of users who need a push
+   * notification.
+   */
   onDecided(messages: number, users: number): void;
   onError(error: unknown, message: string): void;
 }
 
 const LEASE_NAME = "push";
-/** Number of partitions that are decided at the same time. */
+/** Number of partitions that are processed at the same time. */
 const MAX_IN_FLIGHT = 8;
 /** Number of events that are read at once. */
 const ROWS = 200;
@@ -57,12 +60,12 @@ export class PushCursors {
     this.#held = new HeldLease(ports.store, LEASE_NAME, randomUUID());
   }
 
-  /** Time for which the oldest message that is due has waited for its decision on this node. */
+  /** Time for which the oldest due message on this node has been waiting for its decision. */
   get lagMs(): number {
     return this.#run?.lagMs ?? 0;
   }
 
-  /** Resolves when the cursors exist, so that a node decides about all later messages. */
+  /** Resolves when the cursors exist. From then on, every new message gets a decision. */
   async start(): Promise<void> {
     this.#tick();
     await this.#ticking;
@@ -118,11 +121,14 @@ interface Partition {
   stored: EventPosition;
   /** Position of the next read. The events before it are decided or need no decision. */
   read: EventPosition;
-  /** Unix milliseconds at which the oldest undecided message was due, `undefined` if none is. */
+  /**
+   * Unix milliseconds at which the oldest undecided message was due, `undefined` if no message is
+   * due.
+   */
   dueMs: number | undefined;
   /**
-   * First event of the last read, and when it was first read by the monotonic clock. `undefined` if
-   * the last read returned no event.
+   * First event of the last read, and the time on the monotonic clock at which it was first read.
+   * `undefined` if the last read returned no event.
    */
   next: { readonly number: number; readonly seenMs: number } | undefined;
   isBusy: boolean;
@@ -131,7 +137,7 @@ interface Partition {
   timer: NodeJS.Timeout | undefined;
 }
 
-/** Decides the messages of all partitions under one lease. */
+/** Makes the decisions for the messages of all partitions under one lease. */
 class Run {
   readonly lease: Lease;
   readonly #ports: PushCursorPorts;
@@ -140,7 +146,8 @@ class Run {
   readonly #working = new Set<Promise<void>>();
   #partitions: readonly Partition[] = [];
   /**
-   * Monotonic time before which nothing is decided, so that clients can reconnect after a restart.
+   * Time on the monotonic clock before which no decision is made, so that clients can reconnect
+   * after a restart.
    */
   readonly #fromMs: number;
   #unsubscribe: (() => void) | undefined;
@@ -188,7 +195,7 @@ class Run {
     return true;
   }
 
-  /** Stops after the decisions in progress are written. */
+  /** Stops. Resolves after the decisions in progress have been written. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     this.#unsubscribe?.();
@@ -232,7 +239,9 @@ class Run {
     }
   }
 
-  /** Decides the next messages that are due. Returns the time until there is more to do. */
+  /**
+   * Makes the decisions for the next messages that are due. Returns the time until the next step.
+   */
   async #step(partition: Partition): Promise<number> {
     const { store, clock, afterMs } = this.#ports;
     const page = await store.readEvents(partition.at, partition.read, ROWS);
@@ -260,9 +269,9 @@ class Run {
   }
 
   /**
-   * Returns the time of the event plus the time since this node first read the event. If the clock
-   * of the store was set back, the times of events are ahead of it, and this sum is the better
-   * measure of the current time.
+   * Returns the time of the event plus the time since this node first read it. If the clock of the
+   * store was set back, the times of events are ahead of the clock, and this sum is a better
+   * estimate of the current time.
    */
   #seen(partition: Partition, { number, timestampMs }: EventRow): number {
     const nowMs = performance.now();
@@ -292,8 +301,8 @@ class Run {
   }
 
   /**
-   * Reads the cursor again after a refused move: an earlier move took effect although its reply was
-   * lost, or another lease has claimed the cursor.
+   * Reads the cursor again after a refused move. Either an earlier move took effect although its
+   * reply was lost, or another lease has claimed the cursor.
    */
   async #lost(partition: Partition): Promise<void> {
     const stored = await this.#ports.store.claimPushCursor(partition.at, this.lease);

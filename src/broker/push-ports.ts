@@ -1,6 +1,6 @@
-// The port for the decision about which users need a push notification: the facts that the decision
-// reads, and the cursors, which show up to which event it was made. The comment of a method is its
-// contract. Every driver must fulfil it, and `test/contract/` checks that.
+// The port for the decision about which users need a push notification. It provides the facts for
+// the decision, and the cursors that show up to which event decisions have been made. The comment
+// of a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";
 import type { Lease } from "./lease-ports.ts";
@@ -24,11 +24,14 @@ interface CursorMove {
 export interface PushStore {
   /**
    * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
-   * users must be members. In a large group, whose positions are not stored, the result means
-   * nothing.
+   * users must be members. In a large group, the result has no meaning, because its positions are
+   * not stored.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
-  /** Records for `ttlMs` which users acknowledged messages. A restart of the store may lose it. */
+  /**
+   * Records which users acknowledged messages, for `ttlMs`. A restart of the store may lose these
+   * records.
+   */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
   /** Returns for each message of the channel, in order, the users who acknowledged it. */
   acknowledgedBy(

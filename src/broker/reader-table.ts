@@ -1,5 +1,5 @@
-// Readers of streams or logs on this node, by source, viewer and topic. Limits their number, and
-// listens to every topic that has a reader. State: the open readers.
+// Table of the readers of streams or logs on this node, by source, viewer and topic. Limits the
+// number of readers, and listens to every topic that has a reader. State: the open readers.
 
 import { BrokerError } from "./errors.ts";
 import type { Interest } from "./interest.ts";
@@ -11,7 +11,7 @@ export interface Reader {
   readonly topics: ReadonlySet<Topic>;
   /** User on whose behalf the reader reads, or `undefined`. */
   readonly viewer: Viewer | undefined;
-  /** Bearer of a signed URL who reads, or `undefined`. */
+  /** Bearer of the signed URL that is used to read, or `undefined`. */
   readonly bearer?: string | undefined;
 }
 
@@ -26,7 +26,7 @@ interface ReaderTablePorts {
   readonly maxReadersPerUser: number;
 }
 
-/** At most this fraction of the readers of a node may belong to one bearer of a signed URL. */
+/** Maximum fraction of the readers of a node that may belong to one bearer of a signed URL. */
 const BEARER_SHARE = 1 / 4;
 
 export class ReaderTable<R extends Reader> {
@@ -81,7 +81,10 @@ export class ReaderTable<R extends Reader> {
       });
   }
 
-  /** Resolves when the node listens to the topics. If it rejects, the reader is still added. */
+  /**
+   * Adds a reader. Resolves when the node listens to the reader's topics. If it rejects, the reader
+   * has still been added.
+   */
   async enter(reader: R): Promise<void> {
     const { source, topics, viewer, bearer } = reader;
     this.#all.add(reader);
@@ -108,7 +111,7 @@ function add<R>(index: Map<string, Set<R>>, key: string, reader: R): void {
   index.set(key, readers.add(reader));
 }
 
-/** Returns true if the index has no reader under `key` any more. */
+/** Removes a reader from an index. Returns true if the index then has no reader under `key`. */
 function remove<R>(index: Map<string, Set<R>>, key: string, reader: R): boolean {
   const readers = index.get(key);
   readers?.delete(reader);

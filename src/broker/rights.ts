@@ -21,7 +21,7 @@ interface Grant {
   readonly events: boolean;
 }
 
-/** Grants that must all allow what the session does. */
+/** List of grants. All of them must allow what the session does. */
 export type Rights = readonly Grant[];
 
 const NAMES = ["read", "send", "events"];
@@ -68,7 +68,10 @@ export function areSameRights(a: Rights | undefined, b: Rights | undefined): boo
   return a === b || JSON.stringify(a) === JSON.stringify(b);
 }
 
-/** Returns true if the session may read the channel, which is named as its user sees it. */
+/**
+ * Returns true if the session may read the channel. `channel` is the channel from the point of view
+ * of the user.
+ */
 export function mayRead(rights: Rights | undefined, channel: ChannelRef): boolean {
   if (rights === undefined) return true;
   return rights.every(({ read }) => read === undefined || matchesAny(read, channel));

@@ -1,5 +1,5 @@
-// Checks the permission to send commands and events of clients and to cancel streams, with facts read
-// from the store. Plain messages and events of streams are not checked here: the store applies
+// Checks, with facts from the store, whether a user may send commands, send client events or cancel
+// streams. Plain messages and events of streams are not checked here, because the store applies
 // `permissions.ts` in the step that appends them.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
@@ -24,8 +24,8 @@ interface Sender {
 
 interface SendRule {
   /**
-   * Returns why a send is refused, `undefined` if it is allowed. Calls of one queue resolve in the
-   * order in which they were made. Calls without a queue have no order.
+   * Returns the reason why a send is refused, `undefined` if it is allowed. Calls of one queue
+   * resolve in the order in which they were made. The order of calls without a queue is undefined.
    */
   refusal(
     sender: Sender,
@@ -39,7 +39,9 @@ interface SendRule {
   ): MaybePromise<EventRefusal | undefined>;
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
-  /** Resolves after the earlier calls of the queue. Returns `undefined` if no call is earlier. */
+  /**
+   * Resolves after the earlier calls of the queue. Returns `undefined` if there is no earlier call.
+   */
   turn(queue: string | undefined): Promise<void> | undefined;
 }
 

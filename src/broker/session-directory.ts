@@ -1,6 +1,6 @@
-// The session directory of this node. It confirms each session at the store once a minute, and
-// whenever its own list and the store may differ, for example after an outage, a loss of data,
-// missed events or lost replies.
+// The session directory of this node. It confirms each session in the store once a minute. It also
+// does so whenever its own list and the store may differ, for example after an outage, a loss of
+// data, missed events or lost replies.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -42,9 +42,12 @@ const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/** Maximum number of pending removals. The oldest is dropped, and its entry expires. */
+/**
+ * Maximum number of pending removals. Above it, the oldest removal is dropped, and the entry of its
+ * session expires later.
+ */
 const MAX_PENDING_REMOVALS = 100_000;
-/** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
+/** Time for which `endedBy` retries, for example while a process reconnects that was frozen. */
 const REASON_TIMEOUT_MS = 3000;
 const REASON_RETRY_MS = 50;
 const WORK_RETRY_MS = 1000;
@@ -55,7 +58,7 @@ export class SessionDirectory {
   /** Sessions that may still be in the store although this node no longer serves them. */
   readonly #pendingRemovals = new BoundedMap<string, PendingRemoval>(MAX_PENDING_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
-  /** Number of times that events of users may have been missed. */
+  /** Number of times at which events of users may have been missed. */
   #lossCount = 0;
   /** Number of sessions that are due for the periodic confirmation. Not always an integer. */
   #dueCount = 0;
@@ -95,7 +98,7 @@ export class SessionDirectory {
       if (result.kind !== "entered") return result;
       const { session: enteredSession, order, since } = result;
       this.#local.add({ session: enteredSession, order, since });
-      // Other nodes ignore an entry under an incarnation that has died in the meantime.
+      // If the incarnation has been declared dead in the meantime, other nodes ignore the entry.
       if (cluster.incarnation !== incarnation) await this.#reenter(result);
       // The event that ended the session may be among the missed events.
       if (lossCount !== this.#lossCount) this.#confirmSoon([result]);
@@ -108,7 +111,10 @@ export class SessionDirectory {
     }
   }
 
-  /** Ends the session unless it may continue. Must be called if the session is not in the store. */
+  /**
+   * Ends the session unless it may continue. Must be called when the session was not found in the
+   * store.
+   */
   async recheck({ sessionId }: SessionName): Promise<void> {
     const login = this.#local.get(sessionId);
     if (login === undefined) return;
@@ -117,7 +123,10 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /** Removes a session, and throws the store's error. A transient one is retried later. */
+  /**
+   * Removes a session. Throws the store's error. After a transient error, the removal is also
+   * retried later.
+   */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -129,8 +138,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Returns the reason why the session was ended, for example by a login elsewhere, and ends it
-   * here. Returns `undefined` if it may continue, or if the store does not decide in time.
+   * Returns the reason why the session was ended, for example by a login on another node, and ends
+   * the session on this node. Returns `undefined` if the session may continue, or if the store does
+   * not reply in time.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
@@ -144,7 +154,8 @@ export class SessionDirectory {
         this.#endLocally(login.session, result.reason);
         return result.reason;
       } catch (error) {
-        // Not reported: the caller is already handling the error that led to this call.
+        // The error is not reported, because the caller is already handling the error that led to
+        // this call.
         if (!isTransient(error) || performance.now() > deadlineMs) return undefined;
         await new Promise((resolve) => setTimeout(resolve, REASON_RETRY_MS).unref());
       }
@@ -156,7 +167,7 @@ export class SessionDirectory {
   }
 
   /**
-   * Stores for all nodes whether a client of this node is in the background. Throws `unavailable`.
+   * Records in the store whether a client of this node is in the background. Throws `unavailable`.
    */
   async setBackground(session: SessionName, isBackground: boolean): Promise<void> {
     this.#local.setBackground(session.sessionId, isBackground);
@@ -184,7 +195,10 @@ export class SessionDirectory {
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  /** Returns no promise if all sessions are on this node: a long list would need many promises. */
+  /**
+   * Returns no promise if all sessions are on this node, because a long list would need many
+   * promises.
+   */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;
     return entries.every(({ incarnation }) => incarnation === ownIncarnation)
@@ -209,7 +223,7 @@ export class SessionDirectory {
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
     // If this node was declared dead, its next heartbeat starts a new incarnation. The sessions are
-    // confirmed under that one, because other nodes ignore the sessions of a dead incarnation.
+    // confirmed under the new incarnation, because other nodes ignore the sessions of a dead one.
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
@@ -237,8 +251,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions again. First `#judgeUsers` confirms those whose topics were lost; the
-   * others follow afterwards, or after a time-out.
+   * Confirms all sessions again. `#judgeUsers` first confirms the sessions whose topics were lost.
+   * The others are confirmed afterwards, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -262,7 +276,7 @@ export class SessionDirectory {
 
   /**
    * Removes and confirms sessions. Returns false if work remains. Failed removals do not prevent
-   * the confirmations, which may be for another server.
+   * the confirmations, which may go to another server.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -293,7 +307,7 @@ export class SessionDirectory {
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      // The marks are removed before the call, so that a mark that is set during the call is kept.
+      // The marks are removed before the call, so that marks that are set during the call are kept.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;
@@ -319,7 +333,8 @@ export class SessionDirectory {
     for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
-          // Confirming stores a missing session again, even one that was removed during the call.
+          // A confirmation stores a missing session again, even if the session was removed during
+          // the call.
           this.#removeLater(session);
     return results;
   }
@@ -357,12 +372,15 @@ export class SessionDirectory {
       await this.#ports.store.removeSession(session, cause);
     } catch (error) {
       if (isTransient(error)) return;
-      this.#report(error); // a retry would fail too, so the entry is left to expire
+      this.#report(error); // a retry would fail too, so the entry is left until it expires
     }
     this.#pendingRemovals.delete(session.sessionId);
   }
 
-  /** Reports an error unless it is transient. Returns false, like `#run` when work remains. */
+  /**
+   * Reports an error unless it is transient. Always returns false, the result of `#run` while work
+   * remains.
+   */
   #report(error: unknown): false {
     if (!isTransient(error))
       this.#ports.onError(error, "Could not confirm or remove sessions in the store");
@@ -370,13 +388,16 @@ export class SessionDirectory {
   }
 }
 
-/** Returns true if the call may have run. Errors without a cause occur before the call is sent. */
+/**
+ * Returns true if the store may have executed the call. Errors without a cause occur before the
+ * call is sent.
+ */
 function mayHaveRun(error: unknown): boolean {
   return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
 /**
- * Returns the online status of a user, with the lowest flag of the main sessions, or of all
+ * Returns the online status of a user. `flag` is the lowest flag of the main sessions, or of all
  * sessions if the user has no main session [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {

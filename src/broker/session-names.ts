@@ -1,6 +1,6 @@
-// Names of sessions. The name by which a client continues its session contains the order of the
-// login, in case the store loses the login, and the time since which the client may lack ends of
-// streams. The server stores neither. Pure functions.
+// Names of sessions. A client uses the name of its session to continue the session. The name
+// contains the order of the login, in case the store loses the login, and the time after which the
+// client may have missed ends of streams. The server does not store these names. Pure functions.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
 
@@ -11,14 +11,14 @@ interface NamedSession {
   readonly sessionId: string;
   readonly order: number;
   readonly connectedMs: number;
-  /** The client has the ends of all streams that ended before this time. */
+  /** The client knows the ends of all streams that ended before this time. */
   readonly endsSinceMs: number;
 }
 
 const HALF_DIGITS = 5;
 const HALF = 36 ** HALF_DIGITS;
 const NAME = /(?::([0-9a-z]{1,11}):([0-9a-z]{1,11}))?~([0-9a-z]{10})$/;
-/** Lowest order of a login: 2024-01-01 in microseconds. */
+/** Lowest valid order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
 export function sessionName({ sessionId, order, connectedMs, endsSinceMs }: NamedSession): string {
@@ -34,14 +34,14 @@ function digitsOf(value: number): string {
   return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");
 }
 
-/** Returns the claim of a CONNECT, `undefined` for "", with which a client claims no session. */
+/** Returns the claim in a CONNECT. Returns `undefined` for "", which does not claim a session. */
 export function claimIn(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[3] ?? "", 36);
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/** Returns the times in a name, or `undefined`. */
+/** Returns the times in a name, `undefined` if it contains none. */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {
@@ -56,8 +56,8 @@ export function timesIn(
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**
- * Returns the id of a session as an integer below 2^53, as WuKongIM does: a hash of the node id,
- * followed by the number of the session on the node.
+ * Returns the id of a session as an integer below 2^53, as WuKongIM does. The integer consists of a
+ * hash of the node id and the number of the session on the node.
  */
 export function connectionNumber(sessionId: string): number {
   const at = sessionId.lastIndexOf("-");

@@ -1,5 +1,5 @@
-// Opens the session of a CONNECT. The store decides whether the session is entered and which other
-// sessions it ends. The hub closes the sockets of the ended sessions.
+// Opens the session of a CONNECT. The store decides whether the session is accepted, and which
+// other sessions it ends. The hub closes the sockets of the ended sessions.
 
 import { type Claims, type Credentials, MISMATCH, type Proof } from "./credentials.ts";
 import { BrokerError, type CloseReason } from "./errors.ts";
@@ -62,14 +62,16 @@ export interface Sessions {
    * `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
-  /** Verifies the credential of a login, before a hook is asked. Throws the errors of `open`. */
+  /**
+   * Verifies the credential of a login, before a hook is called. Throws the same errors as `open`.
+   */
   verify(login: Login): Promise<void>;
   /**
-   * Replaces the JWT of an open session by a later one of the same uid, device flag and level. If a
-   * hook made the session expire, the token with which it was opened is verified again. A refresh is
-   * not a login: it ends no session and keeps the order of logins. Throws `bad_request` if the
-   * session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. The session
-   * then keeps its token.
+   * Replaces the JWT of an open session with a later JWT of the same uid, device flag and level. If
+   * a hook set the expiry of the session, the token with which the session was opened is verified
+   * again. A refresh is not a login: it ends no session and keeps the order of logins. Throws
+   * `bad_request` if the session does not expire, and also `unauthorized`, `token_expired` or
+   * `unavailable`. If it throws, the session keeps its token.
    */
   refresh(session: OpenSession, token: string): Promise<RefreshedToken>;
 }
@@ -89,7 +91,7 @@ interface OpenSession {
   readonly expiresAtMs: number | undefined;
 }
 
-/** A login with a valid token of the user that is registered for another device flag. */
+/** A login with a token of the user that is registered for another device flag. */
 interface WrongFlag {
   readonly uid: string;
   readonly flag: DeviceFlag;
@@ -97,7 +99,10 @@ interface WrongFlag {
 }
 
 interface WrongFlagPorts {
-  /** True in protected mode: the refusal then names the flag of the token. */
+  /**
+   * True in protected mode. The error message then names the flag for which the token is
+   * registered.
+   */
   readonly isNamedToClient: boolean;
   report(login: WrongFlag): void;
 }
@@ -143,7 +148,8 @@ export function createSessions({
       const proof = proving instanceof Promise ? await proving : proving;
       const tokenHash = proof.kind === "token" ? proof.tokenHash : undefined;
       const claims = proof.kind === "jwt" ? proof.claims : undefined;
-      // The object is written field by field: V8 stores a spread in a slower and larger form.
+      // The object is written field by field, because V8 stores the result of a spread in a slower
+      // and larger form.
       const requested: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,

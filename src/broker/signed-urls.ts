@@ -1,5 +1,6 @@
-// Signs URLs of streams and verifies their signatures. A signature allows reading or writing one
-// path until a time. Keeps a copy of the signing keys, which all nodes share through the store.
+// Signs URLs of streams and verifies their signatures. A signature allows its bearer to read or
+// write one path until it expires. Keeps a copy of the signing keys, which all nodes share through
+// the store.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
@@ -24,8 +25,8 @@ export interface SignedUrls {
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
    * Throws `unauthorized` if the signature is for another path or has expired. A signature for
-   * another path counts as a wrong credential from `address`, and `rate_limited` is thrown after too
-   * many of them. Checks without an address are not counted.
+   * another path counts as a wrong credential from `address`. After too many wrong credentials,
+   * throws `rate_limited`. Checks without an address are not counted.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
@@ -38,7 +39,7 @@ export interface SignedUrls {
 interface SignedUrlPorts {
   readonly store: SigningKeyStore;
   readonly tokens: Pick<TokenGate, "attempt">;
-  /** Clock of the store, which all nodes share. */
+  /** Clock of the store, shared by all nodes. */
   readonly clock: Clock;
 }
 
@@ -47,9 +48,15 @@ export const OVERLAP_MS = 86_400_000;
 export const MAX_EXPIRY_S = 604_800;
 const MAX_KEYS = 16;
 const SECRET_BYTES = 32;
-/** Age above which the copy of the keys is read again, because another node may have rotated them. */
+/**
+ * Age above which the local copy of the keys is read again, because another node may have rotated
+ * them.
+ */
 const MAX_AGE_MS = 60_000;
-/** First character of the name under which the gate knows a signature. No uid has it. */
+/**
+ * First character of the name that stands for a signature in the token gate. No uid contains this
+ * character.
+ */
 const SIGNATURE_MARK = "#";
 const SIGNATURE = /^(\d{1,12})\.(read|write)\.([\w-]{0,700})\.([\w-]{43})$/;
 
@@ -62,7 +69,7 @@ export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): Sign
     readAtMs = startMs;
   });
 
-  /** Returns the keys that are valid now, the newest last. */
+  /** Returns the keys that are currently valid, newest last. */
   function validKeys(): readonly SigningKey[] {
     const nowMs = clock();
     return keys.filter((_, at) => {

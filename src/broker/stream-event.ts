@@ -1,4 +1,4 @@
-// Encodes the events of text streams as bodies of frames, and returns them as the JSON messages
+// Encodes the events of text streams as bodies of frames, and converts them to the JSON messages
 // that readers of a log get. Pure functions. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
@@ -51,17 +51,17 @@ export interface StreamEvent {
   /** True if the producer set the time. */
   readonly isTimed: boolean;
   /**
-   * In the embedded store the seq of the stream's message for a start, and the time of `StreamEnd` in
-   * Unix milliseconds for an end. 0 for other events, and in events that were stored in Redis.
+   * In the embedded store, the seq of the stream's message for a start, and the time of `StreamEnd`
+   * in Unix milliseconds for an end. 0 for other events, and for all events in Redis.
    */
   readonly detail: number;
   /** State of the stream after the event. It is `active` except for an end. */
   readonly state: StreamState;
   /**
-   * True if no producer posted the event to `/event`: the start of a stream that was created
-   * through the Durable Streams protocol, an event that was derived from a record, or an end that
-   * no producer sent. Readers of the log get no message for a hidden event, and its id does not
-   * identify retries.
+   * True if no producer posted the event to `/event`. This is the case for the start of a stream
+   * that was created through the Durable Streams protocol, for an event that was derived from a
+   * record, and for an end that no producer sent. Readers of the log get no message for a hidden
+   * event, and its id does not identify retries.
    */
   readonly isHidden: boolean;
 }
@@ -133,8 +133,9 @@ export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamE
 }
 
 /**
- * Returns the JSON messages that readers of the log get of an event: the event, unless it is hidden,
- * and the state of the stream after its end. `index` is the index of the event in the stream.
+ * Returns the JSON messages that readers of the log get for an event: the event itself unless it is
+ * hidden, and, for an end, the state of the stream. `index` is the index of the event in the
+ * stream.
  */
 export function eventMessages(body: Buffer, index: number): Buffer[] {
   const { type, eventId, data, timestampMs, state, isHidden } = decodeEvent(body);

@@ -23,15 +23,18 @@ type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs"
 
 type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden">;
 
-/** Limits of what viewers are shown of a stream that the Durable Streams protocol created. */
+/**
+ * Limits on what viewers are shown of a stream that was created through the Durable Streams
+ * protocol.
+ */
 export interface ViewLimits {
-  /** Maximum bytes of text and notes together. */
+  /** Maximum number of bytes of text and notes together. */
   readonly maxBytes: number;
   readonly maxDataBytes: number;
 }
 
 const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
-/** Maximum bytes of the text that viewers are shown of a stream that exceeds `ViewLimits`. */
+/** Maximum number of bytes of text that viewers are shown if a stream exceeds `ViewLimits`. */
 const MAX_CUT_BYTES = 65_536;
 const NOTE_BYTES = 48;
 
@@ -59,7 +62,7 @@ export class StreamView {
   #bytes = 0;
   #cutIndex: number | undefined;
 
-  /** `isLimited` is needed only if the first event of the stream is not added. */
+  /** `isLimited` must be given only if the first event of the stream is not added. */
   constructor(
     { key, clientMsgNo }: Pick<StreamHead, "key" | "clientMsgNo">,
     limits: ViewLimits,
@@ -101,8 +104,8 @@ export class StreamView {
   }
 
   /**
-   * Returns the size by which an event counts against `maxBytes`, `Infinity` if its text is too
-   * large to be shown.
+   * Returns the size that an event adds towards `maxBytes`, `Infinity` if its text is too large to
+   * be shown.
    */
   sizeOf(event: ViewedEvent): number {
     const { type, data } = event;
@@ -121,13 +124,13 @@ export class StreamView {
     return Buffer.byteLength(data) > this.#limits.maxDataBytes;
   }
 
-  /** Returns the data of a note that stands for what viewers are not shown. */
+  /** Returns the data of the note that takes the place of the events that viewers are not shown. */
   notice(): string {
     return JSON.stringify({ truncated: 1, log: this.logPath });
   }
 }
 
-/** Returns the size by which an event counts against `ViewLimits.maxBytes`. */
+/** Returns the size that an event adds towards `ViewLimits.maxBytes`. */
 export function shownBytes(type: string, data: string): number {
   if (!isViewed({ type })) return 0;
   return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
@@ -138,8 +141,8 @@ function isViewed({ type }: Pick<ViewedEvent, "type">): boolean {
 }
 
 /**
- * Returns what is published of an event, `undefined` if nothing is. `textOffset` is the number of
- * UTF-16 units of the text that viewers are shown before it.
+ * Returns the event as it is published, `undefined` if it is not published. `textOffset` is the
+ * number of UTF-16 code units of the text that viewers are shown before the event.
  */
 export function publishedEvent(
   head: Omit<StreamHead, "messageId">,
@@ -197,7 +200,7 @@ export class StreamFold {
     return this.#text.length;
   }
 
-  /** True if viewers are shown nothing of later events, except the end. */
+  /** True if viewers are not shown any later event except the end. */
   get isCut(): boolean {
     return this.#nextIndex > (this.#view.cutIndex ?? Infinity);
   }
@@ -207,7 +210,7 @@ export class StreamFold {
     this.#view.cutFrom(index);
   }
 
-  /** Leaves out the events below `nextIndex`, of which viewers are shown nothing. */
+  /** Leaves out the events below `nextIndex`, which viewers are not shown. */
   skipTo(nextIndex: number): void {
     if (nextIndex <= this.#nextIndex) return;
     this.#nextIndex = nextIndex;
@@ -215,8 +218,8 @@ export class StreamFold {
   }
 
   /**
-   * Adds the next event. `state` is that of the stream after the event. After the cut, events before
-   * `index` may be left out.
+   * Adds the next event. `state` is the state of the stream after the event. After the cut, events
+   * before `index` may be left out.
    */
   add(event: FoldedEvent, state: StreamState, index = this.#nextIndex): void {
     const { type, eventId, timestampMs } = event;
@@ -237,7 +240,7 @@ export class StreamFold {
     }
   }
 
-  /** Cuts the text off, and replaces all notes with one that says so. */
+  /** Cuts off the text, and replaces all notes with a single note that reports the cut. */
   #cut(content: string, { timestampMs }: FoldedEvent): void {
     const index = this.#nextIndex - 1;
     this.#text = cutText(this.#text + content);
@@ -246,7 +249,7 @@ export class StreamFold {
     this.#notes = [{ ...note, type: RECORD_TYPE, data: this.#view.notice() }];
   }
 
-  /** Returns the snapshot. It is the same object until another event is added. */
+  /** Returns the snapshot. The same object is returned until another event is added. */
   snapshot(): StreamSnapshot {
     this.#snapshot ??= this.#createSnapshot();
     return this.#snapshot;
@@ -270,7 +273,7 @@ export class StreamFold {
   }
 }
 
-/** Returns the beginning of a text: at most `MAX_CUT_BYTES` in UTF-8, and only whole characters. */
+/** Returns the beginning of a text: whole characters that take at most `MAX_CUT_BYTES` in UTF-8. */
 function cutText(text: string): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= MAX_CUT_BYTES) return text;
@@ -279,6 +282,6 @@ function cutText(text: string): string {
   return bytes.toString("utf8", 0, end);
 }
 
-/** The upper two bits of a byte that continues a character in UTF-8. */
+/** Mask and value of the upper two bits of a byte that continues a character in UTF-8. */
 const CONTINUATION_MASK = 0xc0;
 const CONTINUATION = 0x80;

@@ -1,7 +1,7 @@
 // Lets HTTP clients follow the events of streams outside any session, each with a cursor at an
 // index (see cursor.ts). Events that are published while a follower is paused or reads the store
-// are later read from the store, merged. If the permission of its user may have changed, a follower
-// gets no event until the permission has been checked.
+// are later read from the store in merged form. If the permission of its user may have changed, a
+// follower gets no event until the permission has been checked.
 
 import { Cursor, type CursorFeed, type CursorStep, type CursorViewer } from "./cursor.ts";
 import { BrokerError } from "./errors.ts";
@@ -90,7 +90,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       const feed = new StreamFeed(name, sink, store);
       const place = { source: sourceOf(name), topics: topicsOf(view, viewer), viewer };
       const cursor = new Cursor(place, feed, {
-        maxHeld: 0, // missed events are read again, merged
+        maxHeld: 0, // missed events are read again in merged form
         onEnd: () => table.leave(cursor),
         onError: (error) =>
           ports.onError(error, "Could not read a stream for a client that follows it"),
@@ -109,7 +109,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
 
     onEvent(event) {
       if (event.kind === "event") {
-        // All followers get the same object, whose text is encoded once.
+        // All followers get the same object, so that its text is encoded only once.
         const { event: published } = event;
         if (published.stream === undefined) return;
         for (const cursor of table.ofSource(sourceOf(published))) cursor.published(published);
@@ -155,13 +155,13 @@ class StreamFeed implements CursorFeed<ChannelEvent, ChannelEvent> {
   judge(event: ChannelEvent): CursorStep<ChannelEvent> {
     const { index = 0, nextIndex = 0 } = event.stream ?? {};
     if (index === this.position.index) return { item: event };
-    // Events are missing, or the follower already has a part of this merged content.
+    // Events are missing, or the follower already has part of this merged content.
     return nextIndex > this.position.index ? "reread" : "old";
   }
 
   push(event: ChannelEvent): ReturnType<CursorFeed<ChannelEvent, ChannelEvent>["push"]> {
     const { stream } = event;
-    if (stream === undefined) return "next"; // never happens: `onEvent` passes no such event
+    if (stream === undefined) return "next"; // cannot happen, because `onEvent` passes no such event
     this.position = cursorAfter(event, stream);
     const wantsMore = this.#sink.push(event);
     if (stream.state !== "active") return "ended";

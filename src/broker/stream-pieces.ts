@@ -13,13 +13,19 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/** Position of a reader that has all events below `index` and `textOffset` UTF-16 units of text. */
+/**
+ * Position of a reader that has all events below `index` and `textOffset` UTF-16 code units of
+ * text.
+ */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;
 }
 
-/** Returns the events that follow `cursor`. All but notes have the time of the stream's start. */
+/**
+ * Returns the events that follow `cursor`. All of them except notes have the time of the stream's
+ * start.
+ */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -51,7 +57,7 @@ export function eventsFrom(
     events.push(noteEvent(snapshot, note));
     index = note.index + 1;
   }
-  // Only the end is shown of the events after the cut.
+  // After the cut, only the end is shown.
   if (snapshot.cut === undefined) addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
     addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);
@@ -74,7 +80,8 @@ export function cursorAtEnd({
 }
 
 /**
- * Returns the part of the event that a reader at the cursor lacks, `undefined` if it lacks none.
+ * Returns the part of the event that a reader at the cursor lacks, `undefined` if the reader has
+ * the whole event.
  */
 export function restOf(
   event: ChannelEvent,

@@ -1,6 +1,6 @@
 // Derives events of a channel's stream from the records that clients append through the Durable
-// Streams protocol. The log keeps each record as it was sent. Sessions and the history show its
-// event, which is derived again at each read. Pure functions.
+// Streams protocol. The log keeps each record as it was sent. Sessions and the history show the
+// event of the record. The event is derived again at each read. Pure functions.
 //
 //   record of a text stream                                          content
 //   {"type":"___…","data":"…","id":"…"} of content or a tool call    that event
@@ -40,7 +40,7 @@ export function eventOfRecord(record: Uint8Array, timeMs: number, isJson: boolea
   };
 }
 
-/** Returns why a record cannot be an event, `undefined` if it can. */
+/** Returns the reason why a record cannot be an event, `undefined` if it can be one. */
 export function recordProblem(record: Uint8Array, isJson: boolean): string | undefined {
   if (!isJson) return isUtf8(record) ? undefined : "The body must be UTF-8 text";
   const type = stringField(record, "type");

@@ -32,7 +32,7 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-/** An event as a producer posts it. With an empty `fromUid` the system is the producer. */
+/** An event as a producer posts it. If `fromUid` is empty, the system is the producer. */
 export type EventInput = Omit<StreamDraft, "key" | "permission">;
 
 export interface Streams {
@@ -45,12 +45,13 @@ export interface Streams {
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
-   * Cancels a stream for a viewer, who must be allowed to send. Throws a `SendRefusal` code,
-   * `stream_unknown`, `bad_id`, `bad_request`, `overloaded`, `disk_full` or `unavailable`.
+   * Cancels a stream on behalf of a viewer, who must be allowed to send. Throws a `SendRefusal`
+   * code, `stream_unknown`, `bad_id`, `bad_request`, `overloaded`, `disk_full` or `unavailable`.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
   /**
-   * Reads a stream without a check of permission. Throws `stream_unknown`, `bad_id`, `unavailable`.
+   * Reads a stream without checking permissions. Throws `stream_unknown`, `bad_id` or
+   * `unavailable`.
    */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   start(): void;
@@ -126,7 +127,8 @@ export function createStreams(ports: StreamPorts): Streams {
       if (result.refused !== undefined) throw new BrokerError(result.refused);
       const reply = kind === "stream" ? outcome(result) : { state: result.state };
       // Tool calls and custom events without an active stream are only pushed. Custom events are
-      // pushed even after a viewer has stopped the stream: they may not belong to it.
+      // pushed even after a viewer has stopped the stream, because they need not belong to the
+      // stream.
       const { verdict } = result;
       const isOnlyPushed = kind === "custom" ? verdict !== "done" : verdict === "missing";
       if (isOnlyPushed) publish(draft);
@@ -221,8 +223,8 @@ function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
   const isOwnPayload = input.payload !== undefined && !isEmptyStreamPayload(input.payload);
   const payload = isOwnPayload ? input.payload : undefined;
   const expireS = type === STREAM_START ? input.expireS : undefined;
-  // The draft is written field by field: one is created for every chunk, and spreads would cost a
-  // microsecond or two.
+  // The draft is written field by field. A draft is created for every chunk, and spreads would cost
+  // a microsecond or two.
   return {
     key,
     channel,
@@ -240,7 +242,10 @@ function toDraft(input: EventInput, terms: SendTerms): StreamDraft {
   };
 }
 
-/** Returns the reply, or throws the error of the verdict [spec: Error messages of /event]. */
+/**
+ * Returns the reply, or throws the error that corresponds to the verdict [spec: Error messages of
+ * /event].
+ */
 function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {

@@ -1,6 +1,6 @@
 // The system accounts: users who are exempt from the send rules and to whom everyone may send. The
-// list is in the store. Each node reads it periodically, so that a change made on another node
-// takes effect here after at most one period.
+// list is in the store. Each node reads it periodically, so that a change on another node takes
+// effect on this node within one period.
 
 import { BrokerError, isTransient } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";

@@ -1,5 +1,6 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
-// are checked slowly, one after the other. Only a failed attempt costs a round trip to the cluster.
+// are checked one after the other, at a low rate. Only a failed attempt costs a round trip to the
+// cluster.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -38,7 +39,7 @@ interface Bearer {
 }
 
 const MAX_NETWORKS = 100_000;
-/** Maximum number of concurrent checks for one key of `#checks`, all of which may fail. */
+/** Maximum number of concurrent checks for one key of `#checks`. All of them may fail. */
 const MAX_CHECKS = 32;
 
 interface FailureWindow {
@@ -68,10 +69,10 @@ export class TokenGate {
   }
 
   /**
-   * Runs `check`, and counts a failure if it throws `unauthorized`. A user who connected from the
-   * network before is slowed down only by its own failures. All nodes share the counts, which a
-   * node reads when it counts a failure. Throws `rate_limited` with the time to wait if too many
-   * attempts of the network wait.
+   * Runs `check`, and counts a failure if it throws `unauthorized`. A user who has connected from
+   * the network before is slowed down only by the user's own failures. All nodes share the counts.
+   * A node reads them when it counts a failure. Throws `rate_limited` with the time to wait if too
+   * many attempts of the network wait.
    */
   async attempt<T>(
     { address, uid, isSignature = false }: TokenBearer,
@@ -147,7 +148,7 @@ export class TokenGate {
 
 const NONE: FailureWindow = { count: 0, endsAtMs: 0 };
 
-/** Ignores an outage of the cluster: the node then uses only its own counts. */
+/** Ignores an outage of the cluster. The node then uses only its own counts. */
 function ignoreOutage(error: unknown): undefined {
   if (!(error instanceof BrokerError)) throw error;
   return undefined;

@@ -6,7 +6,7 @@ export function hashToken(token: string): Uint8Array {
   return hash("sha256", token, "buffer");
 }
 
-/** Returns the start of the hash. It identifies the token and need not be secret. */
+/** Returns the beginning of the hash. It identifies the token and need not be kept secret. */
 export function tokenTag(hash: Uint8Array): string {
   return Buffer.from(hash).toString("base64url", 0, 12);
 }

@@ -1,4 +1,4 @@
-// Determines for each stored message which of its users the broker has not reached, so that they
+// Determines, for each stored message, the users that the broker has not reached and who therefore
 // need a push notification. Keeps no state.
 
 import { Semaphore } from "../lib/semaphore.ts";
@@ -19,7 +19,7 @@ import type { PushStore } from "./push-ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 
 /**
- * Which live session reaches a user.
+ * Rule that decides which live session reaches a user.
  *
  *     foreground  a session whose client is in the foreground. Reading or acknowledging the message
  *                 also counts.
@@ -40,13 +40,18 @@ interface UnreachedPorts {
   readonly maxMembers: number;
 }
 
-/** The events of a message, none if all its users were reached or it no longer exists. */
+/**
+ * The events to write for a message. Empty if all users were reached, or if the message no longer
+ * exists.
+ */
 export interface Decision {
   readonly row: EventRow;
   readonly events: readonly EventDraft[];
 }
 
-/** Users whom the messages of a channel can reach, with the seq through which each has read. */
+/**
+ * Users that the messages of a channel can reach, and the seq through which each of them has read.
+ */
 interface Audience {
   /** The seqs are 0 if the read positions do not count. */
   readonly readSeqs: ReadonlyMap<string, number>;
@@ -67,7 +72,10 @@ export class Unreached {
     this.#ports = ports;
   }
 
-  /** Decides the messages of these events of one partition. Returns a decision for each, in order. */
+  /**
+   * Makes the decisions for the messages of these events of one partition. Returns one decision per
+   * event, in order.
+   */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);
     const byChannel = new Map<ChannelKey, Message[]>();
@@ -92,7 +100,10 @@ export class Unreached {
     return rows.map((row) => ({ row, events: pagesOf(row, unreached.get(row.id)) }));
   }
 
-  /** Returns the users who need a push by message id. A message without an event is left out. */
+  /**
+   * Returns, by message id, the users who need a push notification. Leaves out messages that get no
+   * event.
+   */
   async #unreachedOf(
     key: ChannelKey,
     messages: readonly Message[],
@@ -210,7 +221,10 @@ function mentionedBy({ payload }: Message): ReadonlySet<string> {
   }
 }
 
-/** Returns the channel of a key. The id of a personal channel is the part with both users. */
+/**
+ * Returns the channel of a key. For a personal channel, the id is the part of the key with both
+ * users.
+ */
 function channelOf(key: ChannelKey): ChannelRef {
   return { type: key.startsWith("2:") ? GROUP_CHANNEL : PERSON_CHANNEL, id: key.slice(2) };
 }

@@ -19,13 +19,14 @@ import { connectionNumber } from "./session-names.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
- * Use cases about users. A call that changes sessions throws `unavailable` if a node could not be
+ * Operations on users. A call that changes sessions throws `unavailable` if a node could not be
  * notified. Repeating the call notifies all nodes again.
  */
 export interface Users {
   /**
-   * Registers a token. A changed token of a main device ends the main sessions of that flag. An
-   * unchanged one ends sessions with an older token, which an earlier call may have failed to end.
+   * Registers a token. If the token of a main device changes, the main sessions of that flag are
+   * ended. If the token does not change, only sessions with an older token are ended, because an
+   * earlier call may have failed to end them.
    */
   setToken(input: {
     readonly uid: string;
@@ -42,7 +43,10 @@ export interface Users {
   isBanned(uid: string): Promise<boolean>;
   /** Bans the account and ends its sessions and its readers of streams, or ends the ban. */
   setBan(uid: string, isBanned: boolean): Promise<void>;
-  /** Ends a session on any node as `kicked`, if there is one. `connId` is its id or number. */
+  /**
+   * Ends a session on any node with the reason `kicked`, if the session exists. `connId` is its id
+   * or its number.
+   */
   kick(uid: string, connId: string | number): Promise<void>;
 }
 
@@ -53,7 +57,9 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /** Ends the user's sessions that `which` selects, even on nodes that are considered dead. */
+  /**
+   * Ends the user's sessions that `which` selects, even those on nodes that are considered dead.
+   */
   async function endSessions(
     uid: string,
     reason: CloseReason,

@@ -1,5 +1,5 @@
-// Webhook endpoints: their settings, the use cases of the control plane, and the port of the store.
-// The texts of an endpoint are opaque to the store.
+// Webhook endpoints: their settings, the operations of the control plane, and the port of the
+// store. The texts of an endpoint are opaque to the store.
 
 import type { Lease } from "./lease-ports.ts";
 
@@ -29,7 +29,9 @@ export const WEBHOOK_DEFAULTS = {
   maxAgeS: 3 * DAY_S,
 } as const;
 
-/** Channels whose events an endpoint gets. Events without a channel are not affected. */
+/**
+ * Selects the channels whose events an endpoint gets. Events without a channel are not affected.
+ */
 export interface ChannelFilter {
   readonly type?: number | undefined;
   readonly prefix?: string | undefined;
@@ -42,17 +44,22 @@ export interface WebhookSettings {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
   readonly format: WebhookFormat;
-  /** Maximum number of events in a request, and the time for which the first one waits. */
+  /**
+   * Maximum number of events in a request, and the maximum time for which the first of them waits.
+   */
   readonly batch: { readonly max: number; readonly waitMs: number };
   readonly order: (typeof WEBHOOK_ORDERS)[number];
   readonly enabled: boolean;
-  /** Time after which a request that is not accepted is given up and the endpoint is disabled. */
+  /**
+   * Time after which the broker gives up on a request that is not accepted, and disables the
+   * endpoint.
+   */
   readonly maxAgeS: number;
 }
 
 /**
  * Settings in a call. An absent setting gets its default when an endpoint is created, and keeps its
- * value when one is changed.
+ * value when an endpoint is changed.
  */
 export type WebhookChanges = {
   readonly [Name in Exclude<keyof WebhookSettings, "batch">]?: WebhookSettings[Name] | undefined;
@@ -67,13 +74,13 @@ export interface WebhookView extends WebhookSettings {
   readonly id: string;
   /** True if the settings come from the configuration file. */
   readonly isFixed: boolean;
-  /** Why the endpoint was disabled. "" if it is enabled or was disabled by its owner. */
+  /** Reason why the endpoint was disabled. "" if it is enabled or was disabled by its owner. */
   readonly disabledReason: string;
   readonly createdAtMs: number;
   readonly replays: number;
 }
 
-/** Why a call on an endpoint was refused. */
+/** Reason why a call on an endpoint was refused. */
 export interface WebhookRefusal {
   readonly refusal:
     | "webhook_not_found"
@@ -84,7 +91,7 @@ export interface WebhookRefusal {
     | "events_off"
     | "bad_cursor"
     | "overloaded";
-  /** `undefined` for the message of the code. */
+  /** `undefined` if the default message of the code applies. */
   readonly message?: string;
 }
 
@@ -101,7 +108,7 @@ export interface WebhookAttempt {
   readonly status: number;
   readonly durationMs: number;
   readonly error: string;
-  /** First KiB of a reply that was not 2xx. */
+  /** First KiB of the reply if its status was not 2xx. */
   readonly reply: string;
   readonly nodeId: string;
 }
@@ -123,7 +130,7 @@ export interface ReplayRange {
   readonly types: readonly string[];
 }
 
-/** The use cases of the control plane. */
+/** Operations of the control plane on webhook endpoints. */
 export interface Webhooks {
   list(): Promise<readonly WebhookView[]>;
   create(
@@ -131,7 +138,7 @@ export interface Webhooks {
   ): OrRefusal<{ readonly id: string; readonly secret: string }>;
   update(id: string, changes: WebhookChanges): OrRefusal<WebhookView>;
   remove(id: string): OrRefusal<"done">;
-  /** Sends a `ping` now. */
+  /** Sends a `ping` immediately. */
   test(id: string): OrRefusal<WebhookAttempt>;
   /** Delivers a range of the feed again, while the live delivery continues. */
   replay(id: string, range: ReplayRange): OrRefusal<{ readonly id: string }>;
@@ -139,11 +146,13 @@ export interface Webhooks {
   addSecret(id: string, overlapS: number): OrRefusal<{ readonly secret: string }>;
   attempts(id: string, limit: number): OrRefusal<readonly WebhookAttempt[]>;
   failures(id: string): OrRefusal<readonly WebhookFailure[]>;
-  /** Sends a parked event now. If the receiver accepts it, it is no longer parked. */
+  /**
+   * Sends a parked event immediately. If the receiver accepts the event, it is no longer parked.
+   */
   retry(id: string, eventId: string): OrRefusal<WebhookAttempt>;
 }
 
-/** Settings of an endpoint as text, with the number of the change that wrote them. */
+/** Settings of an endpoint as text, and the number of the change that wrote them. */
 export interface StoredWebhook {
   readonly id: string;
   /** Increases with each change of the settings. */
@@ -172,9 +181,9 @@ export interface WebhookStore {
   webhooks(): Promise<readonly StoredWebhook[]>;
   /**
    * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
-   * new version is `expected + 1`. Returns `changed` if the stored version is another one, and
-   * `full` if there are already `max` endpoints. A full disk does not refuse the change
-   * if `freesSpace` is true, because events can then be removed.
+   * new version is `expected + 1`. Returns `changed` if the stored version is not `expected`, and
+   * `full` if there are already `max` endpoints. If `freesSpace` is true, the change is accepted
+   * even on a full disk, because events can be removed after it.
    */
   putWebhook(
     id: string,
@@ -183,11 +192,15 @@ export interface WebhookStore {
     max: number,
     freesSpace?: boolean,
   ): Promise<"done" | "changed" | "full">;
-  /** Atomically removes an endpoint with its lease and all its texts. Returns false if unknown. */
+  /**
+   * Atomically removes an endpoint with its lease and all its texts. Returns false if the endpoint
+   * is unknown.
+   */
   removeWebhook(id: string): Promise<boolean>;
   /**
-   * Acquires or renews the leases of endpoints for `ttlMs`, in one step, and returns them in order.
-   * `undefined` if another owner holds the lease (see `LeaseStore`) or the endpoint was removed.
+   * Acquires or renews the leases of endpoints for `ttlMs` in one step, and returns them in order.
+   * A lease is `undefined` if another owner holds it (see `LeaseStore`) or if the endpoint was
+   * removed.
    */
   acquireWebhookLeases(
     ids: readonly string[],
@@ -197,15 +210,16 @@ export interface WebhookStore {
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
    * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
-   * another owner has acquired the lease since. Without a lease, only a removed endpoint matters.
+   * another owner has acquired the lease in the meantime. If `target` is not a lease, only the
+   * removal of the endpoint is checked.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },
     changes: Readonly<Partial<Record<WebhookTextKind, TextChanges>>>,
   ): Promise<boolean>;
   /**
-   * Stores attempts and keeps the newest `keep` of the endpoint, unless it was removed. A restart may
-   * lose them.
+   * Stores attempts and keeps the newest `keep` attempts of the endpoint. Has no effect if the
+   * endpoint was removed. A restart may lose the attempts.
    */
   addWebhookAttempts(id: string, attempts: readonly string[], keep: number): Promise<void>;
   /** Returns the newest attempts, newest first. */
