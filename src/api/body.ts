@@ -15,7 +15,10 @@ import {
   WELL_FORMED_PATTERN,
 } from "./fields.ts";
 
-/** Result of reading a request. `ignored` lists the fields outside the schema, for a header. */
+/**
+ * Result of reading a request. `ignored` lists the fields that are not in the schema, for a reply
+ * header.
+ */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -168,7 +171,7 @@ type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string
 
 const NO_VALUES: OverridingValues = () => ({});
 
-/** Shared empty list, which saves an allocation in `POST /event`, a hot path. */
+/** Shared empty list. It saves an allocation in `POST /event`, which is a hot path. */
 const NO_PAIRS: readonly string[] = [];
 
 /** Creates a reader of query strings. The last value of a repeated parameter is used. */
@@ -195,7 +198,10 @@ export function queryReader<S extends Type.TObject>(
   };
 }
 
-/** Compiles the schema at the first call, because compiling all would slow down the start. */
+/**
+ * Returns a function that compiles the schema at the first call, because compiling all schemas at
+ * once would slow down the start.
+ */
 function validatorOf(schema: TSchema): () => Validator {
   let validator: Validator | undefined;
   return () => {
@@ -204,7 +210,7 @@ function validatorOf(schema: TSchema): () => Validator {
   };
 }
 
-/** Error of a value, with the fields of an error reply. */
+/** Error of a value, in the form of the fields of an error reply. */
 interface Problem {
   readonly code: "bad_id" | "bad_request";
   readonly message: string;
@@ -250,7 +256,7 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/** Returns the error of a list that is too long. `explain` would take a second for it. */
+/** Returns the error for a list that is too long. `explain` would take a second for such a list. */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,
@@ -281,7 +287,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [WELL_FORMED_PATTERN, "must be well-formed Unicode"],
 ]);
 
-/** Returns the problems of a value. Never quotes the value in the request. */
+/** Returns the problems of a value. Never quotes the value from the request. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const addDetail = (path: string, message: string) => {

@@ -70,7 +70,7 @@ export function createBusiest({ nodeId, activity }: BusiestPorts) {
   };
 }
 
-/** Returns the parameters with which the channel's history is read. Ids have no @. */
+/** Returns the query parameters that select the channel's history. Ids contain no `@`. */
 function namesOf(key: ChannelKey) {
   const name = key.slice(2);
   if (key.startsWith(`${GROUP_CHANNEL}:`)) return { channel_id: name, channel_type: GROUP_CHANNEL };

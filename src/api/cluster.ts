@@ -30,7 +30,10 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /** Returns the address of a node for the client. An empty `uid` means any client. */
+    /**
+     * Returns the address of the node to which the client should connect. An empty `uid` means any
+     * client.
+     */
     async route({ uid = "" }: { readonly uid?: string }) {
       const choice = requireChoice(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(choice)));
@@ -72,7 +75,10 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
   return { node, tcpNode };
 }
 
-/** Differences up to these values are ignored: the figures may be one heartbeat interval old. */
+/**
+ * Differences up to these values are ignored, because the figures may be one heartbeat interval
+ * old.
+ */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;

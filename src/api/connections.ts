@@ -1,5 +1,5 @@
-// Calls about sessions: ending a session on any node, and listing the open and the closed sessions
-// of this node in pages.
+// Calls about sessions: ends a session on any node, and lists the open and the closed sessions of
+// this node in pages.
 
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../broker/model.ts";
@@ -128,9 +128,13 @@ type ConnzQuery = Static<typeof connzQuery>;
 export interface ConnectionPorts {
   readonly users: Pick<Users, "kick">;
   readonly nodeId: string;
-  /** Sessions in no particular order. They may begin and end during the iteration. */
+  /**
+   * Returns the sessions in no particular order. Sessions may begin and end during the iteration.
+   */
   readonly localSessions: () => Iterable<LocalSession>;
-  /** Closed sessions in no particular order. They may be added during the iteration. */
+  /**
+   * Returns the closed sessions in no particular order. Sessions may be added during the iteration.
+   */
   readonly closedSessions: () => Iterable<ClosedConnection>;
   readonly clock: Clock;
 }
@@ -237,7 +241,10 @@ async function lastOf<Item>(
 
 type Order<Item> = (a: Item, b: Item) => number;
 
-/** Orders by id. The ids of a node end with an increasing number, so a longer id is a later one. */
+/**
+ * Orders by id. The ids of a node end with an increasing number, so a longer id belongs to a later
+ * session.
+ */
 const byId: Order<LocalConnection> = ({ session: a }, { session: b }) =>
   a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);
 const byUptime: Order<LocalConnection> = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);

@@ -38,7 +38,10 @@ export interface ApiPorts extends RoutePorts {
   readonly observe?: ApiMetrics["request"];
 }
 
-/** Creates the endpoint of the control plane. The managers must be started before the listener. */
+/**
+ * Creates the endpoint of the control plane. The managers must be started before the listener
+ * opens.
+ */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, dialect, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
@@ -69,14 +72,16 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   };
 }
 
-/** Request header with the value `jindou`, by which a call requests that dialect. */
+/** Request header that selects the dialect `jindou` if its value is `jindou`. */
 const DIALECT_HEADER = "jindou-dialect";
 
 function wantsJindou({ headers }: HttpRequest): boolean {
   return headers[DIALECT_HEADER] === "jindou";
 }
 
-/** Returns the routes. Each passes calls that have the header to its counterpart in `plain`. */
+/**
+ * Returns the routes. Each route passes calls that have the header to its counterpart in `plain`.
+ */
 function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
   return routes.map((route) => {
     const other = plain.find(({ method, path }) => method === route.method && path === route.path);
@@ -158,8 +163,8 @@ const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
 ]);
 
 /**
- * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser sends
- * neither the headers of viewers nor those of Durable Streams.
+ * Rejects a method, unless the request is a preflight request for a stream. Without a reply to the
+ * preflight request, a browser sends neither the headers of viewers nor those of Durable Streams.
  */
 function refuseMethod({ method, path }: HttpRequest, allow: string): HttpReply {
   if (method === "OPTIONS" && path.startsWith("/stream/")) return VIEWER_PREFLIGHT;

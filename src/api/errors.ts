@@ -48,7 +48,7 @@ export const HTTP_STATUS = {
   disk_full: 503,
 } as const satisfies Record<ErrorCode, number>;
 
-/** Errors that exist only in HTTP and therefore have no code in the broker. */
+/** Errors that occur only in HTTP and therefore have no code in the broker. */
 export const EDGE_ERRORS = {
   not_found: {
     status: 404,
@@ -151,7 +151,9 @@ export type EdgeCode = keyof typeof EDGE_ERRORS;
 /** Matches a content coding that is safe to repeat in a reply. */
 const CODING = /^[\w.-]{1,32}$/;
 
-/** Rejects a compressed body. The header asks clients to send it without compression. */
+/**
+ * Rejects a compressed body. The reply header asks clients to send the body without compression.
+ */
 export function unsupportedEncoding(coding: string): HttpReply {
   const named = CODING.test(coding) ? ` (${coding})` : "";
   return edgeReply(
@@ -165,7 +167,7 @@ interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
   readonly retryAfterS?: number | undefined;
-  /** Status to use instead of that of the code. */
+  /** Status to use in place of the status of the code. */
   readonly status?: number | undefined;
 }
 
@@ -173,7 +175,7 @@ export const BODY_MEMORY_FULL = {
   message: "Too many request bodies are being received at once; retry later",
 } as const satisfies ErrorReplyOptions;
 
-/** Rejects a call that lacks the uid, without which a personal channel cannot be identified. */
+/** Rejects a call without a uid. A personal channel cannot be identified without it. */
 export function uidRequired(message = "uid is required for a personal channel"): HttpReply {
   return errorReply("bad_request", { message, details: [{ path: "uid", message: "is required" }] });
 }

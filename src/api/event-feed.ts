@@ -1,5 +1,5 @@
-// One reply of server-sent events, whose source is paused while the connection is full. State: the
-// text that was written before the transport has opened the reply.
+// One reply of server-sent events. Its source is paused while the connection is full. State: the
+// text that was written before the transport opened the reply.
 
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import type { VisitedFeed } from "./feed-wheel.ts";
@@ -12,10 +12,13 @@ export const EVENT_STREAM_HEADERS = Object.freeze({
   "x-accel-buffering": "no", // otherwise nginx buffers the events
 });
 
-/** A comment of the event-stream format, which keeps proxies from closing the connection. */
+/** A comment in the event-stream format. It keeps proxies from closing the connection. */
 const COMMENT = ":\n\n";
 
-/** Sends the events of a feed until `stop`. After `write` returned false, it waits for `resume`. */
+/**
+ * Sends the events of a feed until `stop` is called. After `write` has returned false, the source
+ * waits for `resume`.
+ */
 interface FeedSource {
   resume(): void;
   stop(): void;
@@ -23,7 +26,7 @@ interface FeedSource {
 
 interface FeedOptions {
   readonly headers: Readonly<Record<string, string>>;
-  /** Text before the first event. Default: "". */
+  /** Text before the first event. The default is "". */
   readonly firstText?: string;
   /** Number of visits (see `FeedWheel`) after which the feed ends. Absent means no limit. */
   readonly maxVisits?: number;
@@ -65,8 +68,8 @@ export class EventFeed implements HttpStream, VisitedFeed {
   }
 
   /**
-   * Counts a visit, and ends the feed after `maxVisits`. Otherwise writes a comment, unless the
-   * feed is paused: the comment would then only be queued.
+   * Counts a visit. Ends the feed after `maxVisits` visits. Otherwise, writes a comment unless the
+   * feed is paused, because the comment would then only be queued.
    */
   keepAlive(): void {
     this.#visits += 1;
@@ -74,7 +77,7 @@ export class EventFeed implements HttpStream, VisitedFeed {
     else if (!this.#isPaused) this.#body?.write(COMMENT);
   }
 
-  /** Stops the source, which may have ended, and ends the reply. */
+  /** Stops the source, which may already have ended, and ends the reply. */
   end(): void {
     this.#source?.stop();
     this.#isOver = true;

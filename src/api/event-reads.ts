@@ -1,5 +1,5 @@
-// The rows of the event feed: read it as pages or follow it by server-sent events, and turn it on or
-// off. State: the open feeds.
+// The rows of the event feed. They read the feed in pages, follow it with server-sent events, and
+// turn it on or off. State: the open feeds.
 
 import { type Static, Type } from "typebox";
 import { encodeCursor } from "../broker/event-cursor.ts";
@@ -23,7 +23,10 @@ import { type ApiRoute, postRoute, type RouteReply } from "./route.ts";
 
 export interface EventRoutePorts {
   readonly events: Events;
-  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
+  /**
+   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
+   * 15,000.
+   */
   readonly keepAliveMs?: number;
 }
 
@@ -136,7 +139,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
     return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${result.more ? 1 : 0}}`);
   }
 
-  /** Returns the head of the reply to GET. Neither waits for events nor follows them. */
+  /** Returns the head of the reply to GET. Does not wait for events and does not follow them. */
   async function headReply(
     start: readonly EventPosition[],
     { filter }: EventRequest,
@@ -306,7 +309,7 @@ function requestOf(
   };
 }
 
-/** Returns the key of a channel, "" if the text names no channel. */
+/** Returns the key of a channel, "" if the text does not name a channel. */
 function keyOf(text: string): string {
   const id = text.slice(2);
   if (id === "") return "";

@@ -1,4 +1,5 @@
-// The call that posts an event. It is a hot path: an AI backend makes one for each chunk of text.
+// The call that posts an event. It is a hot path, because an AI backend calls it for each chunk of
+// text.
 
 import { type Static, Type } from "typebox";
 import { MAX_EXPIRE_S, PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";

@@ -1,11 +1,13 @@
-// Visits all open feeds of server-sent events in turn, so that proxies keep their connections open
-// and the feeds of readers who may no longer read end. State: the feeds by slot.
+// Visits all open feeds of server-sent events in turn. The visits make proxies keep the connections
+// open, and end the feeds of readers who may no longer read. State: the feeds by slot.
 
 /** Number of slots. Visiting one slot per tick spreads the work. */
 const SLOTS = 15;
 const KEEP_ALIVE_MS = 15_000;
 
-/** Returns whether the reader may continue. Called at each visit to the feed. Must not reject. */
+/**
+ * Resolves to true if the reader may continue. Called at each visit to the feed. Must not reject.
+ */
 export type MayStay = () => Promise<boolean>;
 
 export interface VisitedFeed {

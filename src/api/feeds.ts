@@ -46,7 +46,10 @@ const HEADERS = Object.freeze({ ...EVENT_STREAM_HEADERS, ...OPEN_TO_PAGES });
 
 export const FEED_HEAD: HttpReply = Object.freeze({ status: 200, headers: HEADERS, body: "" });
 
-/** Range of the random reconnect delay. Readers of a failed node must not all return at once. */
+/**
+ * Range of the random reconnect delay. It prevents all readers of a failed node from reconnecting
+ * at the same time.
+ */
 const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
@@ -55,7 +58,7 @@ function retryText(): string {
   return `retry: ${MIN_RETRY_MS + Math.floor(Math.random() * RETRY_SPREAD_MS)}\n\n`;
 }
 
-/** Returns a function that caches its last text, because all readers are sent the same event. */
+/** Returns a function that caches its last result, because all readers are sent the same event. */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";

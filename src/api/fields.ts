@@ -18,7 +18,10 @@ export const MAX_TIME_MS = 8_640_000_000_000_000;
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
 export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
-/** Client generators name the values of an integer enumeration by `x-enum-varnames`. */
+/**
+ * Creates the schema of a flag. Client generators use `x-enum-varnames` to name the values of an
+ * integer enumeration.
+ */
 export const flag = (description: string) =>
   Type.Enum([0, 1], {
     type: "integer",

@@ -1,4 +1,4 @@
-// Authorizes calls by the static token, or by the access token of a manager who has the required
+// Authorizes calls that have the static token, or the access token of a manager with the required
 // permission. Secrets must be compared in constant time.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
@@ -57,7 +57,7 @@ type Verdict = ReturnType<Guard>;
 
 interface GuardedCall {
   readonly access: Access;
-  /** Whether the call has the static token in its own header. */
+  /** Whether the header for the static token is absent, or contains the right or a wrong token. */
   readonly token: "absent" | "right" | "wrong";
   readonly admitsPage?: PageRule | undefined;
 }

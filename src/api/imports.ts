@@ -179,7 +179,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
     LINE_KINDS.map((kind) => [kind, valueReader<TSchema>(schemas[kind])]),
   );
 
-  /** Returns the line, or why it cannot be stored. */
+  /** Parses a line. Returns the line, or the reason why it cannot be stored. */
   function lineOf(text: string): ImportLine | Refusal {
     let parsed: unknown;
     try {
@@ -397,7 +397,7 @@ function toMessageLine(
   };
 }
 
-/** Returns the payload of a stream's message with the text of the stream as its content. */
+/** Returns the payload of a stream's message, with the text of the stream as its content. */
 export function withStreamText(payload: Uint8Array, text: Uint8Array): Uint8Array {
   const content = Buffer.from(text).toString();
   return Buffer.from(JSON.stringify({ type: 1, ...fieldsOf(payload), content }));

@@ -1,4 +1,4 @@
-// Wraps the use cases of the control plane so that their calls are counted. Keeps no state; the
+// Wraps the operations of the control plane so that their calls are counted. Keeps no state. The
 // caller owns the metrics.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -24,7 +24,7 @@ export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messa
   };
 }
 
-/** Counts rejected events only, because the endpoint measures all calls. */
+/** Counts only rejected events, because the endpoint measures all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,

@@ -97,7 +97,8 @@ async function sendToEach(
       const { reason: error } = result;
       if (!(error instanceof BrokerError) || MESSAGE_ERRORS.has(error.code)) throw error;
       failures.fail_uids.push(batch[index] ?? "");
-      // Only the id of the recipient can be wrong here: the schema has checked the sender's.
+      // Only the id of the recipient can be invalid here, because the schema has checked the id of
+      // the sender.
       failures.reason.push(error.code === "bad_id" ? ERRORS.bad_id.message : error.message);
     }
   }

@@ -1,5 +1,5 @@
-// Reads pages of messages for HTTP calls. A page may have megabytes, so few are read at once, and
-// each is written in slices of the event loop.
+// Reads pages of messages for HTTP calls. A page can have several megabytes. Therefore only few
+// pages are read at once, and each page is serialised in slices of the event loop.
 
 import type { Message } from "../broker/model.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -16,7 +16,10 @@ export class MessagePages {
   readonly #running = new Semaphore(PAGES_AT_ONCE);
   readonly #turns = new Turns();
 
-  /** Returns the page, and its messages as a JSON array in this order. Rejects like `read`. */
+  /**
+   * Returns the page, and its messages as a JSON array in the same order. Rejects if `read`
+   * rejects.
+   */
   read<P extends Page>(
     read: () => Promise<P>,
     toJson: (message: Message) => object,

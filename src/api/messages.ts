@@ -234,7 +234,10 @@ export function decodeBase64(text: string): Uint8Array | undefined {
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/** Returns a message as JSON, with the channel id that `uid`, or without it the sender, sees. */
+/**
+ * Returns a message as JSON. The channel id is the id from the point of view of `uid`, or of the
+ * sender if `uid` is `undefined`.
+ */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

@@ -1,4 +1,4 @@
-// Replies to callers that use the wrong one of the two addresses of a node. Keeps no state.
+// Replies to callers that use the wrong one of a node's two addresses. Keeps no state.
 
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply } from "./errors.ts";

@@ -220,7 +220,7 @@ function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect
   };
 }
 
-/** Returns the accepted credentials. An empty object means that a call needs no credential. */
+/** Returns the accepted credentials. An empty object means that the call needs no credential. */
 function security({ access, alsoAccepts = [] }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];

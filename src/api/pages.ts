@@ -1,5 +1,6 @@
-// Serves the web pages that the package contains, the demo and the console: static files that need
-// no credential. Caches each file after the first read. The number of built files is fixed.
+// Serves the web pages that the package contains: the demo and the console. They are static files
+// and need no credential. Caches each file after the first read. The number of built files is
+// fixed.
 
 import { gzip } from "node:zlib";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
@@ -9,7 +10,7 @@ type PageName = "demo" | "console";
 
 /** Facts about the broker that the demo needs. */
 export interface DemoSite {
-  /** URL at which a page on this machine reaches the client listener. */
+  /** Returns the URL at which a page on this machine can reach the client listener. */
   clientUrl(): string;
   /** Returns true if clients on a page of this origin may connect. */
   allowsOrigin(origin: string): boolean;
@@ -18,9 +19,9 @@ export interface DemoSite {
 }
 
 interface PagesPorts {
-  /** Reads a built file such as `demo/index.html`. Rejects if there is no such file. */
+  /** Reads a built file such as `demo/index.html`. Rejects if the file does not exist. */
   readonly readFile: (path: string) => Promise<Uint8Array>;
-  /** `undefined` if the API needs a credential. The demo exists in protected mode only. */
+  /** `undefined` if the API needs a credential. The demo exists only in protected mode. */
   readonly demo: DemoSite | undefined;
   readonly hasConsole: boolean;
 }
@@ -56,7 +57,7 @@ function securityHeaders(connectSources = "'self'"): Readonly<Record<string, str
   };
 }
 
-/** Returns the path to which a browser is sent from `GET /`, `undefined` if no page is served. */
+/** Returns the path to which `GET /` redirects a browser, `undefined` if no page is served. */
 export function frontPage({
   demo,
   hasConsole,
@@ -123,7 +124,7 @@ export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly
   return [...routesOf("demo"), ...routesOf("console")];
 }
 
-/** Returns a redirect, which a cache must not use for callers that want JSON. */
+/** Returns a redirect. A cache must not use it for callers that want JSON. */
 export function redirectTo(location: string, status: 303 | 308): HttpReply {
   const headers = { location, "cache-control": "no-store", vary: "accept" };
   return { status, headers: { ...headers, "x-content-type-options": "nosniff" }, body: "" };
@@ -149,7 +150,7 @@ function encoded(
     : { status: 200, headers, body: plain };
 }
 
-/** Replaces the placeholders of the page by facts about the broker. */
+/** Replaces the placeholders in the page with facts about the broker. */
 function filledIn(html: string, facts: Readonly<Record<string, string>>): string {
   return html.replaceAll(/\{\{(\w+)\}\}/g, (_, name: string) => escaped(facts[name] ?? ""));
 }

@@ -1,7 +1,10 @@
 // Protected mode: decides whether calls need a credential, and whether the process may start. Only
 // pure functions.
 
-/** Returns true if calls need a credential. Manager accounts alone do not make one necessary. */
+/**
+ * Returns true if calls need a credential. Manager accounts alone do not make a credential
+ * necessary.
+ */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;
@@ -14,7 +17,8 @@ export function credentialRule(facts: {
 const MIN_TOKEN_LENGTH = 16;
 
 /**
- * Returns why the process must not start and which settings to change, `undefined` if it may start.
+ * Returns the reason why the process must not start and the settings to change, `undefined` if it
+ * may start.
  */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
@@ -37,7 +41,9 @@ export function refusalToStart(facts: {
   );
 }
 
-/** Returns why clients must not connect without authentication, `undefined` if they may. */
+/**
+ * Returns the reason why clients must not connect without authentication, `undefined` if they may.
+ */
 export function refusalOfOpenClients(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly authClients: string;

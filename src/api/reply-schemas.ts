@@ -1,5 +1,5 @@
-// Schemas of the reply bodies for the OpenAPI document. Tests check every reply against them. A
-// schema with a `title` is listed under that name in the components of the document.
+// Schemas of the reply bodies for the OpenAPI document. Tests check every reply against its schema.
+// A schema with a `title` is listed under that name in the components of the document.
 
 import { Type } from "typebox";
 import { LINE_KINDS } from "../broker/ports.ts";

@@ -43,7 +43,7 @@ interface RowDocs {
   readonly params?: Readonly<Record<string, string>>;
   /** Meaning of further statuses below 400. Their replies have no JSON body. */
   readonly replies?: Readonly<Record<number, string>>;
-  /** Error codes of the use case. Codes that every call can return are not listed. */
+  /** Error codes of the operation. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
   /** Error codes that the row returns with 403, and not with their usual status. */
   readonly forbidding?: readonly ErrorCode[];
@@ -66,7 +66,7 @@ export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
-  /** Content type of the body, whose lines have the schema `body`. Absent means JSON. */
+  /** Content type of a body whose lines have the schema `body`. Absent means JSON. */
   readonly bodyType?: string;
   readonly run: (request: HttpRequest, guard: Guard, adapt?: Adapt) => Outcome;
 }
@@ -76,7 +76,10 @@ export function postRoute<S extends TSchema>(
     /** POST if absent. */
     readonly method?: "PATCH";
     readonly body: S;
-    /** Field in which integers of 16 digits or more are read as strings, which keep all digits. */
+    /**
+     * Name of a field. Integers with 16 or more digits in this field are read as strings, so that
+     * no digit is lost.
+     */
     readonly longIntegers?: string;
     handle(body: Static<S>, request: HttpRequest): Outcome;
   },
@@ -157,7 +160,7 @@ function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outco
   return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
 }
 
-/** Returns the reply with the header added, or an HttpStream unchanged. */
+/** Returns the reply with the header added. Returns an HttpStream unchanged. */
 export function withHeader<R extends RouteReply>(reply: R, name: string, value: string): R {
   if ("opened" in reply) return reply;
   return { ...reply, headers: { ...reply.headers, [name]: value } };

@@ -1,4 +1,4 @@
-// The route table of the control plane, from which the listener and the OpenAPI document are made.
+// The route table of the control plane. The listener and the OpenAPI document are created from it.
 
 import type { Channels } from "../broker/channels.ts";
 import type { Managers } from "../broker/managers.ts";

@@ -20,7 +20,7 @@ export const SEND_REFUSALS = [
 /** Returns the reply to a refused send, or throws `error` again. */
 export type ExplainRefusal = (error: unknown, channel: ChannelRef) => Promise<HttpReply>;
 
-/** Reads the channel only after a refusal, so that accepted messages cost nothing more. */
+/** Reads the channel only after a refusal, so that accepted messages cause no additional work. */
 export function createExplainRefusal(channels: Pick<Channels, "state">): ExplainRefusal {
   async function exists(channel: ChannelRef): Promise<boolean> {
     try {

@@ -1,4 +1,4 @@
-// Turns a row of the route table into a route of the listener. Routes never throw, and must never
+// Converts a row of the route table to a route of the listener. Routes never throw, and must never
 // log a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -17,7 +17,10 @@ export interface ApiLog {
 }
 
 const OUTAGE_LOG_MS = 1000;
-/** Maximum body of a call without a credential. A login fits even if all characters are escaped. */
+/**
+ * Maximum size of the body of a call without a credential. A login fits even if all its characters
+ * are escaped.
+ */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 export function createServe({
@@ -67,7 +70,7 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/** Wraps a step so that it never throws and its reply, if any, is counted. */
+/** Wraps a step so that it never throws, and so that its reply, if there is one, is counted. */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
@@ -101,7 +104,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Names the ignored parameters of the query string in a header of the reply, even of an error. */
+/** Lists the ignored parameters of the query string in a reply header, also in error replies. */
 function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<RouteReply> {
   const inPath = path.split("/");
   const names = new Set(

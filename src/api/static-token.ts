@@ -1,5 +1,6 @@
-// The static API token. Limits guesses by client network: after too many wrong tokens, the tokens
-// of a network are checked slowly until the right one comes from it. Each node counts by itself.
+// The static API token. Limits guesses per client network. After too many wrong tokens from a
+// network, its tokens are checked slowly until the network sends the right one. Each node counts
+// separately.
 
 import { SlowTurns } from "../broker/slow-turns.ts";
 import { hashesEqual, hashToken } from "../broker/tokens.ts";
@@ -49,7 +50,7 @@ export class StaticToken {
 
   /**
    * Records a token before the caller learns whether it is right. Returns a promise if the caller
-   * must wait, which rejects with `rate_limited` if too many wait.
+   * must wait. The promise rejects with `rate_limited` if too many callers wait.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;
@@ -66,8 +67,8 @@ export class StaticToken {
 
   async #inTurn(network: string, isRight: boolean): Promise<void> {
     await this.#turns.wait(network);
-    // The network is verified only after the wait. Otherwise, a guesser could send each token twice
-    // and see which one need not wait.
+    // The network is verified only after the wait. Otherwise, an attacker could send each token
+    // twice and see which token need not wait.
     if (isRight) this.#verified.set(network, true);
   }
 

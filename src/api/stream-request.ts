@@ -58,7 +58,10 @@ export interface StreamRequest {
   readonly clientMsgNo: string;
   readonly fromIndex: number;
   readonly follows: boolean;
-  /** Viewer who calls. `undefined` if the caller needs a credential of the control plane. */
+  /**
+   * The viewer who made the request. `undefined` if the caller needs a credential of the control
+   * plane.
+   */
   readonly viewer: Viewer | undefined;
 }
 
@@ -68,7 +71,9 @@ export interface Viewer {
   readonly token: string;
 }
 
-/** Headers that may also be sent with `*` in the form of RFC 8187, which takes precedence. */
+/**
+ * Headers that may also be sent as `<name>*` in the form of RFC 8187. That form takes precedence.
+ */
 const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
 
 /** Creates a reader of stream requests. With `all`, a caller without a client token is a backend. */

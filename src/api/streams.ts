@@ -22,7 +22,10 @@ import { type AdmissionPorts, createStreamAdmission, STREAM_ACCESS } from "./vie
 export interface StreamRoutePorts extends AdmissionPorts {
   readonly streams: Pick<Streams, "read">;
   readonly followers: Pick<StreamFollowers, "follow">;
-  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
+  /**
+   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
+   * 15,000.
+   */
   readonly keepAliveMs?: number;
 }
 
@@ -51,7 +54,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
         return jsonReply(json);
       }
       bytes = sizeOf(stream);
-      // The EventSource of a browser reconnects after the end of the events. 204 makes it stop.
+      // The EventSource of a browser reconnects when the reply ends. The status 204 makes it stop.
       if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
       if (method === "HEAD") return FEED_HEAD;
       const viewer = target.viewer && { uid: target.viewer.uid, mayStay };
@@ -105,7 +108,7 @@ function sizeOf({ text, notes }: StreamSnapshot): number {
   return bytes;
 }
 
-/** Returns a stream as JSON, in the shape that history uses for the message of a stream. */
+/** Returns a stream as JSON, in the same form as in the history. */
 export function streamJson(stream: StreamSnapshot) {
   return {
     state: stream.state,

@@ -53,9 +53,9 @@ export interface SystemPorts {
   readonly shownSettings: () => readonly ShownSetting[];
   readonly vitals: () => Vitals;
   readonly migration: () => MigrationResult;
-  /** Where clients connect, in words: an address, or a port and its setting. */
+  /** Text that says where clients connect: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
-  /** Path of the page to which a browser is sent from `GET /`, or `undefined`. */
+  /** Path to which `GET /` redirects a browser, or `undefined`. */
   readonly frontPage: string | undefined;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;

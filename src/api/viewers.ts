@@ -1,5 +1,5 @@
-// Decides who may read a stream: a viewer, who is a user of the channel with the token of one of
-// their devices, or a caller whom the guard authorizes.
+// Decides who may read a stream: a viewer (a user of the channel who has the token of a device), or
+// a caller that the guard authorizes.
 
 import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -16,19 +16,22 @@ import type { ApiLog } from "./serve.ts";
 import { type Audience, createStreamReader, presentsToken, type Viewer } from "./stream-request.ts";
 
 export interface Viewers {
-  /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
+  /**
+   * Returns true if pages of `origin` may act for a viewer. "" means that the request does not come
+   * from a page.
+   */
   allowsOrigin(origin: string): boolean;
   /**
    * Checks whether a viewer may use a channel, but not whether the user may send to it. Returns the
    * Unix milliseconds at which the connect hook ends the feed, `undefined` if it sets no end. Later
-   * checks of an open feed pass no `page`, and do not ask the hook. Throws `unauthorized`,
-   * `token_expired`, `banned`, `not_in_channel`, `refused_by_hook`, `unavailable`, `forbidden` if
-   * the token does not allow this use, or `rate_limited` if no budget is left or too many wrong
-   * tokens came from `address`.
+   * checks of an open feed pass no `page` and do not call the hook. Throws `unauthorized`,
+   * `token_expired`, `banned`, `not_in_channel`, `refused_by_hook` or `unavailable`. Throws
+   * `forbidden` if the token does not allow this use, and `rate_limited` if no budget is left or
+   * too many wrong tokens came from `address`.
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
-  /** Clock of the store. Tokens and the feeds of viewers expire by it. */
+  /** Clock of the store. It determines when tokens and the feeds of viewers expire. */
   readonly clock: Clock;
 }
 
@@ -45,13 +48,13 @@ interface ViewerPage {
   readonly origin: string;
 }
 
-/** Limits the work of a user's requests, together with the user's frames. */
+/** Limits the work of a user's requests. The budget is shared with the user's frames. */
 interface ReadBudget {
   /** Throws `rate_limited` if the budget is used up. */
   requirePaid(uid: string): void;
   /**
-   * Charges a request to read a stream. The returned function must be called once with the bytes of
-   * the reply. Throws like `requirePaid`.
+   * Charges a request to read a stream. The returned function must be called once with the number
+   * of bytes in the reply. Throws the same errors as `requirePaid`.
    */
   begin(uid: string): (bytes: number) => void;
 }
@@ -70,7 +73,7 @@ interface ViewerPorts {
 export function createViewers(ports: ViewerPorts): Viewers {
   const { store, credentials, allowsOrigin, tokens, budget, connectHook } = ports;
 
-  /** Returns when the feed of a viewer ends at the latest, as `admit` does. */
+  /** Returns the latest time at which the feed of a viewer ends, like `admit`. */
   async function askHook(
     viewer: Viewer,
     channel: UsedChannel,
@@ -129,7 +132,10 @@ function requireUse(rights: Rights | undefined, channel: UsedChannel): void {
   else requireRead(rights, channel);
 }
 
-/** Permissions of which a backend needs one to read streams. History requires `messages:write`. */
+/**
+ * A backend needs one of these permissions to read streams. Reading history requires
+ * `messages:write`.
+ */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
 export interface AdmissionPorts {
@@ -145,7 +151,7 @@ type ViewerCheck = (
 ) => Promise<HttpReply | undefined>;
 
 export function createViewerCheck(viewers: Omit<Viewers, "beginRead">): ViewerCheck {
-  /** Unix milliseconds at which the hook ends the feed of a request. */
+  /** Unix milliseconds at which the hook ends the feed of each request. */
   const ends = new WeakMap<HttpRequest, number>();
   return async (request, { viewer, channel }, isFirst) => {
     const { origin = "" } = request.headers;
@@ -183,7 +189,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
   return {
     admit: (request: HttpRequest, guard: Guard) => check(request, guard, true),
 
-    /** Returns whether the caller may continue. Never rejects. */
+    /** Resolves to true if the caller may continue. Never rejects. */
     async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
         return (await check(request, guard, false)) === undefined;

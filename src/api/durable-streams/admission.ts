@@ -30,8 +30,8 @@ export interface StreamCaller {
   /** The user, `undefined` for a backend that does not name one. */
   readonly uid: string | undefined;
   /**
-   * Identifies the bearer of a signed URL, whose work is limited: the client network and the
-   * signature. `undefined` for other callers.
+   * Identifies the bearer of a signed URL by the client network and the signature, to limit the
+   * bearer's work. `undefined` for other callers.
    */
   readonly bearer: string | undefined;
 }
@@ -42,20 +42,20 @@ export interface AdmittedStream {
   readonly caller: StreamCaller;
   /** Percent-encoded path of the stream's URL. */
   readonly urlPath: string;
-  /** The stream of a channel, with its writer. `undefined` for a stream with a path of its own. */
+  /** The stream of a channel, with its writer. `undefined` for a stream that has its own path. */
   readonly sent: SentStream | undefined;
 }
 
 export interface Admission {
   /**
-   * Returns an error reply to a caller who may not use the stream. Otherwise remembers the caller,
-   * for the other methods, and returns `undefined`.
+   * Returns an error reply if the caller may not use the stream. Otherwise, remembers the caller
+   * for the other methods and returns `undefined`.
    */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
   streamOf(request: HttpRequest): AdmittedStream;
   /** Returns the log from which a request forks, `undefined` if the caller may not read it. */
   sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
-  /** Returns whether an admitted caller may continue to read. Never rejects. */
+  /** Resolves to true if an admitted caller may continue to read. Never rejects. */
   stillAdmits(request: HttpRequest): Promise<boolean>;
 }
 
@@ -93,7 +93,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     return entry;
   }
 
-  /** Counts a wrong signature for the network of `address`, unless it is `undefined`. */
+  /** Counts a wrong signature for the network of `address`, unless `address` is `undefined`. */
   async function judgeSignature(
     signature: string,
     { path, kind }: StreamTarget,
@@ -231,7 +231,7 @@ function backendOf(
   return { kind, uid: new URLSearchParams(request.query).get("uid") || undefined };
 }
 
-/** Returns the stream as the caller names it, or a refusal. */
+/** Returns the stream from the point of view of the caller, or a refusal. */
 function admittedStream(target: StreamTarget, caller: StreamCaller): AdmittedStream | HttpReply {
   const { urlPath } = target;
   if (target.kind === "free") return { name: target.name, caller, urlPath, sent: undefined };

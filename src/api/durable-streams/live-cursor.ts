@@ -1,5 +1,5 @@
-// Stream-Cursor: lets a CDN serve all readers who wait at the same time from one reply, and gives
-// the next wait a different URL [PROTOCOL.md 8.1].
+// Creates values of the header Stream-Cursor. They let a CDN use one reply for all readers that
+// wait at the same time, and give the next wait a different URL [PROTOCOL.md 8.1].
 
 const EPOCH_MS = Date.UTC(2024, 9, 9);
 const INTERVAL_MS = 20_000;
@@ -7,7 +7,7 @@ const MAX_JITTER_INTERVALS = 180;
 
 /**
  * Returns the number of the current interval. If the client's `previousCursor` is not lower than
- * that, returns a random number above `previousCursor`.
+ * this number, returns a random number above `previousCursor`.
  */
 export function liveCursor(nowMs: number, previousCursor: string | undefined): string {
   const current = Math.floor((nowMs - EPOCH_MS) / INTERVAL_MS);

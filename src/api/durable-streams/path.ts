@@ -1,5 +1,5 @@
-// Paths of the Durable Streams protocol: a log with a path of its own, or the log of a message in a
-// channel. Pure functions.
+// Paths of the Durable Streams protocol. A path names a log that has its own path, or the log of a
+// message in a channel. Pure functions.
 
 import type { LogName } from "../../broker/log-frame.ts";
 import { logPath, MAX_LOG_SEGMENTS } from "../../broker/log-frame.ts";
@@ -29,25 +29,26 @@ const SUBSCRIPTIONS = "__ds";
 interface FreeTarget {
   readonly kind: "free";
   readonly name: LogName;
-  /** The percent-decoded path, which a signature covers. */
+  /** The percent-decoded path, which is the path that a signature covers. */
   readonly path: string;
   readonly urlPath: string;
 }
 
 /**
- * The stream of a channel. If a path names one user of a personal channel, the caller is the other.
+ * The stream of a channel. If the path names one user of a personal channel, the caller is the
+ * other user.
  */
 export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
   readonly kind: "channel";
   readonly type: ChannelType;
-  /** Id of the group, uid of one user of a personal channel, or the uids of both. */
+  /** Id of the group, uid of one user of a personal channel, or the uids of both users. */
   readonly ids: readonly string[];
   readonly clientMsgNo: string;
 }
 
 export type StreamTarget = FreeTarget | ChannelTarget;
 
-/** A stream of a channel, as one of the channel's users names it. */
+/** A stream of a channel, from the point of view of one of the channel's users. */
 interface ViewedStream {
   readonly name: LogName;
   readonly channel: ChannelRef;
@@ -55,7 +56,7 @@ interface ViewedStream {
 
 type ParsedPath = { readonly target: StreamTarget } | { readonly refusal: HttpReply };
 
-/** Returns the log that a path names, or the reply to an invalid path. */
+/** Returns the log that a path names, or an error reply if the path is invalid. */
 export function parseStreamPath(path: string): ParsedPath {
   const segments = path.startsWith(STREAMS_PREFIX)
     ? decodeSegments(path.slice(STREAMS_PREFIX.length))

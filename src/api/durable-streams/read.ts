@@ -25,7 +25,7 @@ import type { StreamFeeds } from "./stream-feeds.ts";
 
 /**
  * Charges a request to the bearer of a signed URL. The returned function must be called once with
- * the bytes that are read or written. Throws `rate_limited` if the budget is used up.
+ * the number of bytes that are read or written. Throws `rate_limited` if the budget is used up.
  */
 export type BeginWork = (bearer: string) => (bytes: number) => void;
 
@@ -74,7 +74,8 @@ export function createReadCalls(ports: ReadPorts) {
     if (place.live === "no") return chargedFor(begin(), () => catchUp(request, from, stream));
     const head = await logs.logHead(name);
     if (typeof head === "string") return missingReply(head);
-    // A live read is charged for the data that it begins with, and not while it waits.
+    // A live read is charged for the data that is available when it begins, but not for data that
+    // arrives while it waits.
     const { tail } = head;
     const behind = Math.max(0, tail.position - (from ?? tail).position);
     begin()(place.live === "sse" ? behind : Math.min(behind, REPLY_BYTES));
@@ -299,7 +300,10 @@ function batchHeaders({ next, isUpToDate, closed }: LogBatch): Readonly<Record<s
   };
 }
 
-/** Returns the tag of the bytes between two offsets. It differs if the reply ends a closed log. */
+/**
+ * Returns the entity tag of the bytes between two offsets. The tag is different if the reply
+ * reaches the end of a closed log.
+ */
 function etagOf({ incarnation, start, next, closed }: LogBatch): string {
   const end = closed === undefined ? "" : ":closed";
   return `"${incarnation.toString(16)}:${formatOffset(start)}:${formatOffset(next)}${end}"`;

@@ -1,5 +1,5 @@
-// Converts bodies of the Durable Streams protocol to records of a log, and back. In JSON mode each
-// message is a record [PROTOCOL.md 9.1]; otherwise a request has one record. Pure functions.
+// Converts bodies of the Durable Streams protocol to records of a log, and back. In JSON mode, each
+// message is a record [PROTOCOL.md 9.1]. Otherwise, a request has one record. Pure functions.
 
 import { framesIn, isJsonLog, mediaTypeOf, recordsIn } from "../../broker/log-frame.ts";
 import { jsonItems } from "../../lib/json-scan.ts";
@@ -32,7 +32,7 @@ export function recordsInPieces(
   );
 }
 
-/** Returns the records as the body of a reply: the bytes, or in JSON mode an array. */
+/** Returns the records as the body of a reply: their bytes, or a JSON array in JSON mode. */
 export function bodyOf(records: readonly Uint8Array[], contentType: string): Uint8Array {
   if (!isJsonLog(contentType)) return Buffer.concat(records);
   if (records.length === 0) return EMPTY_ARRAY;
@@ -42,7 +42,7 @@ export function bodyOf(records: readonly Uint8Array[], contentType: string): Uin
 }
 
 /**
- * Returns true if server-sent events can contain the data as it is. Other data is sent in Base64.
+ * Returns true if server-sent events can contain the data unchanged. Other data is sent in Base64.
  */
 export function isTextLog(contentType: string): boolean {
   return isJsonLog(contentType) || mediaTypeOf(contentType).startsWith("text/");

@@ -27,12 +27,15 @@ export interface DurableStreamPorts {
   readonly viewers: Viewers;
   readonly logCursors: Pick<LogCursors, "open">;
   readonly signedUrls: SignedUrls;
-  /** Limits the work for the bearers of signed URLs. */
+  /** Limits the work that is done for the bearers of signed URLs. */
   readonly bearerBudget: { requirePaid(bearer: string): void; begin: BeginWork };
-  /** Decides which pages may call without a credential, in protected mode. */
+  /** Decides, in protected mode, which pages may call without a credential. */
   readonly admitsPage: PageRule;
   readonly longPollMs: number;
-  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
+  /**
+   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
+   * 15,000.
+   */
   readonly keepAliveMs?: number;
 }
 
@@ -208,7 +211,7 @@ const FROM_UID_REQUIRED = errorReply("bad_request", {
   details: [{ path: "from_uid", message: "is required" }],
 });
 
-/** Creates the rows that sign URLs. Only the control plane has them. */
+/** Creates the rows that sign URLs. Only the control plane has these rows. */
 export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): readonly ApiRoute[] {
   async function sign(
     { path, access, expires_in: expiresInS, from_uid: fromUid = "" }: Static<typeof signBody>,

@@ -11,7 +11,10 @@ import type { Admission, StreamCaller } from "./admission.ts";
 import { bodyOf, isTextLog, recordsInPieces } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
 
-/** Visits (see `FeedWheel`) after which a feed ends, about a minute. Its reader then reconnects. */
+/**
+ * Number of visits (see `FeedWheel`) after which a feed ends. They take about a minute. The reader
+ * then reconnects.
+ */
 const MAX_VISITS = 4;
 
 interface FeedTarget {
@@ -81,7 +84,9 @@ function headersOf(contentType: string, caller: StreamCaller): Readonly<Record<s
 
 type DataText = (batch: LogBatch, contentType: string) => string;
 
-/** Returns a function that caches its last text, because all live readers are sent the same frame. */
+/**
+ * Returns a function that caches its last result, because all live readers are sent the same frame.
+ */
 function createDataText(): DataText {
   let lastPiece: Uint8Array | undefined;
   let lastType = "";
@@ -105,7 +110,7 @@ function createDataText(): DataText {
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
   const records = recordsInPieces(pieces, contentType);
-  if (records.length === 0) return ""; // only the start or end of a channel's stream
+  if (records.length === 0) return ""; // only the start or the end of a channel's stream
   const body = Buffer.from(bodyOf(records, contentType));
   if (!isTextLog(contentType)) return `event: data\ndata:${body.toString("base64")}\n\n`;
   const lines = body.toString().replace(/(^|\r\n|\r|\n)( ?)/g, "\ndata:$2$2");

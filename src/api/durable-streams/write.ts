@@ -38,14 +38,14 @@ type Parsed<T> = { readonly value: T } | { readonly refusal: HttpReply };
 const DEFAULT_TYPE = "application/octet-stream";
 const CHANNEL_DEFAULT_TYPE = "application/json";
 const CHANNEL_TYPES: ReadonlySet<string> = new Set([CHANNEL_DEFAULT_TYPE, "text/plain"]);
-/** Matches a value of a header that a reply can repeat. */
+/** Matches a header value that a reply can safely repeat. */
 const PRINTABLE = /^[\x20-\x7e]{1,256}$/;
 const MAX_NAME_LENGTH = 256;
 const MAX_PRODUCER_LENGTH = 128;
 const TTL = /^(0|[1-9]\d{0,9})$/;
 const INTEGER = /^\d{1,16}$/;
 const SUB_OFFSET = /^(0|[1-9]\d*)$/;
-/** Matches the date and time of RFC 3339 5.6. */
+/** Matches a date and time as defined in RFC 3339 5.6. */
 const TIME = /^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
 
 export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
@@ -111,7 +111,10 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     };
   }
 
-  /** Returns the type of the records in the body of a fork, which is only needed if there are any. */
+  /**
+   * Returns the content type of the records in the body of a fork. It is needed only if the body
+   * contains records.
+   */
   async function typeOfSource(
     { body }: HttpRequest,
     origin: LogOrigin | undefined,
@@ -187,7 +190,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     };
   }
 
-  /** Returns the refusal that takes precedence over that of a body that is not valid. */
+  /** Returns the refusal that takes precedence over the error of an invalid body. */
   async function otherRefusal(
     { name }: AdmittedStream,
     contentType: string | undefined,
@@ -216,7 +219,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   return { create, append, remove };
 }
 
-/** Headers of PUT that the stream of a channel does not allow, with their usual spelling. */
+/** Headers of PUT that are not allowed for the stream of a channel, with their usual spelling. */
 const NOT_IN_CHANNELS: Readonly<Record<string, string>> = {
   "stream-ttl": "Stream-TTL",
   "stream-expires-at": "Stream-Expires-At",
@@ -225,7 +228,7 @@ const NOT_IN_CHANNELS: Readonly<Record<string, string>> = {
   "stream-fork-sub-offset": "Stream-Fork-Sub-Offset",
 };
 
-/** Returns the reply to records that the stream of a channel cannot contain. */
+/** Returns an error reply if the stream of a channel cannot contain one of the records. */
 function problemIn(records: readonly Uint8Array[], contentType: string): HttpReply | undefined {
   const isJson = isJsonLog(contentType);
   for (const record of records) {
