@@ -1,6 +1,6 @@
 // The backlog of one session in one scope: a group, or all personal channels of its user. A session
-// is live in a scope if it is pushed messages and events as they arrive. Until then, its backlog
-// holds them or leaves them to the store, and records what it has been pushed.
+// is live in a scope if messages and events are pushed to it as they arrive. Until then, its
+// backlog holds them or leaves them to the store, and records what was pushed to the session.
 
 import {
   type ChannelEvent,
@@ -29,9 +29,9 @@ import {
 /**
  * How far a session is from being live in a scope, farthest first. A live session has no backlog.
  * Held items are pushed when the session goes live for messages, withheld events when it goes live
- * for events. "Left to the store" means not kept here, but read from the store later; messages that
- * are not stored are then lost. "Pushed or dropped" means pushed at once if the CONNACK was sent,
- * and dropped otherwise.
+ * for events. "Left to the store" means that an item is not kept here but read from the store
+ * later. Messages that are not stored are then lost. "Pushed or dropped" means that an item is
+ * pushed at once if the CONNACK was sent, and dropped otherwise.
  *
  *   status     messages             events of a stream   other events
  *   expected   dropped              dropped              dropped
@@ -42,7 +42,9 @@ import {
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
-/** One group, or all personal channels of a user. A session goes live in a whole scope at once. */
+/**
+ * One group, or all personal channels of a user. A session becomes live in a whole scope at once.
+ */
 export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
@@ -56,9 +58,15 @@ export interface Scope {
 
 interface PendingStream extends StreamName {
   cursor: StreamCursor;
-  /** True if some of the stream's events were not kept or may have been missed. */
+  /**
+   * True if the stream must be read from the store, because some of its events were not kept or may
+   * have been missed.
+   */
   mustRead: boolean;
-  /** `nextIndex` of the newest event that was left to the store. Absent if no event was. */
+  /**
+   * `nextIndex` of the newest event that was left to the store. Absent if no event was left to the
+   * store.
+   */
   leftIndex?: number;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
@@ -87,11 +95,14 @@ export class Backlog implements PersonalBacklog {
   /** True if the session is new in the scope. Otherwise its client has all earlier events. */
   readonly isJoining: boolean;
   status: BacklogStatus;
-  /** True if the session starts at its client's position instead of the start of its membership. */
+  /**
+   * True if the session starts at the position of its client instead of the start of its
+   * membership.
+   */
   isResumed = false;
   /** True if the client may have parts of streams that this node has not pushed to it. */
   mayMissEnds: boolean;
-  /** Newest seq of the group when the resumed position was compared with the store. */
+  /** Newest seq of the group at the time the client's position was compared with the store. */
   #headSeq = 0;
   /** Newest seq and highest message id that the session has in each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
@@ -99,7 +110,7 @@ export class Backlog implements PersonalBacklog {
   /** Messages, and events outside of streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] | undefined;
   #events: ChannelEvent[] | undefined;
-  /** True while no later read of the store is planned, so that every event must be kept. */
+  /** True while no later read of the store is planned. Every event must then be kept. */
   #keepsAllEvents = false;
   /** True if an event of a stream was left to the store. */
   #hasLeftEvents = false;
@@ -159,7 +170,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Sets the position in a channel. `id` is that of the newest pushed message, 0 before the first.
+   * Sets the position in a channel. `id` is the id of the newest pushed message, 0 if no message
+   * was pushed yet.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
@@ -167,7 +179,10 @@ export class Backlog implements PersonalBacklog {
     this.#positions.set(key, { seq, id: Math.max(previousId, id) });
   }
 
-  /** Pushes, holds or drops a message. Returns the number of messages pushed, 0 or 1. */
+  /**
+   * Pushes, holds or drops a message, depending on the status. Returns the number of pushed
+   * messages, 0 or 1.
+   */
   receiveMessage(message: Message): number {
     if (this.status === "holding") this.#holdItem(message);
     if (this.status !== "early" || !this.session.hasConnack) return 0;
@@ -239,7 +254,7 @@ export class Backlog implements PersonalBacklog {
     return [...this.#streams.values()].filter((pending) => pending.isMissedEnd && pending.mustRead);
   }
 
-  /** Makes the session read the ended stream and push its whole state. */
+  /** Records a missed end. The ended stream is later read, and its whole state is pushed. */
   addMissedEnd({ key, clientMsgNo }: StreamName): void {
     if (this.#missedEndCount >= MAX_STREAM_ENDS) return;
     this.#missedEndCount += 1;
@@ -252,7 +267,10 @@ export class Backlog implements PersonalBacklog {
     else this.#pushMissing(snapshot);
   }
 
-  /** Pushes an active stream. Until `keepAll`, its later events are left to the store. */
+  /**
+   * Pushes an active stream. Until `keepAll` is called, later events of the stream are left to the
+   * store.
+   */
   pushActiveStream(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
     const cursor = this.#pushSnapshot(snapshot);
@@ -266,8 +284,9 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events that arrived before the stream's first withheld event, then the part
-   * of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
+   * Pushes the withheld events that arrived before the stream's first withheld event. Then pushes
+   * the part of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was
+   * removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const events = this.#events ?? [];
@@ -280,7 +299,7 @@ export class Backlog implements PersonalBacklog {
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
-  /** Pushes everything that is withheld. `read` holds the streams read after `keepAll`. */
+  /** Pushes all withheld events. `read` contains the streams that were read after `keepAll`. */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;
     if (isNew && active.length + read.length === 0) return 0;
@@ -352,8 +371,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Returns true if the message was delivered. One that is not stored counts as delivered if a
-   * later one was.
+   * Returns true if the message was delivered. A message that is not stored counts as delivered if
+   * a later message was delivered.
    */
   #isDelivered({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
@@ -361,8 +380,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records the positions in the session, so that no event is pushed twice: the store may return an
-   * event before it is published.
+   * Records the positions in the session. Without them, an event could be pushed twice, because the
+   * store may return an event before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())

@@ -1,7 +1,7 @@
 // Makes a session live in a group or in the personal channels of its user, when it connects, joins,
 // rejoins or has lagged. The steps are always the same: find the position, read from the store in
 // pages while arriving messages are held or left to the store, check that the user may still see
-// each page, push the held items, go live. Messages are pushed first; events follow as fast as the
+// each page, push the held items, go live. Messages are pushed first. Events follow as fast as the
 // client reads.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -62,9 +62,14 @@ export function lagBytesOf(maxBufferedBytes: number): number {
 
 export class CatchUps {
   readonly #ports: CatchUpPorts;
-  /** One lock per session, so that it catches up with the messages of one group at a time. */
+  /**
+   * One lock per session, so that the session catches up with the messages of one group at a time.
+   */
   readonly #messageLocks = new KeyedLock();
-  /** One lock per session, so that it is not sent the streams of all its channels at once. */
+  /**
+   * One lock per session, so that the streams of all its channels are not sent to the session at
+   * once.
+   */
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /** Separate from `#reads`, because the delivery of missed messages waits for these reads. */
@@ -83,9 +88,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live. In a channel with missed messages, it goes live after these were pushed.
-   * In all other channels, it goes live at once. `missedPersonal` are personal channels with missed
-   * messages. `streamKeys` are those of `JoinState`.
+   * Makes a session live. In a channel with missed messages, the session becomes live after these
+   * messages were pushed. In all other channels, it becomes live at once. `missedPersonal` contains
+   * the personal channels with missed messages. `streamKeys` comes from `JoinState`.
    */
   async connect(
     session: Session,
@@ -122,7 +127,7 @@ export class CatchUps {
     }
   }
 
-  /** Makes a session live in a group. Also resolves if the user is not or no longer a member. */
+  /** Makes a session live in a group. Also resolves if the user is not a member. */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);
@@ -134,7 +139,8 @@ export class CatchUps {
   }
 
   /**
-   * Joins like `join`, but checks the membership first: a removed user is rarely a member again.
+   * Does the same as `join`, but checks the membership first, because a removed user is rarely a
+   * member again.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
@@ -163,8 +169,8 @@ export class CatchUps {
       for (const group of groups.followedBy(session)) {
         withhold(group);
         if (slice.shouldYield()) await slice.yield();
-        // A session that ended needs no recovery: each group drops the backlog when the session
-        // leaves.
+        // A session that has ended needs no recovery, because each group drops the backlog when the
+        // session leaves.
         if (session.ended !== undefined) return;
       }
       await this.#recover(session, backlogs, slice);
@@ -194,7 +200,10 @@ export class CatchUps {
     }
   }
 
-  /** Sets where the session starts in the group. Returns false if it does not join. */
+  /**
+   * Sets the position at which the session starts in the group. Returns false if the session does
+   * not join.
+   */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -207,8 +216,8 @@ export class CatchUps {
     backlog.advance(key, leftAt?.seq ?? joinSeq);
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
-    // After the barrier, everything that was sent while the user was not a member has arrived, and
-    // `forgetGroup` drops it. Stored messages are read from the store.
+    // After the barrier, all messages and events that were sent while the user was not a member
+    // have arrived, and `forgetGroup` drops them. Stored messages are read from the store.
     await cluster.barrier();
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
@@ -221,9 +230,9 @@ export class CatchUps {
   }
 
   /**
-   * Returns the newest position of a group that the session's former rights did not allow,
-   * otherwise `undefined`. The session starts there, because its membership may have begun a
-   * million messages ago.
+   * If the session's former rights did not allow the group, returns the group's newest position,
+   * otherwise `undefined`. The session starts at this position, because its membership may have
+   * begun a million messages ago.
    */
   async #startOfWidened(
     session: Session,
@@ -266,7 +275,7 @@ export class CatchUps {
     void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
-  /** Pushes all missed messages of a channel. Holds arriving ones only during the last page. */
+  /** Pushes all missed messages of a channel. Holds arriving messages only during the last page. */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -332,8 +341,8 @@ export class CatchUps {
     const { store, cluster } = this.#ports;
     const [joinSeq] = await this.#reads.run(() => store.joinSeqs(id, [session.uid]));
     if (joinSeq !== undefined) return true;
-    // After the barrier, the removal is delivered and has ended the catch-up, unless the user is a
-    // member again.
+    // After the barrier, the removal has been delivered and has ended the catch-up, unless the user
+    // is a member again.
     await cluster.barrier();
     return false;
   }
@@ -381,7 +390,10 @@ export class CatchUps {
     });
   }
 
-  /** Reads streams one by one, so that the client can read each before the next is pushed. */
+  /**
+   * Reads streams one by one, so that the client can read each stream before the next one is
+   * pushed.
+   */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     await this.#pushMissedEnds(backlog);
     if (backlog.isJoining) await this.#pushActiveStreams(backlog);
@@ -409,7 +421,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the active streams except the first, which `#readRemaining` pushes. */
+  /** Pushes the active streams except the first one, which `#readRemaining` pushes. */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog.session, [backlog])).slice(1)) {
       const snapshot = await this.#readSynced(name);
@@ -419,7 +431,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the remaining streams. Keeps all events in the meantime, so that none is missing. */
+  /** Pushes the remaining streams. All events are kept in the meantime, so that none is missing. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];
@@ -472,7 +484,9 @@ export class CatchUps {
     return keys.length > 0 ? store.activeStreams(keys) : store.personalStreamsOf(uid);
   }
 
-  /** Runs the step and ends the session if it fails. The client then reconnects and resumes. */
+  /**
+   * Runs the step. If the step fails, ends the session, so that the client reconnects and resumes.
+   */
   async #endOnFailure(session: Session, step: () => Promise<void>): Promise<void> {
     try {
       await step();

@@ -83,12 +83,14 @@ interface ReceivedFrame {
 /** Maximum number of waiting frames of a client. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
 
-/** Above this size, a refused frame does not wait, because refusing it costs less than a copy. */
+/**
+ * Size above which a refused frame does not wait, because refusing it costs less than copying it.
+ */
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**
- * Weight of deliveries in the work of a turn of the event loop. It is higher than in the user's
- * rate, because the turn in which a frame is handled writes all its deliveries.
+ * Weight of deliveries in the work of an event-loop turn. It is higher than in the user's rate,
+ * because the turn that handles a frame also writes all deliveries of the frame.
  */
 const DELIVERIES_IN_TURN = 10;
 
@@ -109,9 +111,9 @@ export class Client implements ConnectionHandler {
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
-  /** Fields of a CONNECT that was not accepted yet, for the list of refused connects. */
+  /** Fields of a CONNECT that has not been accepted yet, for the list of refused connects. */
   #greeting: Pick<Greeting, "flag" | "deviceId"> | undefined;
-  /** Reason for which the server ended a connection without a session. */
+  /** Reason why the server ended a connection without a session. */
   #refusal: CloseReason | undefined;
   #lastError: ErrorCode | undefined;
   readonly #openedMs: number;
@@ -314,8 +316,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Ends the connection when its requests in progress are answered. Ignores later frames, which the
-   * client sends again after it has reconnected.
+   * Ends the connection when its requests in progress are answered. Ignores later frames. The
+   * client sends them again after it has reconnected.
    */
   finish(reason: CloseReason): void {
     this.#finishing ??= reason;
@@ -517,7 +519,7 @@ export class Client implements ConnectionHandler {
   }
 }
 
-/** Returns the time for rates, which must not depend on the system clock. */
+/** Returns the time for rates. It must not depend on the system clock. */
 function now(): number {
   return performance.now();
 }

@@ -1,5 +1,6 @@
-// The closed sessions of this node and the refused connects, in two rings, so that refused connects
-// cannot displace closed sessions. In memory only. No entry contains a token or a payload.
+// The closed sessions and the refused connects of this node. They are kept in two rings, so that
+// refused connects cannot displace closed sessions. They are kept only in memory. No entry contains
+// a token or a payload.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import type { DeviceFlag, DeviceLevel } from "../broker/model.ts";
@@ -10,7 +11,7 @@ interface ClosedSession {
   readonly isRefused: boolean;
   /** Id of the session, "" if the client named no user. */
   readonly sessionId: string;
-  /** For a refused connect, the user that the client named, which nobody has checked. */
+  /** For a refused connect, the uid in the client's CONNECT, which was not verified. */
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
@@ -26,11 +27,11 @@ interface ClosedSession {
   readonly code: number;
   /** Code of the last error that a refused client was sent, otherwise `undefined`. */
   readonly error: ErrorCode | undefined;
-  /** Origin of the web page whose handshake was refused, `undefined` for all others. */
+  /** Origin of the web page whose handshake was refused, `undefined` for all other entries. */
   readonly origin?: string;
 }
 
-/** Reasons that are never sent to a client, and their meaning for the operator. */
+/** Reasons that are never sent to a client, and their explanation for the operator. */
 const OTHER_REASONS = {
   lost: "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS",
   left: "The client closed the connection without ending its session",
@@ -38,10 +39,10 @@ const OTHER_REASONS = {
   too_many_connections: "The node has client.maxConnections client sockets",
 };
 
-/** Why a connection ended, or why its handshake was refused. */
+/** Reason why a connection ended, or why its handshake was refused. */
 type EndReason = CloseReason | keyof typeof OTHER_REASONS;
 
-/** Returns a message about the reason, for the operator. */
+/** Returns the explanation of a reason, for the operator. */
 export function endMessage(reason: EndReason): string {
   return reason in OTHER_REASONS
     ? OTHER_REASONS[reason as keyof typeof OTHER_REASONS]
@@ -50,7 +51,7 @@ export function endMessage(reason: EndReason): string {
 
 const MAX_ORIGIN_LENGTH = 256;
 
-/** Returns the entry of a handshake that was refused with an HTTP status. */
+/** Returns the entry for a handshake that was refused with an HTTP status. */
 export function refusedHandshake(
   { remoteAddress, origin }: { readonly remoteAddress: string; readonly origin: string },
   refusal: { readonly reason: EndReason; readonly status: number; readonly nowMs: number },
@@ -76,7 +77,9 @@ const SWEEP_MS = 60_000;
 /** Close code that stands for a connection without a close frame [RFC 6455 7.1.5]. */
 const NO_CLOSE_FRAME = 1006;
 
-/** Returns the reason for the operator. `ended` is set if the server ended the connection. */
+/**
+ * Returns the reason that the operator is shown. `ended` is set if the server ended the connection.
+ */
 export function endReason(ended: CloseReason | undefined, code: number): EndReason {
   if (code === CLOSE_REASONS.slow_reader.code) return "slow_reader";
   return ended ?? (code === NO_CLOSE_FRAME ? "lost" : "left");
@@ -84,7 +87,7 @@ export function endReason(ended: CloseReason | undefined, code: number): EndReas
 
 interface Entry {
   readonly closed: ClosedSession;
-  /** Time of the monotonic clock, because the system clock may be set back. */
+  /** Time on the monotonic clock. The system clock may be set back. */
   readonly atMs: number;
 }
 
@@ -127,7 +130,7 @@ export class ClosedSessions {
     for (const ring of [this.#sessions, this.#refused]) {
       if (ring === undefined) continue;
       for (const [key, { atMs }] of ring) {
-        if (atMs > oldestMs) break; // the following entries are younger
+        if (atMs > oldestMs) break; // the following entries are newer
         ring.delete(key);
       }
       kept += ring.size;

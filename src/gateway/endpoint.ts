@@ -23,8 +23,9 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`; 0 means at once.
-   * A session with requests in progress ends after them, at the latest `REQUESTS_MS` later.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 means that they
+   * end at once. A session with requests in progress ends after these requests, but at most
+   * `REQUESTS_MS` later.
    */
   drain(spreadMs: number): Promise<void>;
   /** Ends all sessions at once. Clients may connect again later. */

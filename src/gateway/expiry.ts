@@ -29,15 +29,15 @@ interface ExpiryPorts {
   readonly toleranceS: number;
   /** Additional time for clients that cannot refresh their token. */
   readonly legacyGraceS: number;
-  /** Asked before each refresh. `undefined` if none is configured. */
+  /** Called before each refresh. `undefined` if none is configured. */
   readonly connectHook?: ConnectHook | undefined;
   /** Called after a refresh has changed the rights of a session. */
   rightsChanged(session: Session, former: Rights | undefined): void;
 }
 
 /**
- * Fractions of the token's remaining life between which the event is pushed. It is pushed at a random
- * time, so that clients whose tokens expire together do not refresh together.
+ * The event is pushed at a random time between these fractions of the token's remaining life, so
+ * that clients whose tokens expire together do not refresh together.
  */
 const EARLIEST = 0.8;
 const LATEST = 0.9;
@@ -50,7 +50,10 @@ export class CredentialExpiry {
     this.#ports = ports;
   }
 
-  /** Ends the session some time after `expiresAtMs` (Unix milliseconds) unless it is refreshed. */
+  /**
+   * Ends the session some time after `expiresAtMs` (Unix milliseconds), unless its token is
+   * refreshed.
+   */
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;
     session.expiresAtMs = expiresAtMs;
@@ -96,8 +99,9 @@ export class CredentialExpiry {
   /**
    * Replaces the token of a session and returns the seconds until the session expires, `undefined`
    * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
-   * `rate_limited` after too many wrong tokens. A refused session keeps its token, and ends when
-   * that expires. Of concurrent refreshes that are accepted, the one that began last sets the terms.
+   * `rate_limited` after too many wrong tokens. If a refresh is refused, the session keeps its
+   * token and ends when that token expires. If several concurrent refreshes are accepted, the one
+   * that began last sets the terms.
    */
   async refresh(session: Session, token: string): Promise<number | undefined> {
     const { sessions, tokens, directory } = this.#ports;
@@ -140,7 +144,7 @@ export class CredentialExpiry {
     this.#ports.rightsChanged(session, former);
   }
 
-  /** Returns the terms of the new token as the hook restricts them. */
+  /** Returns the terms of the new token after the hook has restricted them. */
   async #restrict(
     session: Session,
     refresh: {

@@ -1,20 +1,21 @@
-// Splits deliveries to many sessions that would stop the event loop, because their frames are large
-// or are encrypted for each session. The first sessions are sent their frame at once, the others in
-// later turns of the event loop. Groups and users with such deliveries take turns. A session keeps
-// the order of its frames, because it sends its deferred pushes before every other frame.
+// Splits deliveries to many sessions that would block the event loop, because their frames are
+// large or are encrypted for each session. Frames are sent to the first sessions at once, and to
+// the others in later turns of the event loop. Groups and users with such deliveries take turns.
+// The frames of a session stay in order, because a session sends its deferred pushes before every
+// other frame.
 
 import type { DeferredPush, Session } from "./session.ts";
 
 /** Minimum and maximum length of a turn. The remaining deliveries wait for the next turn. */
 const MIN_TURN_MS = 1;
 const MAX_TURN_MS = 4;
-/** Maximum length of a turn, as a fraction of the time since the one before it. */
+/** Maximum length of a turn, as a fraction of the time since the previous turn. */
 const TURN_SHARE = 1 / 4;
-/** Number of sessions of one key that are sent their frames before the next key has its turn. */
+/** Number of sessions of one key that receive their frames before the next key has its turn. */
 const SESSIONS_AT_ONCE = 4;
 /**
- * Maximum number of bytes that one delivery sends at once, and that all large or encrypted
- * deliveries of a turn send together. The rest is deferred.
+ * Maximum number of bytes that one delivery sends at once. Also the maximum for all large or
+ * encrypted deliveries of a turn together. The rest is deferred.
  */
 const BYTES_AT_ONCE = 512 * 1024;
 /** Number of bytes that take as long to send as the call that sends a frame. */
@@ -27,8 +28,8 @@ const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Size above which uWebSockets.js writes a published frame to each subscriber at once, so that a
- * topic saves nothing.
+ * Size above which uWebSockets.js writes a published frame to each subscriber immediately, so that
+ * a topic saves no work.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 
@@ -69,7 +70,7 @@ export class FanOutTurns {
   }
 
   /**
-   * Charges a frame that is published to a topic. Returns false if the copies of all receivers do
+   * Charges a frame that is published to a topic. Returns false if the copies for all receivers do
    * not fit in this turn.
    */
   takePublish(receivers: number, bytes: number): boolean {
@@ -143,7 +144,7 @@ export class FanOutTurns {
   }
 }
 
-/** One delivery. Not used any more after `end`. */
+/** One delivery. Must not be used after `end`. */
 export class FanOut {
   readonly #turns: FanOutTurns;
   readonly #key: string;

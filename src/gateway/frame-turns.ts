@@ -1,9 +1,11 @@
-// Queue of the clients whose frames must not delay those of others: clients of users who have spent
-// a part of their burst, and clients with a large first frame. Each turn of the event loop
-// processes a few of these frames, so that the burst of one user does not stop all others. Users
-// take turns.
+// Queue of clients whose frames must not delay the frames of other clients: clients of users who
+// have spent part of their burst, and clients with a large first frame. Each turn of the event loop
+// processes a few of these frames, so that the burst of one user does not block all other users.
+// Users take turns.
 
-/** Maximum work (in frames) and time of one turn. The rest waits for the next turn. */
+/**
+ * Maximum work (in frames) and duration of one turn. The remaining frames wait for the next turn.
+ */
 const TURN_WORK = 40;
 const TURN_MS = 1;
 const MAX_BYTES = 64 * 1024 * 1024;
@@ -31,8 +33,8 @@ export class FrameTurns {
   #isRunning = false;
 
   /**
-   * Returns false, and adds nothing, if there is no room for the frame. The frames of one key may
-   * have at most as many bytes as are free for the other keys.
+   * Adds a frame. Returns false, and adds nothing, if there is no room for the frame. The frames of
+   * one key may take at most as many bytes as remain free for the other keys.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

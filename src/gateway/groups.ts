@@ -1,7 +1,7 @@
 // The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
-// one session follows the group or is about to join it. For each wire format of its members a group
-// has two transport topics, one for messages and one for events. Members subscribe to the second
-// one only when the first event arrives, because most groups have none.
+// one session follows the group or is about to join it. For each wire format of its members, a
+// group has two transport topics, one for messages and one for events. Members subscribe to the
+// topic for events only when the first event arrives, because most groups have no events.
 
 import {
   type ChannelEvent,
@@ -54,7 +54,7 @@ export class Groups {
     }
   }
 
-  /** Registers the session as about to join. The caller must subscribe to the group's topic. */
+  /** Registers a session that is about to join. The caller must subscribe to the group's topic. */
   addJoining(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId, this.#fanOuts);
     this.#byId.set(channelId, group);
@@ -134,7 +134,7 @@ export class Group implements Scope {
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
   /**
-   * Live members whose frames are encrypted one by one, so that a transport topic saves nothing.
+   * Live members whose frames are encrypted one by one, so that a transport topic saves no work.
    */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();
@@ -142,7 +142,7 @@ export class Group implements Scope {
   #streamBacklogs: Map<Session, Backlog> | undefined;
   #hasEvents = false;
   readonly #fanOuts: FanOutTurns;
-  /** Number of deferred deliveries. While there are any, nothing is published to the topics. */
+  /** Number of deferred deliveries. If it is not 0, nothing is published to the topics. */
   #deferred = 0;
 
   constructor(channelId: string, fanOuts: FanOutTurns) {
@@ -179,7 +179,10 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /** Makes a session live for messages. It has received all messages older than the held ones. */
+  /**
+   * Makes a session live for messages. The session has received all messages that are older than
+   * the held messages.
+   */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -264,7 +267,10 @@ export class Group implements Scope {
     }
   }
 
-  /** Also true while a delivery is deferred, so that each member receives frames in order. */
+  /**
+   * Returns true if the delivery must be split. Also true while another delivery is deferred, so
+   * that each member receives its frames in order.
+   */
   #takesTurns(bytes: number): boolean {
     if (this.#deferred > 0) return true;
     return !this.#fanOuts.takePublish(this.#live.size - (this.#private?.size ?? 0), bytes);
@@ -312,7 +318,8 @@ export class Group implements Scope {
       }
     this.#sendPrivate(length, isLive, (member) => member.push(push));
     const isOriginLive = origin?.follows(this.channelId) === true && !backlogs?.has(origin);
-    // `receiveEvent` may end sessions, which then leave the group. So the members are counted last.
+    // `receiveEvent` may end sessions, which then leave the group. The members are therefore
+    // counted last.
     if (backlogs !== undefined)
       for (const [session, backlog] of backlogs)
         if (session !== origin) backlog.receiveEvent(event);
@@ -373,7 +380,7 @@ export class Group implements Scope {
   }
 }
 
-/** Returns true if a device of the sender, other than `origin`, gets a copy of its own. */
+/** Returns true if another device of the sender, besides `origin`, gets its own copy. */
 function hasOtherDevice(
   members: ReadonlySet<Session>,
   fromUid: string,

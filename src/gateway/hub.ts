@@ -73,7 +73,9 @@ export class Hub {
     return workOf(this.sessionsOf(uid), payloadBytes) + workOf(peers, payloadBytes);
   }
 
-  /** Adds a session. Messages and commands for its user then wait until it has caught up. */
+  /**
+   * Adds a session. Messages and commands for its user then wait until the session has caught up.
+   */
   enter(session: Session): void {
     this.#ports.catchUps.enter(session);
     session.inbox = { hasMore: false, unstored: [] };
@@ -82,7 +84,7 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  /** Resolves like `Cluster.subscribe`. */
+  /** Subscribes to the user's topic. Returns the same result as `Cluster.subscribe`. */
   subscribe({ ended, uid }: Session): MaybePromise<boolean> {
     return ended !== undefined || this.#ports.cluster.subscribe(userTopic(uid));
   }

@@ -1,7 +1,7 @@
-// Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
-// and as fast as its client reads, and then the commands that arrive live. A stored command that
-// arrives while the inbox is read is also found in the inbox, so none is lost, repeated or pushed
-// out of order.
+// Delivers commands to the sessions of a user. A new session first receives its inbox, in order and
+// as fast as its client reads, and then the commands that arrive live. A stored command that
+// arrives while the inbox is being read is also found in the inbox. Therefore no command is lost,
+// repeated or pushed out of order.
 
 import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -70,7 +70,7 @@ async function readPage(
   { store, cluster, limits }: InboxPorts,
 ): Promise<readonly InboxCommand[]> {
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
-  inbox.hasMore = false; // a copy that arrives from now on may be missing in the page
+  inbox.hasMore = false; // a copy that arrives from now on may be missing from the page
   return readJudged(cluster, concernOf(uid), () =>
     store.readInbox(uid, afterSeq, { limit, maxBytes }),
   );
@@ -136,7 +136,7 @@ export function noteLostCommands(session: Session): void {
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isStartKnown = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
-  // If the start is unknown, copies may be missing before the first one that arrived live.
+  // If the start is unknown, copies may be missing before the first copy that arrived live.
   return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 
@@ -145,8 +145,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * Returns true if the copy may be pushed now, and records it. If the inbox was empty, the first
- * copy counts as the next one, unless copies may have been lost.
+ * Returns true and records the copy if the copy may be pushed now. If the inbox was empty, the
+ * first copy counts as the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

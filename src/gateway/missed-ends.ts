@@ -1,16 +1,18 @@
-// Finds the streams that ended while a client was away. A client that resumes is sent their whole
-// state, so that its texts do not stay incomplete.
+// Finds the streams that ended while a client was disconnected. A client that resumes is sent the
+// whole state of these streams, so that no text stays incomplete.
 
 import { type ChannelKey, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import { MAX_STREAM_ENDS, type StreamEnd, type StreamStore } from "../broker/ports.ts";
 import { timesIn } from "../broker/session-names.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 
-/** Time before a connect. A client that cannot resume is sent the streams that ended within it. */
+/**
+ * A client that cannot resume is sent the streams that ended within this time before the connect.
+ */
 const RECENT_MS = 60_000;
 /**
- * Maximum delay of an event to a slow client, relative to newer messages. A client may still lack
- * an event although it has a message that is newer by up to this time.
+ * Maximum delay of an event to a slow client, relative to newer messages. A client may lack an
+ * event even if it has a message that is newer by up to this time.
  */
 const MARGIN_MS = 600_000;
 
@@ -22,8 +24,8 @@ interface Away {
 }
 
 /**
- * Returns the time (Unix milliseconds) since which the client may lack ends of streams, 0 if it is
- * not known, `undefined` if the client is new.
+ * Returns the time (Unix milliseconds) after which the client may have missed ends of streams, 0 if
+ * the time is unknown, `undefined` if the client is new.
  */
 export function endsMissedSince(
   { session, points, canResume }: Away,
@@ -36,8 +38,8 @@ export function endsMissedSince(
   if (times === undefined) return points.length === 0 ? undefined : shownMs;
   const { connectedMs, endsSinceMs } = times;
   if (points.length === 0) return Math.max(endsSinceMs, connectedMs - MARGIN_MS);
-  // The previous connection may have been lost before the client was sent all ends. The client has
-  // them if it has a message from long after that connect.
+  // The previous connection may have been lost before all ends were sent to the client. The client
+  // has them all if it has a message from long after that connect.
   return shownMs >= connectedMs ? Math.max(endsSinceMs, shownMs) : endsSinceMs;
 }
 
@@ -57,9 +59,9 @@ export async function readMissedEnds(
 }
 
 /**
- * Returns the ends that the client may lack. Among the streams up to the client's position, the end
- * of the newest one can be missing, and each end that is not earlier than its newest message, because
- * several streams of a channel may be active at a time.
+ * Returns the ends that the client may lack. Among the streams up to the client's position, the
+ * client may lack the end of the newest stream. It may also lack each end that is not earlier than
+ * its newest message, because several streams of a channel can be active at the same time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],

@@ -1,6 +1,6 @@
-// Turns a CONNECT into a session: the session enters the hub, the broker logs it in, the node
-// subscribes to its topics, the client is sent its CONNACK and then the missed messages. After
-// every `await` here the session may have ended; nothing is sent to a session that has ended.
+// Creates a session from a CONNECT. The session enters the hub, the broker logs it in, the node
+// subscribes to its topics, and the client is sent its CONNACK and then the missed messages. The
+// session may have ended after every `await`. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -62,7 +62,7 @@ export interface OpeningContext extends LivePorts {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly sessions: Pick<Sessions, "open" | "verify">;
-  /** Asked before each login. `undefined` if none is configured. */
+  /** Called before each login. `undefined` if none is configured. */
   readonly connectHook?: ConnectHook | undefined;
   readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
   readonly nodeId: string;
@@ -80,14 +80,14 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * Maximum age of a channel's last message, relative to the newest one that the client has, for
- * which the channel's position is remembered. Older messages are not published again.
+ * The position in a channel is remembered if the channel's last message is not older than this,
+ * relative to the newest message that the client has. Older messages are not published again.
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
 
 interface ResumeOutcome {
-  /** The client's position, lowered to the last seq at which client and store agree. */
+  /** The client's position, lowered to the last seq up to which the client and the store agree. */
   readonly point: ResumePoint;
   /** Newest seq of the channel, 0 if the client may not read it. */
   readonly headSeq: number;
@@ -123,8 +123,8 @@ export function createSession(
 }
 
 /**
- * Verifies the credential and asks the hook, which must exist. Nothing is entered yet, so a hook
- * that responds slowly delays only the logins that wait for it.
+ * Verifies the credential and calls the hook, which must exist. The session is not added anywhere
+ * yet, so a slow hook delays only the logins that wait for it.
  */
 export async function approve(
   session: Session,
@@ -150,8 +150,8 @@ function loginOf(
 }
 
 /**
- * Logs a session in. The session enters the hub first, so that a request to end it finds it. The
- * user's sessions are counted after the login, because the login may end one of them.
+ * Logs in a session. The session enters the hub first, so that a request to end the session finds
+ * it. The user's sessions are counted after the login, because the login may end one of them.
  */
 export async function admit(
   session: Session,
@@ -164,7 +164,7 @@ export async function admit(
   const opened = await sessions.open(loginOf(session, connect, context.nodeId));
   if (opened.kind === "ended") return opened;
   try {
-    // After the barrier, the sessions that this login replaces are ended on this node.
+    // After the barrier, the sessions that this login replaces have ended on this node.
     if (!hasRoom(session, context)) await cluster.barrier();
     if (!hasRoom(session, context))
       throw new BrokerError("overloaded", {
@@ -198,7 +198,8 @@ export async function planJoin(
       ? request.candidates
       : request.candidates.filter((id) => session.mayReadGroup(id));
   if (endsSinceMs !== undefined) {
-    // From now on, the backlogs record ends of streams that arrive live. Earlier ends are read.
+    // From now on, the backlogs record the ends of streams that arrive live. Earlier ends are read
+    // from the store.
     session.mayMissEnds = true;
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) personal.mayMissEnds = true;
@@ -265,8 +266,8 @@ function positionOf(uid: string, { channel, lastSeq, lastId = 0 }: ResumePoint):
 }
 
 /**
- * Sets where the session starts in its channels. Returns the personal channels in which the client
- * lacks messages.
+ * Sets the positions at which the session starts in its channels. Returns the personal channels in
+ * which the client lacks messages.
  */
 function startAtResumePoints(
   session: Session,
@@ -293,7 +294,8 @@ function startAtResumePoints(
 
 /**
  * Records the recent positions in personal channels, so that no message is pushed twice. A node
- * that was disconnected may deliver messages that the client received through another one.
+ * that was disconnected may deliver messages that the client has already received through another
+ * node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -314,9 +316,9 @@ function denied(point: ResumePoint): ResumeOutcome {
 }
 
 /**
- * Compares a resume point with the store, which may lack messages after a restore or a fail-over.
- * The client receives the last common seq before any message: an acknowledgement of a later message
- * would otherwise suggest that it has all earlier ones.
+ * Compares a resume point with the store. The store may lack messages after a restore or a
+ * fail-over. The client receives the last common seq before any message. Otherwise, its
+ * acknowledgement of a later message would suggest that it has all earlier messages.
  */
 function resumeOutcome(
   { channel, lastSeq, lastId = 0 }: ResumePoint,
@@ -344,7 +346,7 @@ export function connackOf(
 }
 
 interface Welcome {
-  /** Name by which the client can continue the session. */
+  /** Name with which the client can continue the session. */
   readonly name: string;
   readonly ref: Ref;
   readonly newestId: number;

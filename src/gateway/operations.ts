@@ -1,5 +1,6 @@
-// The operation table: what each operation of a connected client costs and does. A handler replies,
-// or throws a BrokerError, which is then sent to the client with the ref of the operation.
+// The operation table: the cost and the handler of each operation of a connected client. A handler
+// replies, or throws a BrokerError. The error is then sent to the client with the ref of the
+// operation.
 
 import type { Channels } from "../broker/channels.ts";
 import type { ClientEvents } from "../broker/client-events.ts";
@@ -51,7 +52,7 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly hub: Pick<Hub, "deliveryWork">;
   /**
    * Receives the facts that decide whether a user needs a push notification. `undefined` if push
-   * notifications are off, which saves a write for each change.
+   * notifications are off. This saves a write for each change.
    */
   readonly push:
     | {
@@ -65,7 +66,9 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly maxHistoryBytes: number;
 }
 
-/** Maximum delay that is counted in the metrics. Longer ones do not reflect the delivery speed. */
+/**
+ * Maximum delay that is counted in the metrics. Longer delays do not reflect the delivery speed.
+ */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
 const MEMBERS_OF_A_PERSON =
@@ -80,15 +83,15 @@ interface OperationRow<K extends OperationKind> {
    */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /**
-   * Returns the work of delivering the operation's message or event on this node. Only the user is
-   * charged, in full, before the operation runs.
+   * Returns the work of delivering the operation's message or event on this node. It is charged in
+   * full before the operation runs, and only to the user.
    */
   delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /** Returns the number of bytes that the operation stores. Absent if it stores very little. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
-   * `cost` was right. Returns `undefined` if it is already done.
+   * `cost` was right. Returns `undefined` without a promise if the operation is already done.
    */
   run(
     session: Session,
@@ -371,7 +374,7 @@ async function removeCommand(
   metrics.commandsAcknowledged(await store.acknowledgeCommands(uid, [inboxSeq]));
 }
 
-/** Replies after the other nodes can read the state. */
+/** Replies once the other nodes can read the state. */
 async function shareState(
   session: Session,
   ref: number,
@@ -392,8 +395,8 @@ function ownChannel(uid: string): ChannelRef {
 }
 
 /**
- * Runs a read that only members may do. Checks the membership and the session's rights before and
- * after it, because a removal may arrive late.
+ * Runs a read that only members may perform. Checks the membership and the session's rights before
+ * and after the read, because a removal may arrive late.
  */
 async function readAsMember<T>(
   session: Session,

@@ -1,7 +1,7 @@
 // Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
 // is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
-// (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives its
-// user's last session, so that a reconnect does not refill it.
+// (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives the last
+// session of its user, so that a reconnect does not refill the bucket.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -14,7 +14,10 @@ const ROWS_PER_FRAME = 4;
 const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
-/** Number of watches started or ended per frame of work. On Redis, each needs a SUBSCRIBE. */
+/**
+ * Numbers of watches that are started or ended per frame of work. On Redis, each start needs a
+ * SUBSCRIBE.
+ */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
@@ -22,15 +25,21 @@ const REPLY_BYTES_PER_FRAME = 8192;
 const RECEIVERS_PER_FRAME = 100;
 /** Number of copies of a message that are encrypted for a single session per frame of work. */
 const ENCRYPTED_PER_FRAME = 20;
-/** Size of a payload whose bytes do not count, because sending a small frame costs as much. */
+/**
+ * Payload size up to which the bytes do not count, because sending a smaller frame costs just as
+ * much.
+ */
 const FREE_BYTES_PER_COPY = 4096;
-/** Number of further bytes that are sent to receivers per frame of work. */
+/** Number of bytes beyond this size that are sent to receivers per frame of work. */
 const DELIVERED_BYTES_PER_FRAME = 65_536;
-/** Number of further bytes that are encrypted per frame of work. */
+/** Number of bytes beyond this size that are encrypted per frame of work. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
 /** Number of values of a JSON document that are parsed per frame of work. */
 const VALUES_PER_FRAME = 200;
-/** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
+/**
+ * Maximum number of rows that are charged in advance for a history. Rows that are not returned are
+ * refunded.
+ */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
@@ -38,11 +47,14 @@ export const REFRESH_WORK = 5;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
 
-/** Share of a burst after which the frames of a user wait for their turn (`frame-turns.ts`). */
+/** Fraction of a burst after which the frames of a user wait for their turn (`frame-turns.ts`). */
 const HEAVY_SHARE = 0.03;
 
 export interface Rate {
-  /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
+  /**
+   * Charges the work of storing this number of copies of a command. Throws the same errors as
+   * `requirePaid`.
+   */
   admit(copies: number): void;
   /** Charges one event of the client. Throws `rate_limited` if the user has sent too many. */
   admitEvent(): void;
@@ -91,9 +103,9 @@ export interface WorkLimits {
   readonly events: RateLimit;
 }
 
-/** Number of bytes of an incoming frame that count as the work of one more frame. */
+/** Number of bytes of an incoming frame that count as one more frame of work. */
 const BYTES_PER_FRAME = 4096;
-/** Maximum number of remembered users without a session. Each needs about 500 bytes. */
+/** Maximum number of remembered users without a session. Each of them takes about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
 /**
  * Number of absent users that are checked when one is added. More than 1, so that users with full
@@ -121,7 +133,10 @@ class UserRate {
     this.#refused.take(nowMs, cost);
   }
 
-  /** Returns true if the user's connections together keep sending although refused. */
+  /**
+   * Returns true if the user's connections together keep sending although their requests are
+   * refused.
+   */
   isRefusedTooOften(nowMs: number): boolean {
     return this.#refused !== undefined && this.#refused.waitMs(nowMs) > 0;
   }
@@ -148,7 +163,10 @@ class UserRate {
   }
 }
 
-/** Tokens that were removed for a request, fewer than its work if a debt is at its maximum. */
+/**
+ * Numbers of tokens that were removed for a request. They are lower than its work if a debt has
+ * reached its maximum.
+ */
 export interface Reservation {
   readonly own: number;
   readonly user: number;
@@ -168,12 +186,12 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Returns 0, or the milliseconds to wait if the frame must be refused. */
+  /** Charges a frame. Returns 0, or the milliseconds to wait if the frame must be refused. */
   frame(bytes: number, nowMs: number): number {
     return this.take(frameCost(bytes), nowMs);
   }
 
-  /** Charges the work and returns 0, or returns the milliseconds to wait if it is refused. */
+  /** Charges the work and returns 0. If the work is refused, returns the milliseconds to wait. */
   take(cost: number, nowMs: number): number {
     const user = this.#user;
     let waitMs = this.#own.take(nowMs, cost);
@@ -187,8 +205,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Checks a frame again that was already charged. Returns 0, or the milliseconds to wait if other
-   * requests have left a debt since then, so that the frame must be refused.
+   * Checks again a frame that was already charged. Returns 0. If other requests have left a debt in
+   * the meantime, so that the frame must be refused, returns the milliseconds to wait.
    */
   recheck(bytes: number, nowMs: number): number {
     if (this.#debtMs(nowMs) === 0) return 0;
@@ -215,7 +233,7 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost - user);
   }
 
-  /** Refunds a request that was refused or failed, except `REFUSED_WORK`. */
+  /** Refunds the work of a request that was refused or failed, except `REFUSED_WORK`. */
   refund(reservation: Reservation): void {
     this.settle(reservation, Math.min(REFUSED_WORK, reservation.own));
     this.#user?.work.charge(-reservation.deliveries);
@@ -255,7 +273,7 @@ export class ConnectionRate implements Rate {
     return this.#user?.pages(this.#limits, nowMs).waitMs(nowMs, 0) ?? 0;
   }
 
-  /** Returns 0, or the milliseconds to wait if nothing may be stored now. */
+  /** Charges stored bytes. Returns 0, or the milliseconds to wait if nothing may be stored now. */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;
@@ -265,12 +283,18 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** Returns true if the client, or all clients of the user, keep sending although refused. */
+  /**
+   * Returns true if the client, or all clients of the user together, keep sending although their
+   * requests are refused.
+   */
   isExhausted(nowMs: number): boolean {
     return this.#own.exhausted || (this.#user?.isRefusedTooOften(nowMs) ?? false);
   }
 
-  /** Returns true if the user has spent so much lately that other users must come first. */
+  /**
+   * Returns true if the user has recently spent so much of the budget that other users must come
+   * first.
+   */
   isHeavy(nowMs: number): boolean {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
   }
@@ -285,7 +309,10 @@ export class ConnectionRate implements Rate {
   }
 }
 
-/** Charges a connection for each request of a frame. The frame itself has paid for the first. */
+/**
+ * Charges a connection for each request of a frame. The charge for the frame itself covers the
+ * first request.
+ */
 export class Admission {
   readonly #rate: ConnectionRate;
   #nowMs = 0;
@@ -329,7 +356,10 @@ export class UserRates {
     return rate?.work.waitMs(nowMs) ?? 0;
   }
 
-  /** Charges a user, who may have no session on this node. Returns the number of tokens removed. */
+  /**
+   * Charges a user, who may have no session on this node. Returns the number of tokens that were
+   * removed.
+   */
   charge(uid: string, cost: number, nowMs: number): number {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);
@@ -401,9 +431,11 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   };
 }
 
-/** Size up to which first frames are not counted: opening a connection costs more. */
+/** Size up to which first frames are not counted, because opening a connection costs more. */
 export const SMALL_GREETING_BYTES = 8192;
-/** Lets a hundred clients of a network, each with a thousand resume points, log in at once. */
+/**
+ * Limit per network. It lets a hundred clients, each with a thousand resume points, log in at once.
+ */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;
 

@@ -1,5 +1,5 @@
 // Reads from the store for a session whose permission to read may have ended. A node that missed
-// events may not have processed the end of a permission yet.
+// events may not know yet that a permission has ended.
 
 import {
   type ChannelKey,
@@ -33,9 +33,9 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 }
 
 /**
- * Repeats `read` until the node has received all events of the topics that `concerns` selects, so
- * that every permission that ended before the data was stored has ended here too. Rejects with
- * `unavailable` after a time-out.
+ * Repeats `read` until the node has received all events of the topics that `concerns` selects.
+ * Every permission that ended before the data was stored has then ended on this node too. Rejects
+ * with `unavailable` after a time-out.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

@@ -8,14 +8,16 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/** Maximum number of concurrent reads, each up to a quarter of `client.maxBufferedBytes`. */
+/**
+ * Maximum number of concurrent reads. Each may return up to a quarter of `client.maxBufferedBytes`.
+ */
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations or all members. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 2;
 /**
- * Maximum number of waiting histories of a user. By default, a user has at most 400:
+ * Maximum number of waiting histories of a user. By default, a user has at most 400 of them:
  * `READS_AT_ONCE` in each of 100 sessions.
  */
 const MAX_HISTORIES_WAITING = 1000;
@@ -65,7 +67,7 @@ export class Reads {
 
   /**
    * Runs a read when a slot is free. Rejects a list of conversations or members with `rate_limited`
-   * while the budget is in debt, because the work of a list is known only after it ran.
+   * while the budget is in debt, because the work of a list is not known before it has run.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
@@ -85,8 +87,8 @@ export class Reads {
   }
 
   /**
-   * Runs a history read. It holds its turn only while it starts, so that a slow Redis server delays
-   * no other user.
+   * Runs a history read. The read holds its turn only while it starts, so that a slow Redis server
+   * does not delay other users.
    */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });

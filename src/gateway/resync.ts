@@ -1,6 +1,6 @@
 // Updates sessions whose events may have been lost: reads their memberships and inboxes again if
-// these have changed. These reads are repeated after a BrokerError; until they succeed, the session
-// stays as it is. After any other error the session is closed.
+// these have changed. The reads are repeated after a BrokerError. Until they succeed, the session
+// does not change. After any other error, the session is closed.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -55,7 +55,7 @@ export class SessionResync {
 
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // the running read then includes the missing commands
+      session.inbox.hasMore = true; // the read in progress then includes the missing commands
       return;
     }
     session.inbox = { hasMore: false, unstored: [] };
@@ -63,8 +63,8 @@ export class SessionResync {
   }
 
   /**
-   * Applies the rights of a session after they have changed from `former`: it leaves the groups that
-   * it may not read any more at once, and then joins those that it may read now.
+   * Applies the rights of a session after they have changed from `former`. The session immediately
+   * leaves the groups that it may no longer read, and then joins the groups that it may read now.
    */
   applyRights(session: Session, former: Rights | undefined): void {
     const { groups } = this.#ports;
@@ -127,7 +127,8 @@ export class SessionResync {
       // If a membership changed in the meantime, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
-    // Must run in the same turn as the last check above, so that no change is missed in between.
+    // Must run in the same turn as the last check above, so that no change between the two is
+    // missed.
     this.#syncing.delete(session);
     session.formerRights = undefined;
   }
@@ -190,7 +191,7 @@ function hasGroups(session: Session, channelIds: readonly string[]): boolean {
 class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
-  /** Returns the shared result. `wait` waits for its turn, then calls `begin` with the read. */
+  /** Returns the shared result. `wait` waits for its turn and then calls `begin` with the read. */
   read(
     name: string,
     wait: (begin: (read: () => Promise<T>) => Promise<T>) => Promise<T>,
@@ -201,7 +202,8 @@ class SharedReads<T> {
       this.#shared.delete(name);
       return read();
     };
-    // Starts in a microtask, so that all requests made by the code that runs now share the read.
+    // The read starts in a microtask, so that all requests made by the currently running code share
+    // it.
     const result = Promise.resolve().then(() => wait(begin));
     this.#shared.set(name, result);
     return result;

@@ -44,7 +44,9 @@ export interface GroupPosition {
   readonly isResumed: boolean;
 }
 
-/** Returns a key that is unique among all streams. No channel key contains a line break. */
+/**
+ * Returns a key that identifies the stream among all streams. No channel key contains a line break.
+ */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
@@ -70,7 +72,7 @@ export interface LiveRange {
   to: number;
 }
 
-/** Encodes and sends a push. Its function is shared by the sessions that receive the same push. */
+/** Encodes and sends a push. All sessions that receive the same push share one function. */
 export type DeferredPush = (session: Session) => void;
 
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
@@ -109,7 +111,7 @@ function mayReceive(rights: Rights, push: Push): boolean {
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /**
- * Maximum number of personal streams whose read position is kept. Beyond it the oldest position is
+ * Maximum number of personal streams whose read position is kept. Above it, the oldest position is
  * dropped, and events of that stream may be pushed twice.
  */
 const MAX_READ_STREAMS = 100;
@@ -120,7 +122,7 @@ const MAX_GROUPS_LEFT = 100;
 /** Part of the WebSocket handshake that a hook receives. */
 export type Handshake = Pick<Upgrade, "origin" | "headers">;
 
-/** Numbers of the last refresh that has begun, and of the newest one that has been applied. */
+/** Numbers of the last refresh that has begun, and of the newest refresh that has been applied. */
 interface RefreshCounts {
   begun: number;
   applied: number;
@@ -135,9 +137,7 @@ export class Session {
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
-  /**
-   * True while the session resumes: its client may lack the ends of streams that it has in part.
-   */
+  /** True while the session resumes. Its client may then have streams whose end it lacks. */
   mayMissEnds = false;
   /** False while the client has reported that the user is not looking at the app. */
   isForeground = true;
@@ -146,7 +146,7 @@ export class Session {
   hasConnack = false;
   /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
   expiresAtMs: number | undefined;
-  /** Kept for the hook, which is asked again at a refresh. `undefined` without a hook. */
+  /** Kept for the hook, which is called again at a refresh. `undefined` without a hook. */
   handshake: Handshake | undefined;
   restrictions: Restrictions | undefined;
   /** Set after the login and by a refresh. `undefined` if the user's rights are not restricted. */
@@ -165,7 +165,9 @@ export class Session {
   personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
-  /** `inboxSeq` up to which the session has all stored commands. It may have later ones as well. */
+  /**
+   * `inboxSeq` up to which the session has all stored commands. It may also have later commands.
+   */
   inboxSeq = 0;
   /**
    * Range of the copies that arrived live. It begins with the last seq read from the inbox, if any,
@@ -175,8 +177,8 @@ export class Session {
   reads: Reads | undefined;
   rate: Rate | undefined;
   /**
-   * Maximum size of held items. They may use more memory: a small payload from Redis can keep a
-   * block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
+   * Maximum size of held items. They may use more memory than their size, because a small payload
+   * from Redis can keep an 8 KiB block of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -201,7 +203,7 @@ export class Session {
     readonly connection: Connection;
     readonly maxHeldBytes: number;
     readonly resendAfterMs: number;
-    /** Clock of the store, by which messages expire. */
+    /** Clock of the store. It determines when messages expire. */
     readonly clock: Clock;
   }) {
     this.sessionId = fields.sessionId;
@@ -311,7 +313,7 @@ export class Session {
 
   /** Resolves when the client has at most `bytes` unread bytes, or when the session has ended. */
   async writable(bytes: number): Promise<void> {
-    // Lets the frames of this turn be written first, because queued frames count as unread.
+    // Waits until the frames of this turn are written, because queued frames count as unread.
     await new Promise<void>((resolve) => setImmediate(resolve));
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
       await new Promise<void>((resolve) => {
@@ -321,8 +323,9 @@ export class Session {
   }
 
   /**
-   * Resolves when the client may be pushed another page: it has at most `bytes` unread bytes, and
-   * its user has paid for the earlier pages. Also resolves when the session has ended.
+   * Resolves when another page may be pushed to the client, that is, when the client has at most
+   * `bytes` unread bytes and its user's budget is not in debt. Also resolves when the session has
+   * ended.
    */
   async readyForPage(bytes: number): Promise<void> {
     await this.writable(bytes);
@@ -361,8 +364,8 @@ export class Session {
     if (position === undefined || messageSeq === 0) return true;
     const { messageSeq: lastSeq, messageId: lastId } = position;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
-    // This message is new to the client, and so are all later ones, because the messages of a
-    // channel are published in order.
+    // The client lacks this message and all later messages, because the messages of a channel are
+    // published in order.
     this.#personalPositions?.delete(key);
     return true;
   }
@@ -410,7 +413,7 @@ export class Session {
     this.#leftGroups.renew(channelId, { ...position, seq: Math.max(previousSeq, position.seq) });
   }
 
-  /** Makes later joins start no earlier than where the new membership begins. */
+  /** Ends the resume: later joins start where the new membership begins or later. */
   endResume(): void {
     this.mayMissEnds = false;
     for (const [id, position] of this.#leftGroups ?? [])

@@ -1,7 +1,7 @@
-// Stored messages that were pushed to a client and that it has not acknowledged, for wire formats
-// whose clients rely on resending [WKProto RECVACK]. The limits affect only resending: a message
-// beyond them was still pushed once, and stays in the history or the inbox. A message is added for
-// each recipient, so adding must be very cheap.
+// Stored messages that were pushed to a client and that the client has not acknowledged, for wire
+// formats whose clients rely on resending [WKProto RECVACK]. The limits affect only resending. A
+// message beyond them was still pushed once, and stays in the history or the inbox. A message is
+// added for each recipient, so adding must be very cheap.
 
 import type { Push } from "../protocol/protocol.ts";
 
@@ -16,7 +16,7 @@ export type Resendable = Extract<Push, { readonly kind: "message" | "command" }>
 export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
-  /** Ring: a message is stored at its number modulo the length, until it is removed. */
+  /** Ring buffer. A message is stored at the index `number % length` until it is removed. */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   #first = 0;
   #next = 0;

@@ -48,7 +48,7 @@ export function deliverMessage(
   return count;
 }
 
-/** Pushes an event to both users. Returns the number of their sessions, without `origin`. */
+/** Pushes an event to both users. Returns the number of their sessions, not counting `origin`. */
 export function deliverEvent(
   event: ChannelEvent,
   origin: Session | undefined,

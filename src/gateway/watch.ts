@@ -15,7 +15,7 @@ interface WatchPorts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly retryMs: number;
-  /** Charges the user, whose state has changed, for the pushes to the watchers. */
+  /** Charges the user whose state has changed for the pushes to the watchers. */
   charge(uid: string, work: number): void;
   /**
    * Time between the end of a user's last session and the push that the user is offline, except
@@ -28,7 +28,9 @@ interface WatchPorts {
 /** Number of users after which no further request is added to a read. */
 const UIDS_PER_READ = 10_000;
 
-/** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
+/**
+ * Last state that was sent to a session for each user it watches, `undefined` if none was sent yet.
+ */
 type LastSent = Map<string, Presence | undefined>;
 
 interface Requested {
@@ -38,7 +40,10 @@ interface Requested {
 
 interface OfflinePush {
   dueMs: number;
-  /** Reads the state of the user again when the push is due, if the user was offline before. */
+  /**
+   * Timer that reads the state of the user again when the push is due. Set if the user was offline
+   * at the last read.
+   */
   timer: NodeJS.Timeout | undefined;
 }
 
@@ -56,7 +61,7 @@ export class PresenceWatch {
   /** Newest request of each session that still waits for its turn. */
   readonly #requested = new WeakMap<Session, Requested>();
   readonly #changed = new Set<string>();
-  /** Users whose state may have changed to offline. Every user in `#changed` is among them. */
+  /** Users whose state may have changed to offline. Includes every user in `#changed`. */
   readonly #offlinePushes = new Map<string, OfflinePush>();
   #requests: Request[] = [];
   #isReading = false;
@@ -65,7 +70,10 @@ export class PresenceWatch {
     this.#ports = ports;
   }
 
-  /** Returns what the request will change. `watch` must be called in the order of these calls. */
+  /**
+   * Returns the change that the request will make. `watch` must be called in the order of these
+   * calls.
+   */
   plan(session: Session, uids: readonly string[]): WatchChange {
     const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
     const set = new Set(uids);
@@ -76,7 +84,7 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users instead of those watched before. Rejects with `unavailable`; the session
+   * Watches these users in place of the previous ones. May reject with `unavailable`. The session
    * then watches nobody, unless `watch` was called for it again.
    */
   async watch(
@@ -239,12 +247,16 @@ export class PresenceWatch {
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }
 
-  /** Returns false for an offline user whose push is not due, and reads the state again then. */
+  /**
+   * Returns false for an offline user whose push is not due yet. The state is read again when the
+   * push is due.
+   */
   #isDue({ uid, online }: Presence): boolean {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
     if (online || waitMs <= 0) {
-      // The entry stays if a later event, whose state is not read yet, has set the next push.
+      // The entry stays if a later event has set the next push, because the state after that event
+      // has not been read yet.
       if (!this.#changed.has(uid)) this.#forbidOfflinePush(uid);
       return true;
     }
