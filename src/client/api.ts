@@ -13,7 +13,7 @@ import type { JindouError } from "./errors.ts";
  */
 export type Status = "connecting" | "online" | "offline" | "closed";
 
-/** Content of a message: the JSON object that its payload holds. */
+/** Content of a message: the JSON object in its payload. */
 export interface Content {
   /** Kind of content, for example 1 for a text message. */
   readonly type: number;
@@ -21,13 +21,16 @@ export interface Content {
 }
 
 /**
- * Content that `send` accepts. It sends a string as a text message, an object with an integer
- * `type` as JSON, and bytes unchanged.
+ * Content that `send` accepts. A string is sent as a text message, an object with an integer `type`
+ * as JSON, and bytes unchanged.
  */
 export type Sendable = string | Content | { readonly type: number } | ArrayBuffer | ArrayBufferView;
 
 export interface SendOptions {
-  /** Idempotency key: a message sent again with the same key is stored once. Default: random. */
+  /**
+   * Idempotency key. A message that is sent again with the same key is stored once. Default:
+   * random.
+   */
   readonly clientMsgNo?: string | undefined;
   /** Whether the message counts as unread for its receivers. Default: true. */
   readonly redDot?: boolean | undefined;
@@ -36,7 +39,7 @@ export interface SendOptions {
   /** If true, the message is not stored and reaches only users who are online. Default: false. */
   readonly noPersist?: boolean | undefined;
   /**
-   * If true, the message is a command: it stays in each receiver's inbox until it is acknowledged,
+   * If true, the message is a command. It stays in each receiver's inbox until it is acknowledged,
    * and is not part of the channel's history. Default: false.
    */
   readonly syncOnce?: boolean | undefined;
@@ -44,7 +47,7 @@ export interface SendOptions {
   readonly tagKey?: string | undefined;
 }
 
-/** Acknowledgement of a message. A stored message is durable by then. */
+/** Acknowledgement of a message. If the message is stored, it is durable. */
 export interface Sent {
   readonly messageId: number;
   /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
@@ -56,14 +59,14 @@ export interface Sent {
 
 /**
  * A message as the app receives it, live or from history. It is plain data: it can be stored,
- * cloned, compared and made reactive. Its bytes are shared with no other message.
+ * cloned, compared and made reactive. It shares its bytes with no other message.
  */
 export interface ReceivedMessage {
   /** Channel of the message. The id of a personal channel is the other user's uid. */
   readonly channel: ChannelRef;
   /** Unique id. Later messages of the channel have higher ids. */
   readonly messageId: number;
-  /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
+  /** Sequence number in the channel, starting at 1. 0 if the message is not stored. */
   readonly messageSeq: number;
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -79,23 +82,23 @@ export interface ReceivedMessage {
   readonly payload: Uint8Array;
   /**
    * JSON object in the payload, `undefined` if the payload is not an object with an integer `type`.
-   * For a stream's message, it holds the text that was known on receipt.
+   * For a stream's message, it contains the text that was known on receipt.
    */
   readonly content: Content | undefined;
   /**
-   * The stream that the message started, if any, as it was known on receipt.
-   * `client.stream(message)` follows it.
+   * The stream that the message started, as it was known on receipt. `undefined` if the message
+   * started none. `client.stream(message)` follows the stream.
    */
   readonly stream: Stream | undefined;
 }
 
 /**
- * A stream, a text that is received while it is being written, as it was known at one moment. It is
- * plain data. `text` is always a prefix of the complete text.
+ * The known state of a stream at one point in time. A stream is a text that is received while it is
+ * being written. The object is plain data. `text` is always a prefix of the complete text.
  */
 export interface Stream {
   readonly channel: ChannelRef;
-  /** Key of the stream, unique in its channel. */
+  /** Key of the stream, unique within its channel. */
   readonly clientMsgNo: string;
   /** Uid of the producer. */
   readonly fromUid: string;
@@ -113,7 +116,7 @@ export interface Stream {
   readonly notes: readonly StreamNote[];
 }
 
-/** Anything that identifies a stream: its message, one of its events, or its channel and key. */
+/** An object that identifies a stream: its message, one of its events, or its channel and key. */
 export interface StreamTarget {
   readonly channel: ChannelRef;
   readonly clientMsgNo: string;
@@ -126,7 +129,7 @@ export interface StreamTarget {
  */
 export interface LiveStream extends AsyncIterable<string> {
   /**
-   * Returns the stream as it is known now, or an empty active stream before the first answer. The
+   * Returns the current state of the stream, or an empty active stream before the first reply. The
    * same object is returned until the stream changes.
    */
   readonly snapshot: () => Stream;
@@ -135,7 +138,7 @@ export interface LiveStream extends AsyncIterable<string> {
    * example with `stream_unknown`.
    */
   ready(): Promise<Stream>;
-  /** Calls `listener` after each change. Returns a function that stops it. */
+  /** Calls `listener` after each change. Returns a function that removes the listener. */
   readonly subscribe: (listener: () => unknown) => () => void;
   /**
    * Resolves when the stream ends. Rejects if the client cannot follow it, for example with
@@ -143,8 +146,8 @@ export interface LiveStream extends AsyncIterable<string> {
    */
   readonly finished: Promise<Stream>;
   /**
-   * Yields the text in pieces: all of it (`start`, the default), or only text received after this
-   * call (`now`). Throws the error with which `finished` rejects.
+   * Yields the text in pieces: the whole text (`start`, the default), or only text that is received
+   * after this call (`now`). Throws the error with which `finished` rejects.
    */
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
@@ -152,15 +155,16 @@ export interface LiveStream extends AsyncIterable<string> {
 /** A record of a durable stream. */
 export interface StreamRecord<T = unknown> {
   /**
-   * A JSON value in a stream of `application/json`. In a stream of another type, the data that
+   * A JSON value if the content type is `application/json`. For any other type, the data that
    * arrived together: a string for `text/*`, otherwise bytes.
    */
   readonly data: T;
   /** Offset after the record, for `records`. */
   readonly offset: string;
   /**
-   * True for the first record after the stream was created anew, or after the server lost its last
-   * records. Reading began again at the beginning, so the app discards what it has.
+   * True for the first record after the stream was created again, or after the server lost its last
+   * records. Reading has then started again from the beginning, and the app must discard the
+   * earlier records.
    */
   readonly restarted: boolean;
 }
@@ -169,27 +173,28 @@ export interface StreamRecord<T = unknown> {
 export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>> {
   /**
    * Yields the records after `offset`, then new records, until the stream is closed. Continues
-   * after a lost connection, without a gap or a repetition. `offset` is that of a record, `-1` for
-   * the beginning (the default), or `now` for new records only. Throws a refusal of the server, for
-   * example `stream_unknown`.
+   * after a lost connection without gaps and repetitions. `offset` is the offset of a record, `-1`
+   * for the beginning (the default), or `now` for new records only. Throws the error if the server
+   * refuses the read, for example `stream_unknown`.
    */
   records(offset?: string): AsyncIterableIterator<StreamRecord<T>>;
   /**
-   * Appends a record, and resolves when it is durable. Appends keep their order. An append whose
-   * reply is lost is repeated only if the stream was opened with `producer`; otherwise it rejects
-   * with `connection_lost` or `timeout`.
+   * Appends a record, and resolves when it is durable. Appends keep their order. If the reply to an
+   * append is lost, the append is repeated only if the stream was opened with `producer`.
+   * Otherwise, it rejects with `connection_lost` or `timeout`.
    */
   append(data: T): Promise<void>;
-  /** Closes the stream permanently for everybody, after all earlier appends. */
+  /** Closes the stream permanently for all users, after all earlier appends. */
   close(): Promise<void>;
 }
 
 export interface RecordStreamOptions {
-  /** Content type of the stream, which `append` needs. Default: `application/json`. */
+  /** Content type of the stream. It is needed for `append`. Default: `application/json`. */
   readonly contentType?: string | undefined;
   /**
-   * Name of this writer. It is used by one writer at a time: the one that was opened last shuts out
-   * the others. With it, an append is repeated until it is acknowledged, and is stored once.
+   * Name of this writer. Only one writer can use a name at a time: the writer that was opened last
+   * fences off the others. With a name, an append is repeated until it is acknowledged, and is
+   * stored once.
    */
   readonly producer?: string | undefined;
 }
@@ -199,15 +204,15 @@ export interface ReceivedEvent {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Key chosen by the producer, which is that of the event's stream. Empty if a client of
-   * `fromUid` sent the event.
+   * Key chosen by the producer. It is the key of the event's stream. Empty if a client of `fromUid`
+   * sent the event.
    */
   readonly clientMsgNo: string;
   readonly eventId: string;
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** Stream of the event, in its state after the event. `undefined` without a stream. */
+  /** State of the event's stream after the event. `undefined` if the event belongs to no stream. */
   readonly stream: Stream | undefined;
 }
 
@@ -235,7 +240,7 @@ export interface ConversationView {
   readonly channel: ChannelRef;
   /** The channel's newest `messageSeq`. */
   readonly headSeq: number;
-  /** Read position: messages up to and including this seq are read. */
+  /** Read position. Messages up to and including this seq are read. */
   readonly readSeq: number;
   readonly unread: number;
   /** True for a super-large group, whose unread messages are not counted. */
@@ -243,21 +248,21 @@ export interface ConversationView {
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
-  /** Newest message that is not hidden, or `undefined`. */
+  /** Newest message that is not hidden, `undefined` if there is none. */
   readonly last: ReceivedMessage | undefined;
 }
 
 export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
-  /** Cursor of the next page, or `undefined`. A page may be shorter than `limit`. */
+  /** Cursor for the next page, `undefined` on the last page. A page may be shorter than `limit`. */
   readonly cursor: string | undefined;
 }
 
 export interface MemberPage {
   /** Uids of permanent and temporary members, sorted. */
   readonly uids: readonly string[];
-  /** Cursor of the next page, `undefined` on the last page. */
+  /** Cursor for the next page, `undefined` on the last page. */
   readonly cursor: string | undefined;
 }
 
@@ -268,7 +273,7 @@ export interface HistoryOptions {
   readonly after?: number | undefined;
   /** First seq of the range. Default: 1. */
   readonly fromSeq?: number | undefined;
-  /** Last seq of the range. Default: the newest one. */
+  /** Last seq of the range. Default: the newest seq. */
   readonly toSeq?: number | undefined;
   /** Maximum number of messages to return. Default: 50. */
   readonly limit?: number | undefined;
@@ -282,7 +287,7 @@ export interface HistoryOptions {
 export interface HistoryResult {
   readonly messages: readonly ReceivedMessage[];
   readonly headSeq: number;
-  /** True if the range holds more messages than these. */
+  /** True if the range contains further messages. */
   readonly more: boolean;
 }
 
@@ -300,15 +305,15 @@ export interface Cursor {
 export interface ClientEvents {
   /**
    * A message from one of the user's channels. The messages of a channel are delivered in order,
-   * each once. Messages that this client sent are `sent` events instead.
+   * each once. A message that this client sent causes a `sent` event instead.
    */
   readonly message: ReceivedMessage;
   /** The server acknowledged a message that this client sent. */
   readonly sent: ReceivedMessage;
   readonly event: ReceivedEvent;
   /**
-   * Another user began or stopped typing: a `typing` event of the user arrived, or a message, or no
-   * further event for 6 seconds.
+   * Another user began or stopped typing. A user begins with a `typing` event, and stops with an
+   * event, with a message, or when no further event arrives for 6 seconds.
    */
   readonly typing: TypingChange;
   /**
@@ -323,8 +328,8 @@ export interface ClientEvents {
     readonly conversation: ConversationView;
   };
   /**
-   * The number of unread messages of a conversation changed: by a message, or because this or
-   * another session of the user changed the conversation.
+   * The number of unread messages of a conversation changed, because of a message, or because a
+   * session of the user changed the conversation.
    */
   readonly unread: {
     readonly channel: ChannelRef;
@@ -352,7 +357,7 @@ export interface Client {
   readonly deviceId: string;
   readonly status: Status;
   /**
-   * Adds a handler and returns a function that removes it. If a `command` handler returns a
+   * Adds a handler. Returns a function that removes the handler. If a `command` handler returns a
    * promise, the command is acknowledged once the promise resolves. Throws `bad_option` if the
    * event is unknown or `handler` is not a function.
    */
@@ -366,44 +371,49 @@ export interface Client {
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
    * server has acknowledged the message. Messages wait while the client is offline, and are sent
    * again after a lost connection without creating a duplicate. Messages to one channel keep their
-   * order. Rejects with an error such as `queue_full` or the server's refusal.
+   * order. Rejects with an error such as `queue_full`, or with the error with which the server
+   * refused the message.
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /**
-   * Sends an event to the members of a channel who are online. It is not stored, and it is not sent
+   * Sends an event to the members of a channel who are online. The event is not stored and not sent
    * again: the call rejects with `connection_lost` while the client is not online. `type` has 1 to
-   * 64 characters and does not begin with `___`; `data` has at most 4096 bytes.
+   * 64 characters and does not begin with `___`. `data` has at most 4096 bytes.
    */
   emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
   /**
-   * Reports that the user is typing in the channel; may be called at each key press. Sends an event
-   * at most every 3 seconds. `isTyping` false reports that the user stopped. Does nothing while the
-   * client is not online.
+   * Reports that the user is typing in the channel. May be called at each key press. Sends an event
+   * at most every 3 seconds. If `isTyping` is false, reports that the user stopped typing. Does
+   * nothing while the client is not online.
    */
   typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
   /**
-   * Reports that the user is not looking at the app, so that a backend may send a push notification.
-   * The client receives as before. In a browser, the client calls this when the page is hidden.
+   * Reports that the user is not looking at the app, so that a backend may send a push
+   * notification. The client continues to receive messages. In a browser, the client calls this
+   * method itself when the page is hidden.
    */
   background(): void;
-  /** Reports that the user is looking at the app again. A client begins in the foreground. */
+  /** Reports that the user is looking at the app again. A new client is in the foreground. */
   foreground(): void;
-  /** Returns messages of a channel's history: the newest 50 by default. */
+  /** Returns messages of a channel's history, by default the newest 50. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
-  /** Follows a stream, active or ended. The client asks the server for one it does not know. */
+  /**
+   * Follows a stream, active or ended. If the client does not know the stream, it requests the
+   * stream from the server.
+   */
   stream(target: StreamTarget): LiveStream;
   /**
-   * Opens a durable stream by its path, which begins with `/v1/stream/`, or by its URL. The client's
-   * token is sent to the client's server only, and not with a signed URL or path. Throws
+   * Opens a durable stream by its path, which begins with `/v1/stream/`, or by its URL. The
+   * client's token is sent only to the client's server, and never with a signed URL or path. Throws
    * `bad_option`.
    */
   stream<T = unknown>(path: string, options?: RecordStreamOptions | undefined): RecordStream<T>;
   /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
   cancel(target: StreamTarget): Promise<StreamState>;
   /**
-   * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `cursor`
-   * is that of the previous page. With `sinceMs`, only conversations that changed at this time or
-   * later are returned.
+   * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100). `cursor`
+   * is the cursor that the previous page returned. With `sinceMs`, only conversations that changed
+   * at this time or later are returned.
    */
   conversations(
     page?:
@@ -417,8 +427,8 @@ export interface Client {
   /** Returns one conversation, even one without messages. */
   conversation(channel: ChannelRef): Promise<ConversationView>;
   /**
-   * Returns one page of the members of a group of the user, sorted by uid. `limit` is from 1 to 1000
-   * (default 100); `cursor` is that of the previous page.
+   * Returns one page of the members of one of the user's groups, sorted by uid. `limit` is from 1
+   * to 1000 (default 100). `cursor` is the cursor that the previous page returned.
    */
   members(
     channel: ChannelRef,
@@ -427,8 +437,8 @@ export interface Client {
       | undefined,
   ): Promise<MemberPage>;
   /**
-   * Marks the messages up to `seq` as read. If `seq` is lower than before, later messages become
-   * unread.
+   * Marks the messages up to `seq` as read. If `seq` is lower than the current read position, later
+   * messages become unread.
    */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
   /** Marks the newest `unread` messages as unread, or all messages if there are fewer. */
@@ -440,9 +450,9 @@ export interface Client {
   /** Returns the presence of each user, in the order of `uids`. */
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
-   * Calls `handler` with the presence of each user and with every change. Returns a function that
-   * ends the watch. Throws `bad_id`, or `too_large` if the watches would cover more than 200
-   * users.
+   * Calls `handler` with the presence of each user, and again after every change. Returns a
+   * function that ends the watch. Throws `bad_id`, or `too_large` if the watches would cover more
+   * than 200 users.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**
@@ -452,8 +462,8 @@ export interface Client {
   cursors(): readonly Cursor[];
   /**
    * Ends the session and closes the client permanently. Nothing is delivered after this call, and
-   * waiting calls are rejected with `closed`. Resolves when the socket is closed, after three
-   * seconds at the latest.
+   * waiting calls are rejected with `closed`. Resolves when the socket is closed, or after three
+   * seconds.
    */
   close(): Promise<void>;
 }

@@ -1,7 +1,10 @@
-// Bytes that an app passes or a socket delivers. They may come from another realm (an iframe, the
-// sandbox of a test runner), so `instanceof` cannot recognise them.
+// Recognises bytes that an app passes or a socket delivers. They may come from another realm (an
+// iframe, the sandbox of a test runner), where `instanceof` does not recognise them.
 
-/** Returns a view of an `ArrayBuffer`, a typed array or a `DataView`, else `undefined`. */
+/**
+ * Returns a view of an `ArrayBuffer`, a typed array or a `DataView`. Returns `undefined` for any
+ * other value.
+ */
 export function bytesOf(value: unknown): Uint8Array | undefined {
   if (ArrayBuffer.isView(value))
     return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);

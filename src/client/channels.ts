@@ -1,6 +1,6 @@
 // Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
-// least recently used first. After a reconnect it also looks for missed messages in channels that
-// CONNECT did not name.
+// least recently used first. After a reconnect, it also looks for missed messages in channels that
+// were not in CONNECT.
 
 import {
   type ChannelKey,

@@ -1,6 +1,6 @@
-// Handling of commands: one after the other, each acknowledged after all handlers have succeeded.
-// Owns the queue, the failed commands that wait for a retry, and the ids of the last handled
-// commands: the server sends a command again if its acknowledgement was lost.
+// Handles commands one after the other. A command is acknowledged after all handlers have
+// succeeded. Owns the queue, the failed commands that wait for a retry, and the ids of the last
+// handled commands, because the server sends a command again if its acknowledgement was lost.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -25,10 +25,16 @@ interface PendingCommand {
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Maximum number of unhandled commands. The next session receives further ones again. */
+/**
+ * Maximum number of unhandled commands. Further commands are dropped, and the next session receives
+ * them again.
+ */
 const MAX_OPEN = 10_000;
 const MAX_HANDLED = 10_000;
-/** Maximum number of retries, after 1, 2, 4, 8 and 16 s. The next session starts again. */
+/**
+ * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. The next
+ * session starts with new retries.
+ */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
 /** Maximum number of inbox positions that the server accepts in one COMMANDACK. */
@@ -62,7 +68,7 @@ export class Commands {
     }
   }
 
-  /** Starts the handling. Must be called after the first handler was added. */
+  /** Starts to handle commands. Must be called after the first handler was added. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }

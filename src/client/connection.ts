@@ -39,8 +39,8 @@ export type Request<K extends RequestKind> = Omit<
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
- * Sends a request and resolves with the reply. `seen` is called with the reply in order with the
- * pushes around it, whereas the promise may resolve after later pushes. Rejects with a JindouError.
+ * Sends a request and resolves with the reply. `seen` is called with the reply in order with
+ * pushes, whereas the promise may resolve after later pushes. Rejects with a JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,
@@ -57,7 +57,7 @@ export interface ConnectionEnd {
   readonly isConnectSent: boolean;
   /** Text of the socket's error event, or "". */
   readonly cause: string;
-  /** True if an error event came without a close event before the socket was open. */
+  /** True if the socket had an error event but no close event before it was open. */
   readonly isBlocked: boolean;
 }
 
@@ -78,7 +78,7 @@ export interface ConnectionPorts {
 
 const ABNORMAL_CLOSURE = 1006;
 const DISCONNECT_MS = 3000;
-/** Time for the close event of an open socket after its error event. */
+/** Maximum time between the error event of an open socket and its close event. */
 const CLOSE_EVENT_MS = 1000;
 const MIN_SILENCE_MS = 10;
 
@@ -90,7 +90,7 @@ export class Connection {
   #refusal: JindouError | undefined;
   #isConnectSent = false;
   #cause = "";
-  /** Stops the time limit of CONNECT or of a ping, or the timer of the next ping. */
+  /** Stops the time limit for CONNECT or for a ping, or the timer for the next ping. */
   #stopTimer: () => void;
   #pingMs = 0;
   #lastFrameAt = 0;
@@ -139,8 +139,8 @@ export class Connection {
   }
 
   /**
-   * Resolves when the socket is closed, after three seconds at the latest. Waits for the answer to
-   * a CONNECT, because the server could otherwise log this connection in after a later connection.
+   * Resolves when the socket is closed, or after three seconds. Waits for the reply to a CONNECT.
+   * Otherwise, the server could log in this connection after a later one.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;
@@ -165,7 +165,7 @@ export class Connection {
     drop(socket);
   }
 
-  /** Sends a frame. Never throws: the caller may be a timer. */
+  /** Sends a frame. Never throws, because the caller may be a timer. */
   #write(frame: Uint8Array): void {
     try {
       this.#ports.socket.send(frame as OwnBytes); // encoders use no shared memory
@@ -197,7 +197,7 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    // the server would close the connection because of a larger frame
+    // the server closes the connection after a larger frame
     if (frame.length <= this.#maxFrameBytes) return frame;
     const message = `The request has ${frame.length} bytes, the server accepts ${this.#maxFrameBytes}`;
     throw new JindouError("too_large", { message });
@@ -280,7 +280,7 @@ export class Connection {
   }
 }
 
-/** Kinds of replies that differ from their requests. */
+/** Kinds of replies whose names differ from those of their requests. */
 const REPLY_KINDS: Partial<ReplyKinds> = { send: "sendack", refresh: "connack", ping: "pong" };
 
 class OpenRequests {
@@ -292,7 +292,7 @@ class OpenRequests {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Refs repeat after 2^32 - 1 requests, when the old request has long ended. */
+  /** Refs repeat only after 2^32 - 1 requests. By then, the old request has long ended. */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;

@@ -1,4 +1,4 @@
-// Keeps a client connected: opens one connection after the other, until the client is closed or the
+// Keeps a client connected: opens one connection after the other until the client is closed or the
 // server forbids reconnecting. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -30,18 +30,21 @@ interface ConnectorPorts {
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
 
-/** Duration after which a session is stable. Losing a stable session resets the reconnect delay. */
+/**
+ * Duration after which a session counts as stable. The reconnect delay is reset when a stable
+ * session is lost.
+ */
 const STABLE_MS = 2000;
 /** Close codes that may mean that a frame was too large for the server. */
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
-/** Maximum size of a frame before CONNACK gives the server's limit. */
+/** Maximum size of a frame before CONNACK reports the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
-/** Maximum time for the answer to a ping after the platform reported that it was offline. */
+/** Maximum time to wait for a pong after the platform reported that it was offline. */
 const SUSPECT_MS = 1000;
 /** Codes after which the token function is called once more. */
 const TOKEN_REFUSALS: readonly number[] = [
@@ -57,8 +60,8 @@ const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
 /**
- * Sessions that this process is closing, by address, user and device flag. A new client waits for
- * them: the server could otherwise log in the old client after the new one.
+ * Sessions that this process is closing, by address, user and device flag. A new client waits until
+ * they are closed. Otherwise, the server could log in the old client after the new one.
  */
 const closing = new Map<string, Promise<unknown>>();
 
@@ -72,7 +75,10 @@ export class Connector {
   readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
   #connection: Connection | undefined;
-  /** Number of reconnects since the last stable session, except after refused connections. */
+  /**
+   * Number of reconnects since the last stable session, not counting those after refused
+   * connections.
+   */
   #failures = 0;
   /** Number of attempts without an opened socket since the last open session. */
   #refusals = 0;
@@ -91,8 +97,8 @@ export class Connector {
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
   /**
-   * Token from the app's token function that the server refused last, and the refusal. `undefined`
-   * after a session has opened.
+   * The last token of the app's token function that the server refused, and the refusal.
+   * `undefined` after a session has opened.
    */
   #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 
@@ -104,7 +110,10 @@ export class Connector {
     return this.#status;
   }
 
-  /** Ends a reconnect delay, or pings the connection, which is likely dead if `wasOffline`. */
+  /**
+   * Ends a reconnect delay, or pings the connection. If `wasOffline` is true, the connection is
+   * probably dead.
+   */
   connectNow(wasOffline = false): void {
     this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
     if (this.#status === "closed" || this.#connection !== undefined || this.#isStarting) return;
@@ -225,7 +234,7 @@ export class Connector {
     if (wasOpen || (end.isConnectSent && this.#sessionToken === undefined))
       this.#sessionToken = token;
     if ((!wasOpen && this.#adoptNewToken(end.code, token)) || this.#asksAgain(end, token)) {
-      this.#session = randomId(); // an unused session id makes the next CONNECT a login
+      this.#session = randomId(); // with an unused session id, the next CONNECT is a login
       return this.#connectAfter(0);
     }
     // a token that is not a function stays expired
@@ -243,8 +252,8 @@ export class Connector {
   }
 
   /**
-   * Returns true if a new token ended the session and the client already has another one, at most
-   * once per session.
+   * Returns true if a new token ended the session and the client already has another token. Returns
+   * true at most once per session.
    */
   #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
@@ -262,7 +271,10 @@ export class Connector {
     return true;
   }
 
-  /** Returns an error with the code of the `kicked` event and the text of a refused CONNECT. */
+  /**
+   * Closes the client permanently with an error that has the code of the `kicked` event and the
+   * message of the refused CONNECT.
+   */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);
     const { message } = refusal ?? kicked;
@@ -292,7 +304,8 @@ export class Connector {
   }
 
   /**
-   * Connects after a delay, short at first because a restarting server refuses for a second or two.
+   * Connects after a delay. The first delays are short, because a restarting server refuses
+   * connections for only a second or two.
    */
   #retryRefused(): void {
     if (this.#status === "closed") return; // a handler closed the client
@@ -348,8 +361,8 @@ export function reconnectDelayMs(
 }
 
 /**
- * Returns the delay after a refused connection: with the defaults 50 to 150 ms, doubled twice, and
- * doubled further up to `maxMs` after about four seconds.
+ * Returns the delay after a refused connection. With the defaults, it starts at 50 to 150 ms and
+ * doubles twice. After about four seconds, it doubles further up to `maxMs`.
  */
 export function refusedDelayMs(
   attempt: number,

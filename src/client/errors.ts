@@ -1,5 +1,5 @@
-// Errors of the SDK. Each is a JindouError whose code is a code of the server, the reason of a
-// permanent close, or a code of the SDK itself.
+// Errors of the SDK. Each error is a JindouError. Its code is an error code of the server, the
+// reason for a permanent close, or a code of the SDK itself.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";
@@ -19,7 +19,7 @@ export const CLIENT_MESSAGES = {
 
 export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 
-/** Code of a refused call of a durable stream. */
+/** Error code of a refused call on a durable stream. */
 type RecordStreamErrorCode =
   | "log_full"
   | "offset_lost"
@@ -56,7 +56,7 @@ export class JindouError extends Error {
       readonly cause?: unknown;
     } = {},
   ) {
-    // a refusal of the server has its own message and is not in this table
+    // an error from the server has its own message and is not in this table
     const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
     super(options.message ?? texts[code] ?? code, { cause: options.cause });
     this.name = "JindouError";

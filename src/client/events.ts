@@ -1,6 +1,6 @@
-// The app's event handlers, which this file owns. A handler that throws affects neither the other
-// handlers nor the caller; its error is reported as an `error` event. Without an `error` handler,
-// and if an `error` handler throws, the error becomes an uncaught exception.
+// Owns the app's event handlers. A handler that throws affects neither the other handlers nor the
+// caller. Its error is reported as an `error` event. If there is no `error` handler, or if an
+// `error` handler throws, the error becomes an uncaught exception.
 
 import type { ClientEvents } from "./api.ts";
 import { asJindouError } from "./errors.ts";
@@ -29,7 +29,7 @@ export class Events {
   };
   #isClosed = false;
 
-  /** Adds a handler. One that is added twice is called twice. Throws `bad_option`. */
+  /** Adds a handler. A handler that is added twice is called twice. Throws `bad_option`. */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")
@@ -42,7 +42,7 @@ export class Events {
     };
   }
 
-  /** Returns a copy of the event's handlers, which later changes do not affect. */
+  /** Returns a copy of the list of the event's handlers. Later changes do not affect the copy. */
   handlers<E extends EventName>(event: E): readonly Handler<ClientEvents[E]>[] {
     return [...this.#handlers[event]];
   }

@@ -371,14 +371,14 @@ function createQueries(
 
 const RETURN_EVENTS = ["online", "offline", "visibilitychange", "pageshow", "resume", "focus"];
 
-/** Listens for the end of a time in which the page was hidden, frozen or without a network. */
+/** Calls `listener` when the page returns after it was hidden, frozen or without a network. */
 function onReturn(listener: (wasOffline: boolean) => void): () => void {
   // in Node the global object is not an EventTarget
   const page = globalThis as Partial<EventTarget> & { readonly document?: { hidden?: boolean } };
   let wasOffline = false;
   const handle = ({ type, target }: Event) => {
     if (type === "offline") wasOffline = true;
-    // an element that gets the focus does not mean that the user came back
+    // the focus of a single element does not mean that the user came back
     if (
       type === "offline" ||
       page.document?.hidden ||
@@ -388,7 +388,8 @@ function onReturn(listener: (wasOffline: boolean) => void): () => void {
     listener(wasOffline && type === "online");
     if (type === "online") wasOffline = false;
   };
-  // the capture phase, because not all of these events bubble to the global object
+  // the listeners use the capture phase, because not all of these events bubble to the global
+  // object
   for (const type of RETURN_EVENTS) page.addEventListener?.(type, handle, true);
   return () => {
     for (const type of RETURN_EVENTS) page.removeEventListener?.(type, handle, true);

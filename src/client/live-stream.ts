@@ -1,5 +1,5 @@
-// One stream as the client has received it, and its readers. Makes no requests: streams.ts passes
-// snapshots and events to it.
+// The state of one stream that the client follows, and its readers. Makes no requests. streams.ts
+// passes snapshots and events to it.
 
 import type {
   ChannelEvent,
@@ -17,7 +17,7 @@ type StreamFields = Omit<Stream, "channel" | "clientMsgNo">;
 
 const DONE = { done: true, value: undefined } as const;
 
-/** Calls a listener of the app. Must not throw. */
+/** Function that calls a listener of the app. Must not throw. */
 type CallListener = (listener: () => unknown) => void;
 
 export class FollowedText implements LiveStream {
@@ -68,7 +68,8 @@ export class FollowedText implements LiveStream {
   }
 
   /**
-   * Yields the text in pieces. Not a generator, whose `return` would wait for the pending `next`.
+   * Yields the text in pieces. This method is not a generator, because the `return` of a generator
+   * would wait for the pending `next`.
    */
   pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
     const returned = deferred();
@@ -82,7 +83,7 @@ export class FollowedText implements LiveStream {
           const { text, state } = this.#stream;
           if (offset < 0 && this.#isKnown) offset = text.length;
           if (offset >= 0 && offset < text.length) {
-            const value = text.slice(offset); // a slow reader gets all that it has not read
+            const value = text.slice(offset); // a slow reader gets all unread text at once
             offset = text.length;
             return { done: false, value };
           }

@@ -1,5 +1,5 @@
 // Checks the options of `connect` and fills in their defaults. Also checks the names and ids that
-// an app passes to other calls, because types do not enforce them in JavaScript.
+// an app passes to other calls, because an app in JavaScript has no type checks.
 
 import {
   type ChannelRef,
@@ -19,9 +19,9 @@ export interface ConnectOptions {
   readonly url: string;
   readonly uid: string;
   /**
-   * Token of the user for `deviceFlag`, or a function that returns it and is called before each
-   * connection attempt, once more if the server refuses its token, and before a JWT expires, to
-   * replace it on the open connection. Default: "".
+   * Token of the user for `deviceFlag`, or a function that returns the token. The function is
+   * called before each connection attempt, once more if the server refuses the token, and before a
+   * JWT expires, to replace the JWT on the open connection. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
@@ -34,8 +34,8 @@ export interface ConnectOptions {
    */
   readonly cursors?: Iterable<Cursor> | undefined;
   /**
-   * WebSocket class. Default: the class of the platform, and in Node.js and Deno the class of the
-   * package `ws`, which is part of the SDK.
+   * WebSocket class. Default: in Node.js and Deno the class of the package `ws`, which is part of
+   * the SDK, and elsewhere the class of the platform.
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**
@@ -55,7 +55,7 @@ export interface ConnectOptions {
 
 /** Time limits of a client, in milliseconds. */
 export interface Timeouts {
-  /** Maximum time for `token` to return, and then for the session to open. Default: 10,000. */
+  /** Maximum time for `token` to return, and again for the session to open. Default: 10,000. */
   readonly connectMs: number;
   /** Maximum duration of a call, including the wait for a connection. Default: 15,000. */
   readonly requestMs: number;
@@ -63,7 +63,7 @@ export interface Timeouts {
   readonly sendMs: number;
   /** Time without data from the server after which the client sends a ping. Default: 20,000. */
   readonly pingMs: number;
-  /** Maximum time to wait for the answer to a ping before reconnecting. Default: 10,000. */
+  /** Maximum time to wait for a pong before reconnecting. Default: 10,000. */
   readonly pongMs: number;
 }
 
@@ -95,7 +95,9 @@ const DEFAULT_TIMEOUTS: Timeouts = {
 /** Maximum value of every numeric option: the maximum delay of `setTimeout`. */
 const MAX_INTEGER = 2 ** 31 - 1;
 
-/** Returns the settings for these options. Throws `bad_option` or `bad_id` if one is invalid. */
+/**
+ * Returns the settings for these options. Throws `bad_option` or `bad_id` if an option is invalid.
+ */
 export function settingsFrom(options: ConnectOptions): Settings {
   checkNames("connect", options, CONNECT_OPTIONS);
   decodeUtf8(new Uint8Array()); // throws where TextDecoder is missing and not replaced

@@ -26,16 +26,19 @@ interface QueuedMessage {
   readonly answer: Deferred<Sent>;
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
-  /** Time at which the message was sent on this connection, 0 if it was not. */
+  /** Time at which the message was sent on this connection, 0 if it was not sent. */
   sentAt: number;
 }
 
-/** Maximum number of messages in flight, over all channels. Below a server's default limit. */
+/**
+ * Maximum number of messages in flight in all channels together. It is below the default limit of a
+ * server.
+ */
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 /**
- * Close codes after which an unanswered message is suspect if it was sent less than `SUSPECT_MS`
- * before: a server or a proxy may have rejected its frame.
+ * Close codes after which an unacknowledged message is suspect if it was sent less than
+ * `SUSPECT_MS` before the close. A server or a proxy may have rejected its frame.
  */
 const SUSPECT_CODES: readonly number[] = [1002, 1006, 1007, 1009];
 const SUSPECT_MS = 2000;
@@ -68,7 +71,7 @@ export class Outbox {
     if (this.#entries.size >= maxQueued) throw new JindouError("queue_full");
     const key = channelKey(draft.channel, uid);
     const answer = deferred<Sent>();
-    // unlike `answer.promise`, a refusal that the app does not handle is an unhandled rejection
+    // a separate promise, so that a rejection that the app does not handle is reported as unhandled
     const sent = answer.promise.then((ack) => ack);
     const queued: QueuedMessage = { id, key, draft, answer, sent, sentAt: 0 };
     if (sendMs > 0)
@@ -122,7 +125,7 @@ export class Outbox {
     this.lost({ code: 0, error });
     this.#closed = error;
     for (const queued of this.#entries.values()) {
-      // a message that nobody waits for must not end a Node.js process
+      // the rejection must not end a Node.js process if the app does not await the message
       queued.sent.catch(() => undefined);
       this.#reject(queued, error);
     }

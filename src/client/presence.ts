@@ -1,5 +1,5 @@
-// Presence watches. The server stores one list of watched users per connection: the union of all
-// watches, which is sent after each change and each connect.
+// Presence watches. The server stores one list of watched users per connection. The client sends
+// this list, the union of all watches, after each change and each connect.
 
 import { isId, type Presence } from "../broker/model.ts";
 import type { RequestFunction } from "./connection.ts";

@@ -1,7 +1,7 @@
-// Streams of the protocol Durable Streams, which the client reads and writes over HTTP. A reader
-// catches up with plain requests. Then it follows the stream with server-sent events, or with long
-// polls on platforms whose `fetch` returns only whole bodies. State: the readers and writers that
-// have a request.
+// Streams of the protocol Durable Streams. The client reads and writes them over HTTP. A reader
+// first catches up with plain requests. Then it follows the stream with server-sent events, or with
+// long polls on platforms whose `fetch` returns only whole bodies. State: the readers and writers
+// with a request in progress.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { RecordStream, RecordStreamOptions, StreamRecord } from "./api.ts";
@@ -43,7 +43,7 @@ const BEGINNING = "-1";
 const JSON_TYPE = "application/json";
 /** Maximum time without data on a live connection. A server sends something at least every 60 s. */
 const MAX_SILENCE_MS = 75_000;
-/** Maximum number of characters of the appends that one request joins. */
+/** Maximum total number of characters of the appends that are joined in one request. */
 const MAX_JOINED = 65_536;
 
 export class RecordStreams {
@@ -87,7 +87,7 @@ export class RecordStreams {
     };
   }
 
-  /** Ends all pauses and restarts the live readers, whose connections may be dead. */
+  /** Ends all pauses, and restarts the live readers, because their connections may be dead. */
   opened(): void {
     for (const calls of this.#active) calls.restart();
   }
@@ -108,7 +108,7 @@ interface CallsPorts extends RecordStreamsPorts {
 
 /** The HTTP calls of one reader or writer, one at a time. */
 class Calls {
-  /** True if the calls wait for records, so that `restart` may abort the current one. */
+  /** True if the calls wait for new records. `restart` may then abort the current call. */
   isLive = false;
   readonly #ports: CallsPorts;
   #current: AbortController | undefined;
@@ -121,13 +121,16 @@ class Calls {
     this.#ports = ports;
   }
 
-  /** Returns true if the calls have ended. Throws an error if the client is closed. */
+  /** Returns true if no further calls follow. Throws an error if the client is closed. */
   hasEnded(): boolean {
     this.#ports.assertOpen();
     return this.#hasEnded;
   }
 
-  /** Makes one call and reads the reply with `read`. Rejects with the refusal of the server. */
+  /**
+   * Makes one call and reads the reply with `read`. Rejects with the server's error if the call is
+   * refused.
+   */
   async call<T>(
     { query, limitMs, method = "GET", body = null, ...call }: Call,
     read: (reply: Response) => T | Promise<T>,
@@ -153,13 +156,13 @@ class Calls {
     }
   }
 
-  /** Aborts the current call after `ms`, unless the returned function is called before. */
+  /** Aborts the current call after `ms` unless the returned function is called before that. */
   limit(ms: number): () => void {
     const current = this.#current;
     return timeLimit(ms, () => current?.abort(new JindouError("timeout")));
   }
 
-  /** Waits until the call may be repeated. Rejects if a repetition could not succeed. */
+  /** Waits until the call may be repeated. Rejects if a repeated call could not succeed. */
   async failed(thrown: unknown): Promise<void> {
     const { settings, onError, assertOpen } = this.#ports;
     assertOpen();
@@ -212,7 +215,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
   #contentType = "";
   /** Offset before the next batch. */
   #start = BEGINNING;
-  /** Number of the next records that are left out, because the app has them. */
+  /** Number of records that are skipped next, because the app already has them. */
   #skipped = 0;
 
   constructor(calls: Calls, settings: Settings, offset: string) {
@@ -348,7 +351,10 @@ class Writer {
   readonly #settings: Settings;
   readonly #contentType: string;
   readonly #producer: string | undefined;
-  /** The writer that was opened last shuts out earlier ones with the same name. */
+  /**
+   * Epoch of the producer. The writer that was opened last has the highest epoch and fences off
+   * earlier writers with the same name.
+   */
   #epoch = Date.now();
   #number = 0;
   #queue: Append[] = [];
@@ -439,7 +445,7 @@ class Writer {
 
 const NOT_A_STREAM = "The reply is not that of a stream";
 
-/** Returns false on React Native, whose `fetch` resolves when the whole body is there. */
+/** Returns false on React Native, where `fetch` resolves only after the whole body has arrived. */
 function canStream(): boolean {
   return "body" in Response.prototype && typeof TextDecoder !== "undefined";
 }
@@ -500,7 +506,7 @@ async function refusalOf(reply: Response): Promise<JindouError> {
   } catch {
     // the body is not a JSON object
   }
-  // the reply is that of a proxy
+  // the reply comes from a proxy
   return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
 }
 
@@ -508,7 +514,7 @@ function isLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "offset_lost";
 }
 
-/** Returns the higher epoch of the producer that a refusal names. */
+/** Returns the higher epoch of the producer from a refusal, `undefined` for any other error. */
 function epochOf(error: unknown): number | undefined {
   if (!(error instanceof JindouError) || error.code !== "producer_fenced") return undefined;
   return Number((error.cause as Response).headers.get("producer-epoch")); // `refusalOf` sets it

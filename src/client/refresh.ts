@@ -10,9 +10,12 @@ interface TokenRefreshPorts {
   onError(error: JindouError): void;
 }
 
-/** Share of the token's remaining life after which it is replaced at the earliest. */
+/** Fraction of the token's remaining life before which the token is not replaced. */
 const EARLIEST = 0.8;
-/** Random part of the share, so that clients whose tokens expire together refresh at other times. */
+/**
+ * Random part of the fraction, so that clients whose tokens expire at the same time refresh them at
+ * different times.
+ */
 const SPREAD = 0.1;
 const MIN_WAIT_MS = 1000;
 const MAX_WAIT_MS = 86_400_000;
@@ -33,7 +36,7 @@ export class TokenRefresh {
     this.#schedule(connack);
   }
 
-  /** Refreshes the token now: the server has announced that it expires soon. */
+  /** Refreshes the token immediately, because the server has announced that it expires soon. */
   expiring(): void {
     if (this.#timer.isRunning) this.#timer.start(0); // otherwise the token is already being replaced
   }

@@ -1,8 +1,8 @@
-// Requests on the current connection, and the limits on them. `Calls` sends the app's requests,
-// except `send`; they are sent again after a lost connection or a `rate_limited` refusal.
-// `Background` sends the client's own requests, at less than the server's rate limit so that they
-// never delay the app's calls. They are rejected when their connection is lost, and their callers
-// start again.
+// Sends requests on the current connection and limits their number. `Calls` sends the app's
+// requests except `send`. They are sent again after a lost connection or a `rate_limited` error.
+// `Background` sends the client's own requests. Their rate stays below the server's limit, so that
+// they never delay the app's calls. They are rejected when their connection is lost, and their
+// callers start again.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
@@ -111,16 +111,22 @@ export class Calls {
   }
 }
 
-/** Twice the number of reads that a server runs at the same time for one connection. */
+/**
+ * Maximum number of background requests in flight: twice the number of reads that a server runs at
+ * the same time for one connection.
+ */
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**
- * Pause in milliseconds after `PACE_REQUESTS` requests, multiplied by the server's limit of frames
- * per second. It leaves half of the limit to other requests.
+ * Pause after `PACE_REQUESTS` requests: this number, divided by the server's limit of frames per
+ * second, in milliseconds. It leaves half of the limit to other requests.
  */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const MAX_DOUBLINGS = 6;
-/** Codes that concern more than the single request. After them, all background requests pause. */
+/**
+ * Error codes that concern more than the single request. After such an error, all background
+ * requests pause.
+ */
 const SLOW_DOWN: readonly string[] = [
   "rate_limited",
   "overloaded",
@@ -159,7 +165,7 @@ export class Background {
     }
   };
 
-  /** Starts on a connection. `maxFramesPerSecond` is 0 if the server has no limit. */
+  /** Starts to send on a connection. `maxFramesPerSecond` is 0 if the server has no limit. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
@@ -173,7 +179,10 @@ export class Background {
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /** Resolves when the request may be sent. History comes last, because its replies can be long. */
+  /**
+   * Resolves when the request may be sent. Requests for history come last, because their replies
+   * can be long.
+   */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
     if (isHistory) this.#queue.push(turn);
@@ -194,7 +203,10 @@ export class Background {
   }
 }
 
-/** Returns a delay with jitter, so that clients refused together do not retry together. */
+/**
+ * Returns a delay with jitter, so that clients that were refused at the same time do not retry at
+ * the same time.
+ */
 function retryDelay({ retryAfterMs }: JindouError, failures: number): number {
   const doublings = Math.min(failures, MAX_DOUBLINGS);
   const ms = retryAfterMs || RETRY_MS * 2 ** doublings;

@@ -1,6 +1,6 @@
-// In-order delivery of one channel: each message once, in the order of sequence numbers. Owns the
-// cursor, the reorder buffer, and the seqs of acknowledged messages that this client sent. Must
-// never skip a message that can still be read.
+// Delivers the messages of one channel, each once, in the order of their seqs. Owns the cursor, the
+// reorder buffer, and the seqs of acknowledged messages that this client sent. Must never skip a
+// message that can still be read.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
@@ -18,22 +18,31 @@ export interface SequencerPorts {
   readonly ask: RequestFunction;
   deliver(message: Message): void;
   /**
-   * Returns true if a `send` of this client waits for the message's SENDACK. The message is then
-   * not delivered to the app.
+   * Returns true if a `send` of this client is waiting for the message's SENDACK. The message is
+   * then not delivered to the app.
    */
   isOwn(message: Message): boolean;
-  /** Returns true if a gap may be messages of this client that wait for their SENDACK. */
+  /**
+   * Returns true if a gap may consist of messages of this client that are waiting for their
+   * SENDACK.
+   */
   isSending(channel: ChannelRef): boolean;
   onError(error: JindouError): void;
 }
 
-/** Maximum number of buffered messages. Further ones are read from history later. */
+/** Maximum number of buffered messages. Further messages are later read from history. */
 const MAX_BUFFERED = 500;
-/** Maximum size of `#ownIds`. Above it, history is read so that the cursor can pass the entries. */
+/**
+ * Maximum size of `#ownIds`. Above it, history is read, so that the cursor can move past these
+ * messages.
+ */
 const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
-/** Delay before a page of history that held no new message is read again. It doubles up to 32 s. */
+/**
+ * Delay before a page of history is read again that contained no new message. It doubles up to 32
+ * s.
+ */
 const RETRY_MS = 500;
 const MAX_DOUBLINGS = 6;
 const REPORT_AFTER = 3;
@@ -46,7 +55,10 @@ export class Sequencer {
   /** Highest message id up to the cursor, 0 if unknown. */
   #lastId: number;
   #headSeq = 0;
-  /** Ids of own messages by seq: those after the cursor, and those that reuse an earlier seq. */
+  /**
+   * Ids of own messages by seq. Contains messages after the cursor, and messages that reuse an
+   * earlier seq.
+   */
   readonly #ownIds = new Map<number, number>();
   readonly #buffer = new Map<number, Message>();
   /** True while messages are only buffered, because the seq at which delivery starts is unknown. */
@@ -75,7 +87,7 @@ export class Sequencer {
 
   receive(message: Message): void {
     const { messageSeq } = message;
-    // a message that is not stored has no order
+    // a message that is not stored has no place in the order
     if (messageSeq === 0) return this.#isClosed ? undefined : this.#ports.deliver(message);
     if (this.#checkDelivered(message)) return;
     this.#headSeq = Math.max(this.#headSeq, messageSeq);
@@ -100,8 +112,8 @@ export class Sequencer {
   }
 
   /**
-   * Records an acknowledged message, without moving the cursor: if the seq is reused, other
-   * messages with reused seqs may still arrive.
+   * Records an acknowledged message without moving the cursor. If its seq is reused, other messages
+   * with reused seqs may still arrive.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -118,7 +130,10 @@ export class Sequencer {
     this.#isHeld = this.#cursor === undefined;
   }
 
-  /** Starts the delivery after `afterSeq`, or without it with the first buffered message. */
+  /**
+   * Starts the delivery after `afterSeq`, or with the first buffered message if `afterSeq` is
+   * `undefined`.
+   */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;
     this.#cursor ??= afterSeq;
@@ -151,8 +166,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message was delivered before. If it reuses a delivered seq, moves the
-   * cursor back, so that it is delivered.
+   * Returns true if the message was delivered before. If the message reuses a delivered seq, moves
+   * the cursor back, so that it is delivered.
    */
   #checkDelivered(message: Message): boolean {
     if (this.#isCovered(message)) return true;
@@ -201,7 +216,7 @@ export class Sequencer {
     if (this.#isClosed || seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
     this.#lastId = Math.max(this.#lastId, this.#ownIds.get(seq) ?? 0);
-    // ids grow with seqs: a sent message with a later seq and a lower id was lost by the server
+    // ids grow with seqs, so a sent message with a later seq and a lower id was lost by the server
     for (const [ownSeq, id] of this.#ownIds)
       if (ownSeq <= seq || id <= this.#lastId) this.#ownIds.delete(ownSeq);
     for (const bufferedSeq of this.#buffer.keys())

@@ -19,7 +19,7 @@ export interface SocketLike {
   close(code?: number): void;
 }
 
-/** Bytes whose memory is not shared, which the WebSocket of browsers requires. */
+/** Bytes whose memory is not shared, as the WebSocket of browsers requires. */
 export type OwnBytes = Uint8Array & { readonly buffer: ArrayBuffer };
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];
@@ -45,8 +45,9 @@ export async function openSocket(
 }
 
 /**
- * Returns the class of `ws` in Node.js and Deno, where the global class has no `terminate`: a
- * socket whose peer does not answer the close frame would keep the process alive.
+ * Returns the platform's WebSocket class. In Node.js and Deno, this is the class of `ws`, because
+ * the global class has no `terminate`. Without it, a socket whose peer does not answer the close
+ * frame would keep the process alive.
  */
 async function socketClassOfPlatform(): Promise<SocketConstructor> {
   // Node 20 has no global WebSocket, and its types declare none

@@ -1,7 +1,7 @@
 // The active streams that the client follows. A snapshot replaces a stream, and events are applied
-// in the order of their index; after a gap a new snapshot is requested (resync). All streams are
-// resynced after a reconnect, and silent ones periodically, because the end of a stream can get
-// lost or not be sent to this user.
+// in the order of their index. After a gap, a new snapshot is requested (resync). All streams are
+// resynced after a reconnect. Silent streams are also resynced periodically, because the end of a
+// stream can get lost or may not be sent to this user.
 
 import {
   type ChannelEvent,
@@ -35,7 +35,9 @@ interface FollowedStream {
 
 const MAX_FOLLOWED = 1000;
 const MAX_BUFFERED = 1000;
-/** Minimum time between two sweeps. With jitter, a silent stream is resynced after 30 to 75 s. */
+/**
+ * Minimum time between two sweeps. Because of jitter, a silent stream is resynced after 30 to 75 s.
+ */
 const SWEEP_MS = 30_000;
 
 export class Streams {
@@ -68,7 +70,7 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Follows a stream. Requests nothing if `target` is an ended one. Throws `bad_option`. */
+  /** Follows a stream. Requests nothing if `target` is an ended stream. Throws `bad_option`. */
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);

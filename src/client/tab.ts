@@ -22,8 +22,8 @@ interface Storage {
 }
 
 /**
- * Returns an id for the option `deviceId` that belongs to this tab alone: it is kept over a reload,
- * and a duplicated tab gets another one. Without Web Locks (in an insecure context) or without
+ * Returns an id for the option `deviceId` that belongs only to this tab. It is kept over a reload,
+ * and a duplicated tab gets a different id. Without Web Locks (in an insecure context) or without
  * `sessionStorage`, each call returns a new id. `key` is the name under which the id is stored.
  */
 export async function tabDeviceId(key = "jindou-device"): Promise<string> {
@@ -38,7 +38,10 @@ export async function tabDeviceId(key = "jindou-device"): Promise<string> {
   return id;
 }
 
-/** Holds a lock as long as the page lives. Returns false if another page holds it. */
+/**
+ * Acquires a lock and holds it for the lifetime of the page. Resolves to false if another page
+ * holds the lock.
+ */
 function holdLock(locks: Locks, name: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const held = locks.request(name, { ifAvailable: true }, (lock) => {

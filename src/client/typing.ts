@@ -1,5 +1,6 @@
-// Who is typing. Owns the time of the last `typing` event in each channel of this user, and a time
-// limit for each user who is typing, because the event that a user stopped may get lost.
+// Sends and receives `typing` events. Owns the time of the last event that this user sent in each
+// channel, and a time limit for each user who is typing, because the event with which a user stops
+// may get lost.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -26,7 +27,7 @@ const MAX_USERS = 1000;
 export class Typing {
   readonly #ports: TypingPorts;
   #sentAt = new BoundedMap<ChannelKey, number>(MAX_CHANNELS);
-  /** Function that stops the time limit, by channel and user. */
+  /** Functions that stop the time limits, by channel and user. */
   readonly #limits = new Map<string, () => void>();
 
   constructor(ports: TypingPorts) {
@@ -42,7 +43,9 @@ export class Typing {
     this.#ports.emit(channel, TYPE, isTyping ? "" : STOP).catch(() => undefined);
   }
 
-  /** Makes the next report send an event: for receivers, a message ends the typing. */
+  /**
+   * Makes the next report send an event, because receivers treat a message as the end of typing.
+   */
   sent(channel: ChannelRef): void {
     this.#sentAt.delete(channelKey(channel, this.#ports.uid));
   }

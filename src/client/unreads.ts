@@ -1,7 +1,8 @@
 // Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
-// counts live messages itself, so that the server does no work per member for a message. It reads a
-// conversation that it does not know when a message arrives, and after a reconnect those that
-// changed in the meantime. Does nothing while no handler wants the counts.
+// counts live messages itself, so that the server does no work per member for a message. When a
+// message arrives in an unknown conversation, it reads the conversation. After a reconnect, it
+// reads the conversations that changed in the meantime. Does nothing while there is no handler for
+// `unread`.
 
 import {
   type ChannelKey,
@@ -24,7 +25,7 @@ interface UnreadsPorts {
 
 interface Entry {
   readonly channel: ChannelRef;
-  /** -1 until it is known for the first time. */
+  /** -1 while the count is unknown. */
   unread: number;
   headSeq: number;
   changedAtMs: number;
@@ -40,13 +41,13 @@ interface Entry {
 
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
-/** Changes of a store may become visible in another order than that of their times. */
+/** The changes in a store may become visible in a different order than that of their times. */
 const MARGIN_MS = 5000;
 
 export class Unreads {
   readonly #ports: UnreadsPorts;
   readonly #entries = new BoundedMap<ChannelKey, Entry>(MAX_CHANNELS);
-  /** Time by the store's clock up to which no change was missed, 0 before the first connect. */
+  /** Time on the store's clock up to which no change was missed, 0 before the first connect. */
   #sinceMs = 0;
   #isListing = false;
   #epoch = 0;
@@ -83,7 +84,10 @@ export class Unreads {
     else if (redDot && entry.isCounted) this.#set(entry, entry.unread + 1);
   }
 
-  /** `isNews` is false if the app has asked for the conversation, and need not be notified. */
+  /**
+   * Records the state of a conversation. `isNews` is false if the app requested the conversation
+   * and need not be notified.
+   */
   conversation(conversation: Conversation, isNews: boolean): void {
     const entry = this.#entryOf(conversation.channel);
     if (entry === undefined) return;
@@ -91,7 +95,10 @@ export class Unreads {
     else this.#adopt(entry, conversation, isNews);
   }
 
-  /** Without a handler, forgets the channel, because later changes are not followed. */
+  /**
+   * Returns the entry of a channel. Without a handler, removes the entry, because later changes are
+   * not followed.
+   */
   #entryOf(channel: ChannelRef): Entry | undefined {
     const key = channelKey(channel, this.#ports.uid);
     if (!this.#ports.isWanted()) {
@@ -129,7 +136,7 @@ export class Unreads {
     this.#ports.emit({ channel: entry.channel, unread });
   }
 
-  /** Reads a conversation, and again if it changed while the reply was on its way. */
+  /** Reads a conversation. Reads it again if it changed before the reply arrived. */
   async #read(entry: Entry): Promise<void> {
     if (entry.isReading) return;
     entry.isReading = true;
@@ -164,7 +171,7 @@ export class Unreads {
         cursor = page.cursor;
       } while (cursor !== undefined);
     } catch {
-      // the entries stay as they are, and the next connection lists the changes
+      // the entries do not change, and the next connection lists the changes
     }
     if (epoch !== this.#epoch) return;
     this.#isListing = false;

@@ -1,4 +1,5 @@
-// Whether the user is looking at the app. A new connection begins in the foreground.
+// Tracks whether the user is looking at the app, and reports it to the server. A new connection
+// begins in the foreground.
 
 interface VisibilityPorts {
   send(foreground: boolean): Promise<unknown>;
@@ -28,7 +29,7 @@ export class Visibility {
   }
 }
 
-/** Follows whether a browser's page is hidden. Returns a function that stops it. */
+/** Tracks whether a browser's page is hidden. Returns a function that stops the tracking. */
 export function followPage(visibility: Visibility): () => void {
   const page = (globalThis as { readonly document?: Partial<EventTarget> & { hidden?: boolean } })
     .document;

@@ -1,22 +1,26 @@
-// Helpers for promises and timers: time limit, restartable timer, sleep.
+// Promise and timer helpers: time limit, restartable timer, sleep.
 
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
 /**
- * Delay of a timer above which the process was probably suspended, and the grace period after it.
+ * Delay of a timer above which the process was probably suspended. Also the grace period after such
+ * a delay.
  */
 const LATE_MS = 250;
 
-/** Returns a monotonic time in milliseconds, or the wall clock if the platform has no other. */
+/**
+ * Returns a monotonic time in milliseconds, or the time of the wall clock if the platform has no
+ * monotonic clock.
+ */
 export function now(): number {
   return typeof performance === "undefined" ? Date.now() : performance.now();
 }
 
 /**
- * Calls `expired` after `ms`, unless the returned function is called before. After the machine was
- * suspended, timers run before the replies that wait in the socket are read. The grace period lets
- * such replies arrive first.
+ * Calls `expired` after `ms` unless the returned function is called before that. After a suspension
+ * of the machine, timers run before the replies in the socket are read. The grace period lets such
+ * replies arrive first.
  */
 export function timeLimit(ms: number, expired: () => void): () => void {
   const dueAt = now() + ms;

@@ -50,7 +50,7 @@ export function wechatSocket(wx: WechatApi): SocketConstructor {
       this.onerror?.({ message: errMsg });
 
     send(data: Uint8Array): void {
-      // `data` may be a part of its buffer, and `wx` sends whole buffers
+      // `data` may be a part of its buffer, but `wx` sends whole buffers
       this.#task.send({ data: data.slice().buffer as ArrayBuffer, fail: this.#failed });
     }
 
