@@ -10,7 +10,7 @@ export interface NodeDetails {
   readonly startedAtMs: number;
   readonly isDraining: () => boolean;
   readonly sessions: () => number;
-  /** Default: `none`. */
+  /** Returns the phase of the import that the node has adopted. The default is `none`. */
   readonly importPhase?: () => ImportPhase;
 }
 

@@ -29,7 +29,10 @@ export const clusterOptions = Type.Object(
 );
 
 const MAX_HEARTBEAT_MS = 500;
-/** Minimum number of heartbeats within `deadAfterMs`. More than one, because one may be late. */
+/**
+ * Minimum number of heartbeats within `deadAfterMs`. More than one is needed, because a heartbeat
+ * may be late.
+ */
 const HEARTBEATS_UNTIL_DEAD = 4;
 
 export function heartbeatMs(deadAfterMs: number): number {

@@ -1,5 +1,6 @@
-// A node of a cluster on Redis: combines its topics with the registry of nodes. The node must
-// never close the link to Redis: the store shares the link, and its creator closes it later.
+// A node of a cluster on Redis: combines its topics with the registry of nodes. Must never close
+// the link to Redis, because the store shares the link, and the creator of the link closes it
+// later.
 
 import { isTransient } from "../../broker/errors.ts";
 import { presenceTopic } from "../../broker/model.ts";
@@ -68,7 +69,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /** Also reports a change for every watched user, because the users of the dead node are unknown. */
+    /** Reports a change for every watched user, because the users of the dead node are unknown. */
     onDeath() {
       deleteLibraries();
       for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });

@@ -9,7 +9,10 @@ import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
-/** Time for which a HASH outlives its window. Nodes' estimates of Redis' time differ by less. */
+/**
+ * Time for which a HASH outlives its window. The nodes' estimates of Redis' time differ by less
+ * than this.
+ */
 const CLOCK_TOLERANCE_MS = 60_000;
 
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {

@@ -1,6 +1,6 @@
-// The timings in which all nodes of a cluster must agree, as this node and the others announce
-// them. While they differ, every node uses the largest value of each. Differences in other settings
-// are only reported. State: the timings in use.
+// Compares the timings on which all nodes of a cluster must agree. While the timings differ, every
+// node uses the largest value of each timing. Differences in other settings are only reported.
+// State: the timings in use.
 
 export interface Timings {
   readonly "cluster.deadAfterMs": number;
@@ -8,7 +8,7 @@ export interface Timings {
   readonly "store.dedupeWindowS": number;
 }
 
-/** Settings that should be equal, by their names in the configuration. */
+/** Settings that should be equal on all nodes, by their names in the configuration. */
 export type SharedSettings = Readonly<Record<string, unknown>>;
 
 interface AgreementPorts {
@@ -76,7 +76,7 @@ export class Agreement {
 
   compare(others: ReadonlyMap<string, SharedSettings>): void {
     const differences: Difference[] = [];
-    // A node of another version may lack a setting.
+    // A node of a different version may lack a setting.
     for (const [node, settings] of others)
       for (const [key, here] of Object.entries(this.settings))
         if (key in settings && JSON.stringify(settings[key]) !== JSON.stringify(here))

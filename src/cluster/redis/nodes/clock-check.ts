@@ -7,7 +7,7 @@ interface ClockCheckPorts {
   readonly onLargeOffset: (offsetMs: number) => void;
 }
 
-/** Largest difference between clocks that the cluster is designed for. */
+/** Largest difference between clocks that the cluster tolerates. */
 const MAX_OFFSET_MS = 1000;
 const REPORT_INTERVAL_MS = 60_000;
 
@@ -21,8 +21,9 @@ export class ClockCheck {
   }
 
   /**
-   * Milliseconds by which this node's clock is certainly ahead of Redis' clock. Negative if it is
-   * behind, and 0 if Redis' time lies between the start and the end of the call.
+   * Minimum number of milliseconds by which this node's clock is ahead of Redis' clock. Negative if
+   * the node's clock is behind, and 0 if Redis' time lies between the start and the end of the
+   * call.
    */
   get offsetMs(): number {
     return this.#offsetMs;

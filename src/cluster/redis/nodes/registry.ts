@@ -1,6 +1,7 @@
-// The live nodes of the cluster. Every heartbeat announces this node and reads the other live nodes
-// in one round trip. Owns this node's incarnation and the live nodes as of the last heartbeat. An
-// incarnation that was declared dead is never used again; the node starts a new one.
+// Registry of the live nodes of the cluster. Every heartbeat announces this node and reads the
+// other live nodes in one round trip. Owns this node's incarnation and the live nodes as of the
+// last heartbeat. An incarnation that was declared dead is never used again. The node then starts a
+// new one.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -30,13 +31,19 @@ export interface RegistryPorts {
 }
 
 interface RegistryListener {
-  /** Called after every confirmed heartbeat. `isNew` is true for the incarnation's first one. */
+  /**
+   * Called after every confirmed heartbeat. `isNew` is true for the first heartbeat of the
+   * incarnation.
+   */
   onBeat(isNew: boolean): void;
   onDeath(): void;
 }
 
 const MAX_KNOWN_DEAD = 1000;
-/** Options of heartbeats. A busy node, or one that has just reconnected, must not look dead. */
+/**
+ * Options for the calls of heartbeats. A node that is busy or has just reconnected must not look
+ * dead.
+ */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
 interface Announcement extends NodeInfo {
@@ -69,10 +76,10 @@ export class Registry {
   #settings: ReadonlyMap<Incarnation, SharedSettings> = new Map();
   /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
-  /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
+  /** Time at which the last confirmed heartbeat was sent, in Unix milliseconds on Redis' clock. */
   #confirmedAtMs = 0;
   #refusedMs = Number.NEGATIVE_INFINITY;
-  /** Why Redis rejected the last heartbeat, `undefined` if it did not. */
+  /** Reason why Redis rejected the last heartbeat, `undefined` if Redis did not reject it. */
   #refusal: string | undefined;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
@@ -131,7 +138,7 @@ export class Registry {
     return this.#lookUp(incarnation);
   }
 
-  /** Returns the live nodes, this one first. Throws `unavailable` if this node is not live. */
+  /** Returns the live nodes, this node first. Throws `unavailable` if this node is not live. */
   nodes(): readonly NodeInfo[] {
     const own = this.incarnation;
     const others = [...this.#live].filter(([incarnation]) => incarnation !== own);
@@ -148,7 +155,8 @@ export class Registry {
 
   /**
    * Joins the cluster. Waits until a live node with the same id is declared dead. Throws an Error
-   * for the operator if it stays live, or if a live node's timings do not allow the start.
+   * for the operator if that node stays live, or if the timings of a live node do not allow the
+   * start.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -172,8 +180,8 @@ export class Registry {
   }
 
   /**
-   * Leaves the cluster: this node counts as dead at once, or after `deadAfterMs` if Redis cannot be
-   * reached.
+   * Leaves the cluster. The node then counts as dead immediately, or after `deadAfterMs` if Redis
+   * cannot be reached.
    */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
@@ -277,13 +285,13 @@ export class Registry {
   }
 
   /**
-   * Enters the cluster. If the node id is `taken`, a living node becomes `evicted`, and its next
-   * heartbeat tries again.
+   * Enters the cluster. If the node id is `taken` and this node was live before, its status becomes
+   * `evicted`, and its next heartbeat tries again.
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
-    // The name of the incarnation is reused until Redis accepts it: an attempt whose reply is lost
-    // may have entered it.
+    // The name of the incarnation is reused until Redis accepts it, because an attempt whose reply
+    // was lost may have taken effect.
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
@@ -300,7 +308,7 @@ export class Registry {
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
     const { link, nodeId, describe, library, agreement, startClockComparison } = this.#ports;
-    // Later versions may add fields, which readers ignore.
+    // Later versions may add fields. Readers ignore fields that they do not know.
     const description = JSON.stringify({ ...describe(), timings: agreement.own, library });
     const settings = mode === "enter" ? JSON.stringify(agreement.settings) : "";
     const args = [incarnation, nodeId, description, this.#deadAfterMs, mode, settings];

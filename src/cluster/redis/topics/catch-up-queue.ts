@@ -1,5 +1,5 @@
-// Runs catch-ups, a limited number at a time. Each is retried until it succeeds or its sequencer is
-// closed. Owns the running catch-ups.
+// Runs a limited number of catch-ups at a time. A catch-up is retried until it succeeds or its
+// sequencer is closed. Owns the running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
@@ -13,15 +13,15 @@ interface CatchUpQueuePorts {
   readonly feed: ChannelFeed;
   readonly isCluster: boolean;
   readonly onError: (error: unknown, message: string) => void;
-  /** Excludes users who lost access. Called after each read, before messages are delivered. */
+  /** Excludes users who have lost access. Called after each read, before messages are delivered. */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
   readonly onCaughtUp: () => void;
 }
 
 const MAX_CONCURRENT = 64;
-/** Maximum number of channels whose positions are read together, which takes Redis 0.3 ms. */
+/** Maximum number of channels whose positions are read together. Such a read takes Redis 0.3 ms. */
 const CHANNELS_PER_READ = 50;
-/** Maximum number of these reads at a time in each bucket, so that other calls have room. */
+/** Maximum number of these reads in progress per bucket. The limit leaves room for other calls. */
 const MAX_BEGIN_READS = 4;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
@@ -42,8 +42,8 @@ export class CatchUpQueue {
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
   /**
-   * Beginnings by bucket (channels in one slot) on a Redis Cluster, so that a dead server delays
-   * only its own.
+   * Sequencers that wait for their first position, by bucket on a Redis Cluster (the channels of a
+   * bucket are in one slot), so that a dead server delays only its own channels.
    */
   readonly #beginnings = new Map<number, Beginnings>();
 
@@ -56,13 +56,14 @@ export class CatchUpQueue {
   }
 
   /**
-   * Runs a catch-up whose reads start after this call. Resolves when it is done or the sequencer is
-   * closed, at the first permanent error, or after `MAX_WAIT_MS` without Redis. Never rejects.
+   * Runs a catch-up whose reads start after this call. Resolves when the catch-up is done or the
+   * sequencer is closed, after the first permanent error, or after `MAX_WAIT_MS` without Redis.
+   * Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);
     if (existing !== undefined) {
-      sequencer.startCatchUp(); // the running read may be too old
+      sequencer.startCatchUp(); // the read in progress may be too old
       return existing.restart();
     }
     const running = new RunningCatchUp();
@@ -203,8 +204,8 @@ class RunningCatchUp {
   }
 
   /**
-   * Waits until the next retry. Releases the callers of `catchUp`: after `MAX_WAIT_MS` of failures
-   * if Redis is away, otherwise at once.
+   * Waits until the next retry. Releases the callers of `catchUp`: at once, or after `MAX_WAIT_MS`
+   * of failures if Redis is unreachable.
    */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;

@@ -1,4 +1,4 @@
-// Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
+// Catches up one sequencer: reads the missed part of a channel from the store and delivers it in
 // order. The sequencer buffers new publications in the meantime.
 
 import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broker/model.ts";
@@ -27,7 +27,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   if (!isForward) await readBack(sequencer, feed, position);
   for (const snapshot of position.streams)
     if (isActive(snapshot) && !delivered.hasStream(snapshot.clientMsgNo))
-      // Delivers the stream from the beginning. Viewers skip the events that they already have.
+      // The stream is delivered from the beginning. Viewers skip the events that they already have.
       sequencer.deliverStream(snapshot);
   delivered.headSeq = position.headSeq; // the newest message may have expired and was not read
   sequencer.goLive(position.publicationSeq);

@@ -1,4 +1,4 @@
-// The channels that a node follows, each with its sequencer. A group's topic carries one channel; a
+// The channels that a node follows, each with its sequencer. A group's topic carries one channel. A
 // user's topic carries all personal channels of that user.
 
 import { isTransient } from "../../../broker/errors.ts";
@@ -24,13 +24,18 @@ interface ChannelsPorts {
   readonly maxPersonal: number;
 }
 
-/** Maximum age of a group's message when the topic is subscribed. Older ones are not delivered. */
+/**
+ * Maximum age of a group's message at the time the topic is subscribed. Older messages are not
+ * delivered.
+ */
 const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
-/** Maximum delay of a publication that was overtaken by a later one. */
+/** Maximum delay of a publication that was overtaken by a later publication. */
 const REORDER_WINDOW_MS = 5000;
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which the listed time of a channel's newest message may be too early. */
+/**
+ * Maximum time by which the time that is listed for a channel's newest message may be too early.
+ */
 const LISTING_SLACK_MS = 60_000;
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
@@ -40,11 +45,14 @@ export class Channels {
   readonly #users = new Map<string, Subscription>();
   /** A personal channel's sequencer is listed under the topic of at least one of its users. */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
-  /** Sequencers by channel key. When `#newer` is full, the idle ones in `#older` are evicted. */
+  /**
+   * Sequencers by channel key. When `#newer` is full, the idle sequencers in `#older` are evicted.
+   */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
   /**
-   * Time of the last eviction, Unix milliseconds. Any channel may have had a sequencer before it.
+   * Time of the last eviction, Unix milliseconds. Before this time, any channel may have had a
+   * sequencer.
    */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
@@ -137,7 +145,7 @@ export class Channels {
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
-      // Nothing was missed: what is still buffered is delivered when the suspension ends.
+      // Nothing was missed. Frames that are still buffered are delivered when the suspension ends.
       if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return;
     }
     const caughtUp = this.#ports.catchUpQueue.catchUp(sequencer);
@@ -187,7 +195,10 @@ export class Channels {
     }
   }
 
-  /** Resumes the sequencer, or lists it under those topics of its users that are still lost. */
+  /**
+   * Resumes the sequencer. If topics of its users are still lost, lists it under these topics
+   * instead.
+   */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
     for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);
@@ -282,7 +293,10 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/** Returns true if an equal publication number does not prove that nothing was missed. */
+/**
+ * Returns true if the histories may have diverged, so that an equal publication number does not
+ * prove that nothing was missed.
+ */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

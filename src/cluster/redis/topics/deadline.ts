@@ -2,7 +2,10 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** Rejects with `unavailable` if `promise` takes longer than `timeoutMs`. Its work continues. */
+/**
+ * Rejects with `unavailable` if `promise` takes longer than `timeoutMs`. The work behind the
+ * promise continues.
+ */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,

@@ -1,6 +1,6 @@
-// Routes received frames: ordered ones to the sequencer of their channel, unordered ones to the
-// listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
-// dropped.
+// Routes received frames: ordered frames to the sequencer of their channel, and unordered frames to
+// the listener, each once. Frames that are unreadable or on the wrong topic are counted, reported
+// and dropped.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -79,7 +79,7 @@ export class Incoming {
 
   #acceptMessages(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
-    // The batch may have arrived already on the other user's topic.
+    // The batch may have already arrived on the other user's topic.
     if (isPersonal && this.#lastPersonal.equals(batch)) return;
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptFrame(topic, frame);
@@ -111,7 +111,7 @@ export class Incoming {
     if (publication.kind === "mark") return this.#dropMisplaced();
     if (publication.kind === "log") {
       const { event } = publication;
-      // Readers compare the offsets, so an event may arrive while the topic is being restored.
+      // Readers compare offsets, so an event may be delivered while the topic is being restored.
       return isUnordered(event, topic.topic) ? this.#ports.deliver(event) : this.#dropMisplaced();
     }
     if (publication.kind === "unordered") {
@@ -129,14 +129,14 @@ export class Incoming {
   }
 
   /**
-   * Holds a conversation change until access is checked. Drops every other event, because the store
-   * has those that must not be lost.
+   * Holds a conversation change until access is checked. Drops every other event, because the
+   * events that must not be lost are in the store.
    */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    this.#heldChanges.renew(name, { topic, event }); // moves to the end: delivered and dropped last
+    this.#heldChanges.renew(name, { topic, event }); // moves the change to the end, so that it is delivered and dropped last
   }
 
   #dropMisplaced(): void {
@@ -149,7 +149,7 @@ export class Incoming {
   }
 }
 
-/** Set of recent ids. Contains at least the last `max` ids, and at most twice as many. */
+/** Set of recent ids. Contains at least the last `max` ids, and at most twice that number. */
 class RecentIds {
   readonly #max: number;
   #newer = new Set<string>();

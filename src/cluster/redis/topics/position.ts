@@ -13,9 +13,14 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/** Maximum number of stream cursors, including ended streams whose last events may still come. */
+/**
+ * Maximum number of stream cursors, including those of ended streams whose last events may still
+ * arrive.
+ */
 const MAX_STREAMS = 32;
-/** Maximum number of messages compared with the store to find where the histories diverge. */
+/**
+ * Maximum number of messages that are compared with the store to find where the histories diverge.
+ */
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
@@ -23,9 +28,15 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** Newest delivered messages, sorted by id. Of adjacent unstored ones, only the last is kept. */
+  /**
+   * Newest delivered messages, sorted by id. Only the last of several adjacent unstored messages is
+   * kept.
+   */
   readonly #marks: DeliveredMark[] = [];
-  /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
+  /**
+   * Id up to which messages are delivered or not needed. Lower than the ids of all marks. 0 if
+   * unknown.
+   */
   #floorId = 0;
   /** Seq before the first delivered message. Messages up to it are not needed. */
   #floorSeq = 0;

@@ -1,5 +1,5 @@
-// Publishes unordered events through Redis. Each event is sent at most once, and not at all while
-// Redis cannot be reached; no event is kept beyond the turn of the event loop that published it.
+// Publishes unordered events through Redis. An event is sent at most once, and is dropped if Redis
+// cannot be reached. No event is kept beyond the turn of the event loop that published it.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -12,8 +12,8 @@ import { batchOf, unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
 /**
- * Maximum number of events in flight from announcements of more than `BATCH_SIZE` events. The rest of
- * the link to Redis is left to other calls.
+ * Maximum number of events in flight from announcements of more than `BATCH_SIZE` events. The limit
+ * leaves capacity of the link to other calls.
  */
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;
@@ -65,7 +65,7 @@ export class Publishing {
     else throw new BrokerError("overloaded");
   }
 
-  /** Resolves when everything published before the call was sent or has failed. */
+  /** Resolves when all events that were published before the call have been sent or have failed. */
   async settled(): Promise<void> {
     this.#sendBatches();
     await Promise.all(this.#pending);
@@ -122,7 +122,7 @@ export class Publishing {
   }
 }
 
-/** Returns the frames of an event, each with the topic under which it is published. */
+/** Returns the frames of an event, each with the topic on which it is published. */
 function framesOf(event: ClusterEvent): readonly (readonly [Topic, Buffer])[] {
   return eventsPerRecipient(event).flatMap((single) => {
     // The id is the same on all topics, so that a node delivers the event once.

@@ -1,6 +1,6 @@
 // Reorder buffer of one channel: frames that arrived too early, by publication number. All buffers
-// of a node share one budget of bytes. If a new frame would exceed it, the buffer of that frame
-// drops all its frames. The store is read instead. Owns the frames.
+// of a node share one budget of bytes. If a new frame would exceed the budget, the buffer of that
+// frame drops all its frames, and the store is read instead. Owns the frames.
 
 import {
   kindOf,
@@ -22,7 +22,9 @@ export class ReorderBuffer {
   readonly #frames = new Map<number, Buffer>();
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if frames were dropped or two had the same number since the last `consumeLost`. */
+  /**
+   * True if, since the last `consumeLost`, frames were dropped or two frames had the same number.
+   */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -89,7 +91,7 @@ export class ReorderBuffer {
     return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
-  /** Removes the frames up to a number. Returns, in order, those that the store does not have. */
+  /** Removes the frames up to a number. Returns, in order, the frames that are not in the store. */
   removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)

@@ -1,6 +1,6 @@
-// In-order delivery of one channel: publications reach the listener in the order of their numbers,
-// each once. A publication that arrives too early is buffered. If the missing one does not arrive
-// in time, the sequencer requests a catch-up from the store.
+// Delivers the publications of one channel to the listener in the order of their numbers, each
+// once. A publication that arrives too early is buffered. If the missing publication does not
+// arrive in time, the sequencer requests a catch-up from the store.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -24,7 +24,9 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
   readonly key: ChannelKey;
-  /** Unix milliseconds. A backward read of the log delivers no message from before this time. */
+  /**
+   * Unix milliseconds. A backward read of the log delivers no message that is older than this time.
+   */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
@@ -132,7 +134,7 @@ export class Sequencer {
       if (this.#status === "gap") this.#drain();
     } else if (publicationSeq === this.#publicationSeq + 1) {
       this.#keep(publicationSeq, frame);
-      this.#ports.onGap(this); // the catch-up finds out which message has this number
+      this.#ports.onGap(this); // the catch-up determines which message has this number
     } else if (publicationSeq > this.#publicationSeq) {
       this.#keep(publicationSeq, frame);
       this.#openGap();
@@ -175,14 +177,17 @@ export class Sequencer {
     return true;
   }
 
-  /** Delivers a message of the store, after buffered unstored messages with lower ids. */
+  /**
+   * Delivers a message that was read from the store. First delivers buffered unstored messages with
+   * lower ids.
+   */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
     for (const frame of unstoredFrames)
       if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
     const frame = this.#reorderBuffer?.messageFrame(message.messageId);
-    // Unlike the log, the frame names the sending session.
+    // Unlike the log, the frame contains the sending session.
     const event = frame === undefined ? undefined : this.#decode(frame);
     this.#deliver(event ?? publicationOf(message));
     if (message.stream !== undefined && this.delivered.hasStream(message.clientMsgNo))
@@ -217,7 +222,10 @@ export class Sequencer {
     if (!this.#isSuspended) this.#drain();
   }
 
-  /** Records that a publication exists. If it does not arrive in time, requests a catch-up. */
+  /**
+   * Records that a publication exists. If the publication does not arrive in time, requests a
+   * catch-up.
+   */
   expect(publicationSeq: number): void {
     if (publicationSeq <= this.#expectedSeq) return;
     this.#expectedSeq = publicationSeq;
@@ -235,8 +243,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message belongs to another history: a fail-over lets numbers be reused with
-   * new ids, which may be lower.
+   * Returns true if the message belongs to another history. After a fail-over, numbers can be
+   * reused with new ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -258,8 +266,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the publication was not delivered. On a Redis Cluster, the position may pass an
-   * unstored message before it arrives. Such a message is recognised by its id.
+   * Returns true if the publication was not delivered. On a Redis Cluster, the position may move
+   * past an unstored message before the message arrives. Such a message is recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -324,7 +332,7 @@ export class Sequencer {
     if (event.kind === "events")
       for (const published of event.events) this.#deliver({ kind: "event", event: published });
     else if (event.kind === "removal" && event.uids === undefined)
-      // Any member may have been removed. Memberships are checked before the next event.
+      // Any member may have been removed, so memberships are checked before the next event.
       this.#ports.onGap(this);
     else if (this.delivered.markDelivered(event)) this.#ports.deliver(event);
   }

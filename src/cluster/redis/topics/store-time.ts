@@ -1,6 +1,6 @@
-// The time with which the times in message ids are compared: the clock of Redis, or the time in the
-// newest message id of the store if that is later. After the clock was set back, ids stay ahead of
-// it. State: the time in the newest id that the store has confirmed.
+// The time to which the times in message ids are compared: the clock of Redis, or the time in the
+// newest message id of the store if that is later. After the clock was set back, the times in ids
+// stay ahead of it. State: the time in the newest id that the store has confirmed.
 
 import { messageTimeMs } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";

@@ -1,5 +1,5 @@
-// Connection to one Redis server for sharded subscriptions. It reconnects automatically, and its
-// subscriptions end with each disconnect. Every second it publishes a mark to itself; if the mark
+// Connection to one Redis server for sharded subscriptions. It reconnects automatically. Its
+// subscriptions end with each disconnect. Every second, it publishes a mark to itself. If the mark
 // does not arrive, the connection is replaced.
 
 import { randomUUID } from "node:crypto";
@@ -84,7 +84,7 @@ export class SubscriberConnection {
     );
   }
 
-  /** Subscribes to names. On a Redis Cluster all of them must have the same slot. */
+  /** Subscribes to names. On a Redis Cluster, all names must be in the same slot. */
   async subscribe(names: readonly string[]): Promise<void> {
     for (let at = 0; at < names.length; at += MAX_BATCH_NAMES)
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
@@ -215,7 +215,10 @@ export class SubscriberConnection {
     }
   }
 
-  /** Sends a mark, because a connection without traffic may be dead or at the wrong server. */
+  /**
+   * Sends a mark, because a connection without traffic may be dead or connected to the wrong
+   * server.
+   */
   async #check(): Promise<void> {
     if (!this.isUp || this.#isChecking) return;
     this.#isChecking = true;
@@ -223,7 +226,7 @@ export class SubscriberConnection {
       await this.mark();
     } catch {
       // If only publishing the mark failed, this connection may still be usable, so a PING decides.
-      // If this connection failed, it is down by now and the failure was reported.
+      // If this connection failed, it is already down and the failure was reported.
       if (this.isUp) await this.#replaceUnless(true, this.#client.ping()).catch(() => {});
     } finally {
       this.#isChecking = false;

@@ -15,7 +15,7 @@ interface SubscriberPorts {
   readonly name: string;
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Called when publications sent under these names after `sinceMs` may be missing. */
+  /** Called when publications that were sent to these names after `sinceMs` may be missing. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
   readonly onResubscribed: (names: readonly string[]) => void;
   readonly onError: (error: unknown, message: string) => void;

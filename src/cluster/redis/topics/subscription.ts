@@ -9,7 +9,8 @@ export interface Subscription {
   /** Sequencer of a group's topic, `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
   /**
-   * Time since which publications have been arriving, Unix milliseconds. `undefined` until then.
+   * Time from which publications have been arriving, Unix milliseconds. `undefined` before the
+   * first subscription.
    */
   sinceMs: number | undefined;
   isUp: boolean;

@@ -30,9 +30,9 @@ interface SubscriptionsPorts {
 
 interface Entry extends Subscription {
   subscribed: Promise<void>;
-  /** Settles after `subscribed`, when the channel's position is known as well. */
+  /** Settles after `subscribed`, when the channel's position is also known. */
   opening: Promise<void>;
-  /** True if another caller waits for the topic, or already uses it. */
+  /** True if another caller is waiting for the topic, or already uses it. */
   isShared: boolean;
   restored: Deferred | undefined;
 }
@@ -47,13 +47,13 @@ const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
-  /** Entries by the name of the sharded channel, which a publication carries. */
+  /** Entries by the name of the sharded channel. Each publication contains this name. */
   readonly #entries = new Map<string, Entry>();
   readonly #byTopic = new Map<Topic, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
   readonly #lost = new Set<Entry>();
   #allRestored: Deferred | undefined;
-  /** Users' topics that were lost and whose user has not been checked since. */
+  /** Topics of users that were lost and whose user has not been checked since then. */
   readonly #unjudged = new Set<Entry>();
   #allJudged: Deferred | undefined;
   #resubscribed: Restoration[] = [];
@@ -81,8 +81,8 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics. Resolves when Redis has the subscriptions: with true if all topics were
-   * subscribed and complete before the call. Rejects like `listen`.
+   * Subscribes to topics. Resolves when Redis has the subscriptions, to true if all topics were
+   * subscribed and complete before the call. Rejects with the same errors as `listen`.
    */
   subscribe(...topics: readonly Topic[]): Promise<boolean> {
     return this.#requestAll(topics, (entry) => entry.subscribed);
@@ -120,7 +120,8 @@ export class Subscriptions {
     if (this.#suspendedSinceMs === sinceMs) return;
     this.#suspendedSinceMs = sinceMs;
     const names: string[] = [];
-    // Includes topics that are being restored: their access was checked before this loss.
+    // Topics that are being restored are included, because their access was checked before this
+    // loss.
     for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name);
     this.markLost(names, sinceMs);
     this.markResubscribed(names);
@@ -149,7 +150,7 @@ export class Subscriptions {
     for (const entry of [...this.#entries.values()]) this.#forget(entry);
   }
 
-  /** Resolves with true if nothing was left to do for any topic. */
+  /** Resolves to true if nothing was left to do for any topic. */
   async #requestAll(
     topics: readonly Topic[],
     stage: (entry: Entry) => Promise<void>,
@@ -324,7 +325,10 @@ export class Subscriptions {
   }
 }
 
-/** Items that are released after a delay. Above the maximum, the oldest is released at once. */
+/**
+ * Holds items and releases them after a delay. Above the maximum number, the oldest item is
+ * released at once.
+ */
 class DelayedUnsubscribe<Item> {
   readonly #delayMs: number;
   readonly #max: number;

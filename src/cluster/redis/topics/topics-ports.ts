@@ -23,7 +23,7 @@ export interface TopicsPorts {
 export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
   /**
    * Returns the time of the last confirmed heartbeat (Unix milliseconds) if this node may have been
-   * declared dead since.
+   * declared dead since then, otherwise `undefined`.
    */
   silentSinceMs(): number | undefined;
 }
@@ -63,7 +63,7 @@ export type Deliver = (event: ClusterEvent) => void;
 
 const REPORT_INTERVAL_MS = 1000;
 
-/** Limits `onError` to one report per second for each message, which must be a constant. */
+/** Limits `onError` to one report per second for each message. A message must be a constant. */
 export function rateLimited(onError: OnError): OnError {
   const reportedMs = new Map<string, number>();
   return (error, message) => {

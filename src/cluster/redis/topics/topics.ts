@@ -23,7 +23,7 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** Stands for an unknown delivered seq: no user can have joined after it. */
+/** Used in place of an unknown delivered seq. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
@@ -128,8 +128,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Suspends all topics if this node may have been declared dead. No timer calls it: after a
-   * freeze, frames may be read before timers run.
+   * Suspends all topics if this node may have been declared dead. Not called by a timer, because
+   * frames may be read before timers run after a freeze.
    */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers

@@ -1,5 +1,5 @@
 // Maps topic names to servers: to the only server, or on a Redis Cluster to the primary of the
-// name's slot. Reads the slots regularly. Owns the map of slots.
+// name's slot. Reads the slots at regular intervals. Owns the map of slots.
 
 import type { Redis } from "ioredis";
 import type { Clock } from "../../../broker/ports.ts";
@@ -58,7 +58,7 @@ export class Topology {
     return new Set(this.#owners.filter((address) => address !== undefined));
   }
 
-  /** Returns a topic name in a slot of the server, `undefined` if the server has no slot. */
+  /** Returns a topic name in one of the server's slots, `undefined` if the server has no slot. */
   nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
       const name = `${this.#link.keys.prefix}:{m${at}}:${suffix}`;

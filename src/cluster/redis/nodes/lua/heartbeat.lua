@@ -31,7 +31,7 @@ local resumed = tonumber(redis.call('HGET', clock, 'resumed') or 0)
 if now < tick or now - tick > silence / 2 then
   resumed = now
   redis.call('HSET', clock, 'resumed', int(now))
-  -- Heartbeats in the future exist only if Redis' clock was set back.
+  -- A heartbeat with a future time exists only if Redis' clock was set back.
   for _, future in ipairs(redis.call('ZRANGEBYSCORE', beats, '(' .. int(now), '+inf')) do
     redis.call('ZADD', beats, int(now), future)
   end
