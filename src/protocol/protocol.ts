@@ -16,7 +16,10 @@ import type {
   StreamState,
 } from "../broker/model.ts";
 
-/** Number with which a client identifies a request, repeated in the reply. 0 means none. */
+/**
+ * Number with which a client identifies a request. The reply repeats it. 0 means that the request
+ * has none.
+ */
 export type Ref = number;
 
 /** Maximum number of characters of a session id, which contains the id of a node. */
@@ -36,7 +39,7 @@ export interface RequestLimits {
 
 export interface ResumePoint {
   readonly channel: ChannelRef;
-  /** Seq of the newest message that the client has. The client receives all later messages. */
+  /** Seq of the newest message that the client has. All later messages are sent to the client. */
   readonly lastSeq: number;
   /** Highest id of a stored message that the client has, 0 if unknown. */
   readonly lastId?: number;
@@ -68,15 +71,18 @@ export type Operation =
       readonly streamNo: string | undefined;
       readonly tagKey: string | undefined;
       readonly passthrough?: Passthrough | undefined;
-      /** True if a used `clientMsgNo` with another payload is a new message, as in WuKongIM. */
+      /**
+       * True if a message that reuses a `clientMsgNo` with another payload is a new message, as in
+       * WuKongIM.
+       */
       readonly allowsReuse?: boolean;
-      /** A copy that belongs to this operation. */
+      /** A copy that only this operation uses. */
       readonly payload: Uint8Array;
     }
   | {
       readonly kind: "recvack";
       readonly ref: Ref;
-      /** `undefined` if the wire format does not name the channel. */
+      /** `undefined` if the wire format does not contain the channel. */
       readonly channel: ChannelRef | undefined;
       readonly messageSeq: number;
       readonly messageId: number;
@@ -114,7 +120,10 @@ export type Operation =
       readonly ref: Ref;
       readonly limit: number;
       readonly cursor: string | undefined;
-      /** Only conversations that changed at this time (Unix milliseconds) or later. Absent: all. */
+      /**
+       * Only conversations that changed at this time (Unix milliseconds) or later. If absent, all
+       * conversations.
+       */
       readonly sinceMs?: number;
     }
   | {
@@ -183,9 +192,9 @@ export interface ResumeResult {
   readonly channel: ChannelRef;
   readonly status: "ok" | "denied";
   /**
-   * Newest seq of the channel at the connect. If it is lower than the client's `lastSeq`, the
-   * server has lost messages: it is then the last common seq, after which the client receives all
-   * messages. 0 if `status` is `denied`.
+   * Newest seq of the channel at the time of the connect. If it is lower than the client's
+   * `lastSeq`, the server has lost messages. It is then the last common seq, and the client
+   * receives all messages after it. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
@@ -207,7 +216,7 @@ export type Reply =
       readonly serverTimeMs: number;
       readonly limits: ConnectionLimits;
       readonly resume: readonly ResumeResult[];
-      /** Message id. Every message stored after the connect has a higher id. */
+      /** A message id. Every message that is stored after the connect has a higher id. */
       readonly newestId: number;
       /** Seconds until the JWT of the session expires. `undefined` if the session has no JWT. */
       readonly expiresInS?: number | undefined;
@@ -218,7 +227,7 @@ export type Reply =
       readonly messageId: number;
       readonly messageSeq: number;
       readonly clientMsgNo: string;
-      /** True if the SEND was a retry of an earlier one. */
+      /** True if the SEND was a retry of an earlier SEND. */
       readonly repeated?: boolean;
     }
   | {
@@ -296,7 +305,10 @@ export type Push =
       readonly isOwn?: boolean;
     }
   | {
-      /** All existing messages with a seq above `afterSeq`, up to and including `throughSeq`. */
+      /**
+       * Contains all existing messages with a seq above `afterSeq`, up to and including
+       * `throughSeq`.
+       */
       readonly kind: "messages";
       readonly channel: ChannelRef;
       readonly afterSeq: number;
@@ -352,8 +364,8 @@ export class FrameError extends Error {
 }
 
 /**
- * Called before each request is decoded. `bytes` is its size, `values` the number of its values
- * that are parsed one by one. Returns false to refuse it.
+ * Called before each request is decoded. `bytes` is the size of the request, and `values` the
+ * number of its values that are parsed one by one. Returns false to refuse the request.
  */
 export type Admit = (bytes: number, values: number) => boolean;
 
@@ -363,25 +375,26 @@ export interface Codec {
   /** True if frames are encrypted for one client and cannot be shared with other sessions. */
   readonly isPrivate: boolean;
   readonly version: number;
-  /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
+  /** True if clients acknowledge messages and expect unacknowledged messages to be sent again. */
   readonly acknowledges: boolean;
   /** True if a request may be split over several frames, which must be decoded in order. */
   readonly splitsRequests: boolean;
   /**
-   * Returns the requests that are complete after this data, in order. All must be read, and each is
-   * decoded when it is read. A refused request is a FrameError, with `rate_limited` if `admit`
-   * refused it. Kept data is copied. Throws FrameError if the only request is refused.
+   * Returns the requests that are complete after this data, in order. The caller must read all of
+   * them. Each request is decoded when it is read. A refused request is returned as a FrameError,
+   * with `rate_limited` if `admit` refused it. Data that is kept is copied. Throws FrameError if
+   * the only request is refused.
    */
   decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**
-   * Reads data before the credential is known, at a bounded cost: resume points and keys wait for
-   * `accept`. Returns `undefined` if no CONNECT is complete. Throws FrameError for everything else,
-   * except packets that the wire format ignores.
+   * Reads data before the credential is known, at a bounded cost: resume points and keys are not
+   * read before `accept`. Returns `undefined` if no CONNECT is complete. Throws FrameError for any
+   * other data, except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
   /**
-   * Returns the refusal of a frame above `maxFrameBytes`, whose request is not decoded, or
-   * `undefined` if the wire format ignores the boundaries of frames.
+   * Returns the refusal of a frame above `maxFrameBytes`. The request in the frame is not decoded.
+   * Returns `undefined` if the wire format ignores the boundaries of frames.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError | undefined;
   encodeReply(reply: Reply): Frames;
@@ -396,6 +409,6 @@ export interface Protocol {
   readonly name: string;
   /** Returns true if this is a first frame of the protocol. Used if no subprotocol was selected. */
   speaks(data: Uint8Array, isText: boolean): boolean;
-  /** Returns a codec for a connection. Connections may share one that has no state. */
+  /** Returns a codec for a connection. Connections may share a codec that has no state. */
   open(): Codec;
 }

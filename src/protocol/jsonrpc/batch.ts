@@ -1,6 +1,8 @@
 // Collects the responses to the requests of a batch, to send them as one list.
 
-/** Number of characters of responses above which they are sent before the batch is complete. */
+/**
+ * Number of characters above which the collected responses are sent before the batch is complete.
+ */
 const MAX_COLLECTED = 1_048_576;
 
 export class Batch {
@@ -8,12 +10,14 @@ export class Batch {
   #collected: string[] = [];
   #length = 0;
 
-  /** Announces one response. All of them must be announced before the first one is added. */
+  /** Announces one response. All responses must be announced before the first one is added. */
   expect(): void {
     this.#expected += 1;
   }
 
-  /** Adds a response, if there is one. Returns the list to send, [] while it is incomplete. */
+  /**
+   * Adds a response if there is one. Returns the list to send, or [] while the list is incomplete.
+   */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;
     if (response !== undefined) {

@@ -1,5 +1,5 @@
-// Converts the params of a request of the extended form to an operation. Throws only FrameError.
-// The fields are described in docs/protocol/jsonrpc.md.
+// Converts the params of a request in the extended form to an operation. Throws only FrameError.
+// docs/protocol/jsonrpc.md describes the fields.
 
 import {
   DEVICE_FLAGS,
@@ -116,7 +116,7 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
   };
 }
 
-/** Reads the fields of a send in both forms. `absent` has the value of an absent `redDot`. */
+/** Reads the fields of a send in either form. `absent` contains the value of a missing `redDot`. */
 export function readMessage(
   params: Params,
   limits: MethodInput["limits"],

@@ -10,7 +10,7 @@ const COMMA = 0x2c;
 const BACKSLASH = 0x5c;
 const SPACE = 0x20;
 const OPEN_ARRAY = 0x5b;
-/** `{` and `[` differ only in this bit, and so do `}` and `]`. */
+/** The only bit in which `{` and `[` differ. The same applies to `}` and `]`. */
 const BRACKET_BIT = 0x20;
 const OPEN = 0x7b;
 const CLOSE = 0x7d;
@@ -29,7 +29,10 @@ export interface Document {
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
-/** Yields at least one document. After `MAX_DOCUMENTS`, yields one that is not JSON, and ends. */
+/**
+ * Yields at least one document. After `MAX_DOCUMENTS` documents, yields one that is not JSON, and
+ * ends.
+ */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);
   let at = skipBlanks(data, hasMark ? BYTE_ORDER_MARK.length : 0);
@@ -46,7 +49,7 @@ export function isBatch(bytes: Uint8Array): boolean {
   return bytes[0] === OPEN_ARRAY;
 }
 
-/** Returns the items of a list in their order. For invalid JSON, their number may be wrong. */
+/** Returns the items of a list in order. For invalid JSON, the number of items may be wrong. */
 export function itemsOf(batch: Uint8Array): readonly Uint8Array[] {
   const items: Uint8Array[] = [];
   const { length } = batch;

@@ -20,7 +20,9 @@ export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result)}}`;
 }
 
-/** Returns a notification, without an `id`: clients would take it for a response. */
+/**
+ * Returns a notification. It has no `id`, because clients would otherwise treat it as a response.
+ */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }

@@ -33,7 +33,7 @@ function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
-/** Returns the predefined error code of an error, or `undefined`. */
+/** Returns the predefined error code of an error, `undefined` if there is none. */
 export function rpcCodeOf(code: ErrorCode): RpcCode | undefined {
   switch (code) {
     case "malformed_frame":

@@ -1,6 +1,6 @@
-// Reads the first message of a client without parsing its resume points. Its duration depends only
-// on the size, whereas `JSON.parse` can need 10 ms for a malicious message, so only a short text
-// with few names is parsed [decisions: Limits that hold under attack, Before a credential is
+// Reads the first message of a client without parsing its resume points. The duration depends only
+// on the size of the message. `JSON.parse` can need 10 ms for a malicious message, so only a short
+// text with few names is parsed [decisions: Limits that hold under attack, Before a credential is
 // known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
@@ -9,7 +9,9 @@ import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 export const MAX_GREETING_BYTES = 8192;
 const MAX_NAMES = 64;
 const MAX_DEPTH = 6;
-/** Maximum number of objects and lists in `resume`. Unknown fields of a point may contain some. */
+/**
+ * Maximum number of objects and lists in `resume`, including those in unknown fields of a point.
+ */
 const MAX_BRACKETS = 10_000;
 
 export const GREETING_TOO_COMPLEX = `The first message must be one connect request of at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} names, not counting resume, with at most ${MAX_DEPTH} levels`;
@@ -19,7 +21,7 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const SPACE = 0x20;
-/** `{` and `[` differ only in this bit, and so do `}` and `]`. */
+/** The only bit in which `{` and `[` differ. The same applies to `}` and `]`. */
 const BRACKET_BIT = 0x20;
 const OPEN = 0x7b;
 const CLOSE = 0x7d;
@@ -28,7 +30,7 @@ const RESUME = Buffer.from('"resume"');
 const NO_POINTS = Buffer.from("[]");
 
 interface FirstMessage {
-  /** The request, in which the list of resume points is empty if `resumeText` is present. */
+  /** The request. Its list of resume points is empty if `resumeText` is present. */
   readonly document: Document | undefined;
   /** JSON text of the resume points. A copy of the message's bytes. */
   readonly resumeText: Uint8Array | undefined;

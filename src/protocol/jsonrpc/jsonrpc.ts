@@ -1,7 +1,7 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the extended form, which a client
 // selects with `protocol` in connect, and a plain form for all other clients (view.ts). The gateway
-// replies to each request once and limits how many are open. The responses to a batch are collected
-// and sent together.
+// replies to each request once, and limits the number of open requests. The responses to a batch
+// are collected and sent together.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { fieldText } from "../../lib/json-field.ts";
@@ -40,16 +40,19 @@ import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
 
-/** Maximum length of a request's id, limited because the id is stored until the response. */
+/** Maximum length of a request's id. It is limited because the id is stored until the response. */
 const MAX_ID_LENGTH = 128;
-/** Maximum number of values in a request. A list of users, the longest one, has 10,000. */
+/** Maximum number of values in a request. The longest list, a list of users, has 10,000 values. */
 const MAX_VALUES = 20_000;
 const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
 
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
-/** Number of bytes at the start of a too large frame in which its id is looked for. */
+/**
+ * Number of bytes at the start of a frame that is too large. The id of its request is searched for
+ * in these bytes.
+ */
 const LARGE_HEAD_BYTES = 1024;
 
 const OPEN_OBJECT = 0x7b;
@@ -145,7 +148,7 @@ class JsonRpcCodec implements Codec {
     admit: Admit,
   ): Generator<Operation | FrameError, void> {
     const items = itemsOf(bytes);
-    // The first request pays for all values, because the whole batch is parsed.
+    // All values are charged to the first request, because the whole batch is parsed.
     const isAdmitted = admit(items[0]?.length ?? 0, values);
     if (isAdmitted && values > MAX_VALUES)
       return yield this.#malformed(RPC_CODES.invalidRequest, TOO_MANY_VALUES);
@@ -192,7 +195,7 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a request, of which only the id and the method are read. Returns
+   * Returns the refusal of a request. Reads only the id and the method of the request. Returns
    * `undefined` if no response is expected.
    */
   #refuseUnread(
@@ -207,7 +210,10 @@ class JsonRpcCodec implements Codec {
     return withoutStack(() => new FrameError(code, ref, message));
   }
 
-  /** Returns the refusal of a frame above the limit, with the id if the first KiB has it. */
+  /**
+   * Returns the refusal of a frame above the limit. It has the id of the request if the id is in
+   * the first KiB of the frame.
+   */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
     const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));
     return new FrameError("too_large", this.#register(request), largeFrameMessage(maxFrameBytes));
@@ -337,8 +343,8 @@ class JsonRpcCodec implements Codec {
 }
 
 /**
- * Returns the JSON text of the request's id, if it is valid. Numbers are copied from `text`, the
- * request, because JavaScript would round them.
+ * Returns the JSON text of the request's id, `undefined` if the id is not valid. Numbers are copied
+ * from `text` (the request), because JavaScript would round them.
  */
 function idOf({ id }: JsonObject, text: string): string | undefined {
   if (typeof id === "string")

@@ -1,5 +1,5 @@
-// Reads and checks the params of a request, field by field. Throws only FrameError, with the ref of
-// the request. A field that is null counts as absent, and unknown fields are ignored.
+// Reads and checks the params of a request field by field. Throws only FrameError, with the ref of
+// the request. A field that is null counts as missing, and unknown fields are ignored.
 
 import { Buffer } from "node:buffer";
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
@@ -28,7 +28,7 @@ export class Params {
   readonly #fields: JsonObject;
   readonly #request: string;
 
-  /** `request` is the text of the whole request, from which `payload` reads. */
+  /** `request` is the text of the whole request. `payload` reads the payload from it. */
   constructor(fields: JsonObject, ref: Ref, request = "{}") {
     this.#fields = fields;
     this.ref = ref;
@@ -43,7 +43,10 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** Reads an integer from 0 to `max`. A missing field counts as `absent`, or is an error. */
+  /**
+   * Reads an integer from 0 to `max`. A missing field has the value `absent`. Without `absent`, it
+   * is an error.
+   */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -56,7 +59,7 @@ export class Params {
     throw this.#mismatch(name, "true or false");
   }
 
-  /** Reads a string of at most `max` UTF-16 units. A missing field is handled as by `uint`. */
+  /** Reads a string of at most `max` UTF-16 code units. A missing field is handled as in `uint`. */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
@@ -122,7 +125,10 @@ export class Params {
     });
   }
 
-  /** Reads a message id. Returns 0 if the string is too large to be an id of this broker. */
+  /**
+   * Reads a message id. Returns 0 if the number in the string is too large to be an id of this
+   * broker.
+   */
   messageId(): number {
     const value = this.#value("messageId");
     if (isUint(value)) return value;
@@ -133,7 +139,10 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /** Reads the payload, for an object its unchanged text [decisions: A payload's text]. */
+  /**
+   * Reads the payload. If it is an object, returns the unchanged text of the object [decisions: A
+   * payload's text].
+   */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

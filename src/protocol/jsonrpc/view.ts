@@ -1,6 +1,6 @@
-// Interface of a form of JSON-RPC: which methods a client may call, and how results and pushes are
-// written. The extended form is in this folder. Its counterpart for clients that send no `protocol`
-// in connect is passed in, so that this folder knows only JSON-RPC.
+// Interface of a form of JSON-RPC. A form defines the methods that a client may call, and how
+// results and pushes are written. The extended form is in this folder. The plain form, for clients
+// that send no `protocol` in connect, is passed in, so that this folder contains only JSON-RPC.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import type { Frames, Operation, Push, Ref, Reply, RequestLimits } from "../protocol.ts";
@@ -28,12 +28,12 @@ export interface RequestFacts {
 export interface View {
   /** Name of the form. Sessions with the same name share encoded frames. */
   readonly format: string;
-  /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
+  /** True if clients acknowledge messages and expect unacknowledged messages to be sent again. */
   readonly acknowledges: boolean;
   readonly methods: ReadonlyMap<string, Method>;
   /** Id of an error response to a request without a valid id, `undefined` to leave it out. */
   readonly unknownId: string | undefined;
-  /** Returns what the response to the request repeats from its params. */
+  /** Returns the part of the request's params that its response repeats. */
   remember(operation: Operation, params: Params): unknown;
   /** Returns true if the error is reported in a result, false if in an error response. */
   isResult(code: ErrorCode, method: string): boolean;

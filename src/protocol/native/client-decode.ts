@@ -1,5 +1,5 @@
-// Decodes a server's frames to replies and pushes, for clients (SDK and tests); the server does not
-// use this file. Browser-safe. Throws only FrameError. Frames of a newer server are accepted:
+// Decodes a server's frames to replies and pushes, for clients (SDK and tests). The server does not
+// use this file. Works in browsers. Throws only FrameError. Frames of a newer server are accepted:
 // unknown flag bits, error names and close reasons are not errors.
 
 import type { Message } from "../../broker/model.ts";
@@ -180,7 +180,10 @@ function readCursor(reader: FrameReader): string | undefined {
   return reader.absent() ? undefined : reader.text("cursor", ANY);
 }
 
-/** Treats an unknown kind as `read`, because the frame holds the complete new state. */
+/**
+ * Returns the kind of a change. An unknown kind is treated as `read`, because the frame contains
+ * the complete new state.
+ */
 function changeOf(change: number): ConversationChange["kind"] {
   if (change === CONVERSATION_CHANGES.unread) return "unread";
   return change === CONVERSATION_CHANGES.delete ? "delete" : "read";

@@ -1,6 +1,6 @@
-// Encodes operations, for clients (SDK and tests); the server does not use this file. Values are
-// not checked, because the server checks them; only a number or a text that cannot be encoded
-// throws a RangeError. Browser-safe.
+// Encodes operations, for clients (SDK and tests). The server does not use this file. Values are
+// not checked, because the server checks them. Only a number or a text that cannot be encoded
+// throws a RangeError. Works in browsers.
 
 import { type ChannelRef, isWellFormed } from "../../broker/model.ts";
 import type { ConversationChange, Operation } from "../protocol.ts";
@@ -98,7 +98,10 @@ function changeOf(change: ConversationChange | undefined): readonly Field[] {
   }
 }
 
-/** Returns true for a list. Bytes of another realm, such as a test runner's, fail `instanceof`. */
+/**
+ * Returns true for a list. `instanceof Uint8Array` is not used, because it fails for bytes of
+ * another realm, such as that of a test runner.
+ */
 function isList(field: Uint8Array | readonly Field[]): field is readonly Field[] {
   return Array.isArray(field);
 }
@@ -112,7 +115,7 @@ function maxBytes(field: Field): number {
 
 function write(writer: FrameWriter, field: Field): void {
   if (typeof field === "string") {
-    // UTF-8 would replace a lone surrogate, so that different names become one.
+    // UTF-8 would replace a lone surrogate, so that two different names could become equal.
     if (!isWellFormed(field)) throw new RangeError("A text has a lone surrogate");
     writer.text(field);
   } else if (typeof field === "number") writer.uint(field);

@@ -1,5 +1,5 @@
 // Decodes the records in a server's frames: messages, events, streams, conversations and presence.
-// Browser-safe. Throws only FrameError. Accepts records of a newer server.
+// Works in browsers. Throws only FrameError. Accepts records of a newer server.
 
 import {
   type ChannelEvent,
@@ -20,7 +20,7 @@ import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** Limit for fields that need none, because a client trusts its server. */
+/** Limit for fields that need no limit, because a client trusts its server. */
 export const ANY = MAX_UINT32;
 
 export interface ServerFrameContext {
@@ -29,7 +29,10 @@ export interface ServerFrameContext {
   readonly uid: string;
 }
 
-/** Reads a message. `channel` is the receiver's name for it, `message.channel` the sender's. */
+/**
+ * Reads a message. `channel` is the channel from the point of view of the receiver,
+ * `message.channel` from that of the sender.
+ */
 export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   message: Message;
@@ -131,7 +134,7 @@ export function readPresence(reader: FrameReader): readonly Presence[] {
   return reader.list("presence", ANY, () => reader.tuple("presence", readEntry));
 }
 
-/** Reads a state. An unknown one counts as final, because only `active` streams continue. */
+/** Reads a state. An unknown state counts as final, because only `active` streams continue. */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";
 }
@@ -143,7 +146,10 @@ export function readChannel(reader: FrameReader): ChannelRef {
   return { type, id: reader.text("channelId", ANY) };
 }
 
-/** Reads the stream that a message starts. Fields that message and stream share are sent once. */
+/**
+ * Reads the stream that a message starts. Fields that the message and the stream have in common are
+ * sent only once.
+ */
 function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): StreamSnapshot {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   const text = textOf(message.payload);
@@ -202,7 +208,10 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
   };
 }
 
-/** Returns the channel as the sender named it. The other user sent the message to this user. */
+/**
+ * Returns the channel from the point of view of the sender. A personal message of the other user
+ * was sent to this user.
+ */
 function channelAsSent(
   channel: ChannelRef,
   { fromUid, uid }: { readonly fromUid: string; readonly uid: string },

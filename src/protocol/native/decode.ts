@@ -1,6 +1,5 @@
-// Decodes a client's frames to operations, on the server. Throws only FrameError, with the
-// request's ref if that was readable. The order of the fields is described in
-// docs/protocol/native.md.
+// Decodes a client's frames to operations, on the server. Throws only FrameError, with the ref of
+// the request if it could be read. docs/protocol/native.md describes the order of the fields.
 
 import {
   type ChannelRef,
@@ -45,7 +44,7 @@ interface RequestContext {
   readonly ref: Ref;
 }
 
-/** Returns a decoder whose operations keep none of the frame's memory. */
+/** Returns a decoder. Its operations do not refer to the memory of the frame. */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
   const copier = new PayloadCopier();
   return (data) => {
@@ -94,7 +93,10 @@ export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/** Reads `op` and `ref`. An invalid one makes the frame malformed; the connection continues. */
+/**
+ * Reads `op` and `ref`. If one of them is invalid, the frame is malformed, but the connection
+ * continues.
+ */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);
@@ -165,7 +167,7 @@ function readConnect(context: RequestContext): Operation {
 function readCredential(context: RequestContext) {
   const { reader, ref } = context;
   const version = reader.uint("version");
-  // checked first, because another version may have other fields
+  // checked first, because a different version may have different fields
   if (version !== NATIVE_VERSION)
     throw reader.refusal(
       "unsupported_version",
@@ -368,7 +370,9 @@ function readLimit({ reader }: RequestContext, max: number): number {
   return limit;
 }
 
-/** Size of a slab. It is small, because one retained payload keeps the whole slab in memory. */
+/**
+ * Size of a slab. It is small, because a single retained payload keeps the whole slab in memory.
+ */
 const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;

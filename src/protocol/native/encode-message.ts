@@ -1,5 +1,5 @@
-// Encodes the frames that contain messages or conversations, and SENDACK, on the server. They are
-// on the path of every message, so they are written in one pass without intermediate arrays.
+// Encodes the frames that contain messages or conversations, and SENDACK, on the server. Every
+// message needs them, so they are written in one pass without intermediate arrays.
 
 import {
   type ChannelRef,
@@ -105,7 +105,10 @@ function messageBytes(channel: ChannelRef, message: Message): number {
   );
 }
 
-/** Returns the maximum size of `textPayload` with this text, in which JSON escapes characters. */
+/**
+ * Returns the maximum size of the result of `textPayload` for this text. JSON may escape every
+ * character.
+ */
 function textPayloadBytes({ length }: string): number {
   return 6 * length + STREAM_PAYLOAD_BYTES;
 }

@@ -1,5 +1,5 @@
 // Encodes replies and pushes, on the server. Owns a writer whose slab all connections share. Frames
-// are immutable and may be kept. The order of the fields is described in docs/protocol/native.md.
+// are immutable and may be kept. docs/protocol/native.md describes the order of the fields.
 
 import { CLOSE_REASONS, ERRORS, mayRetry } from "../../broker/errors.ts";
 import type { Presence } from "../../broker/model.ts";
@@ -168,7 +168,7 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
   writer.uint(wholeMs(reply.retryAfterMs));
 }
 
-/** Returns `ms` as an unsigned safe integer, because encoding another number throws. */
+/** Returns `ms` as an unsigned safe integer, because encoding any other number throws. */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }

@@ -1,9 +1,9 @@
-// Names of errors and close reasons in the native protocol. The names are part of the wire format:
-// they stay the same when the domain renames a code.
+// Names of errors and close reasons in the native protocol. The names are part of the wire format.
+// They do not change when the broker renames a code.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
-/** Name of each error code. 0 means the code itself. */
+/** Name of each error code. 0 means that the name is the code itself. */
 const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
   bad_id: 0,
@@ -63,7 +63,10 @@ export const WIRE_REASONS = {
   banned: "banned",
 } as const satisfies Record<CloseReason, string>;
 
-/** Names of the errors after which a retry may help. All names would enlarge the SDK by 2 %. */
+/**
+ * Names of the errors after which a retry may help. A table of all names would make the SDK 2 %
+ * larger.
+ */
 export const RETRYABLE_NAMES: readonly string[] = [
   "too_many_attempts",
   "rate_limited",

@@ -55,7 +55,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   };
   return {
     name: NATIVE_SUBPROTOCOL,
-    speaks: () => true, // the fallback, whose errors name the expected format
+    speaks: () => true, // this protocol is the fallback, and its errors name the expected format
     open: () => codec,
   };
 }

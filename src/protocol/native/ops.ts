@@ -1,6 +1,6 @@
 // Numbers of the native protocol: operations, flag bits and version. A number is never reused,
-// because deployed clients keep its old meaning. The fields of each operation are described in
-// docs/protocol/native.md. Every frame is one MessagePack array with these fields:
+// because deployed clients keep its old meaning. docs/protocol/native.md describes the fields of
+// each operation. Every frame is one MessagePack array with these fields:
 //
 //   op      uint            number of the operation, reply or push
 //   ref     uint or nil     number that the client chose for the request; nil or 0: none
@@ -35,8 +35,8 @@ export const CLIENT_OPS = {
 } as const;
 
 /**
- * Numbers of replies: the number of the request plus 64, with two exceptions. The reply to refresh
- * is a connack, and an error is the reply to any request that failed.
+ * Numbers of replies. A reply has the number of its request plus 64, with two exceptions: the reply
+ * to refresh is a connack, and the reply to a failed request is an error.
  */
 export const REPLY_OPS = {
   connack: 65,
@@ -68,13 +68,13 @@ export const PUSH_OPS = {
   disconnect: 90,
 } as const;
 
-/** Bits of the field `flags`. A server rejects unknown bits; a client ignores them. */
+/** Bits of the field `flags`. A server rejects unknown bits. A client ignores them. */
 export const FLAG_BITS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
 export const KNOWN_FLAGS = FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
 
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
 
-/** States of a stream. The field `state` holds the index in this list. */
+/** States of a stream. The field `state` contains an index in this list. */
 export const STREAM_STATES = [
   "active",
   "closed",

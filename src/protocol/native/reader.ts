@@ -1,13 +1,17 @@
 // Reads the MessagePack subset of the native protocol, one value at a time, and checks the type,
-// range and bounds of each. Owns one cursor per frame. Throws only FrameError: `fatal` if the bytes
-// are not a valid MessagePack array, otherwise `bad_request` or the code of the violated rule.
-// Never recurses, and never allocates memory for bytes that the frame does not have. Browser-safe.
+// range and bounds of each value. Owns one cursor per frame. Throws only FrameError. The error is
+// `fatal` if the bytes are not a valid MessagePack array. Otherwise, its code is `bad_request` or
+// that of the violated rule. Never recurses, and never allocates memory for bytes that the frame
+// does not have. Works in browsers.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** Maximum bytes decoded in a loop. For longer texts, the platform's decoder is faster. */
+/**
+ * Maximum number of bytes that are decoded in a loop. For longer texts, the platform's decoder is
+ * faster.
+ */
 const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
 
@@ -73,11 +77,14 @@ export class FrameReader {
     return token === 0xc3;
   }
 
-  /** Reads a string. A string longer than `maxLength` UTF-16 units is rejected with `code`. */
+  /**
+   * Reads a string. A string of more than `maxLength` UTF-16 code units is rejected with `code`.
+   */
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
-    // a text of more than 3 bytes per UTF-16 unit is too long and need not be decoded
+    // a text of more than 3 bytes per permitted UTF-16 code unit is too long and need not be
+    // decoded
     const text = length <= maxLength * 3 ? this.#utf8(start, field) : undefined;
     if (text === undefined || text.length > maxLength)
       throw this.refusal(code, `${field} exceeds ${maxLength} characters`);
@@ -95,7 +102,10 @@ export class FrameReader {
     return new Uint8Array(buffer, byteOffset + start, length);
   }
 
-  /** Reads an array. `readItem` must read one value. Throws `too_large` above `max` values. */
+  /**
+   * Reads an array. `readItem` must read one value. Throws `too_large` if there are more than `max`
+   * values.
+   */
   list<T>(field: string, max: number, readItem: () => T): T[] {
     const outerRemaining = this.#enter(field);
     if (this.#remaining > max) throw this.refusal("too_large", `${field} exceeds ${max} entries`);
@@ -132,7 +142,10 @@ export class FrameReader {
     return token;
   }
 
-  /** Returns the error for a value of a wrong type. A foreign type makes the frame invalid. */
+  /**
+   * Returns the error for a value of the wrong type. A type that the protocol does not use makes
+   * the frame invalid.
+   */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
       ? this.#foreignType()
@@ -227,7 +240,10 @@ export class FrameReader {
   }
 }
 
-/** Returns true for a map, an extension type, and MessagePack's unused byte. */
+/**
+ * Returns true for types that the protocol does not use: a map, an extension type, and
+ * MessagePack's unused byte.
+ */
 function isForeign(token: number): boolean {
   return (
     (token >= 0x80 && token <= 0x8f) ||
@@ -239,7 +255,10 @@ function isForeign(token: number): boolean {
   );
 }
 
-/** Returns the text if it is ASCII. Eight bytes per step take a third of the decoder's time. */
+/**
+ * Returns the text, or `undefined` if it is not ASCII. Reading eight bytes per step takes a third
+ * of the time of the platform's decoder.
+ */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";
   let offset = start;

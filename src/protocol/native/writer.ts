@@ -1,12 +1,15 @@
 // Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin and
-// array. Owns the slab from which finished frames are cut. Each byte of a slab is written once, so
-// a frame may be kept. Browser-safe.
+// array. Owns the slab that finished frames are cut from. Each byte of a slab is written once, so a
+// frame may be kept. Works in browsers.
 
 import { charCode } from "../../lib/char-code.ts";
 import { encodeUtf8Into } from "../../lib/utf8.ts";
 
 const SLAB_BYTES = 16 * 1024;
-/** Maximum characters encoded in a loop. For longer texts the platform's encoder is faster. */
+/**
+ * Maximum number of characters that are encoded in a loop. For longer texts, the platform's encoder
+ * is faster.
+ */
 const MAX_LOOP_LENGTH = 32;
 
 const NO_BYTES = new Uint8Array(0);
@@ -45,8 +48,8 @@ export class FrameWriter {
       throw new RangeError("The frame is larger than the maxBytes of begin()");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
-    // `begin` reserved three bytes per character, usually far too many. The frame is copied,
-    // because a stored frame would keep all the reserved memory.
+    // `begin` reserved three bytes per character, which is usually far too many. The frame is
+    // copied, because a retained frame would keep all the reserved memory.
     this.#bytes = NO_BYTES;
     this.#offset = 0;
     return bytes.slice(start, end);
@@ -62,7 +65,10 @@ export class FrameWriter {
     this.#bigEndian(count, count < 0x10000 ? 2 : 4);
   }
 
-  /** Writes an unsigned integer: above 32 bits as a uint64, never as a float. */
+  /**
+   * Writes an unsigned integer. A number of more than 32 bits is written as a uint64, never as a
+   * float.
+   */
   uint(value: number): void {
     const bytes = this.#bytes;
     if (value >>> 0 !== value) {
