@@ -1,5 +1,5 @@
-// Converts the address of a peer from text to bytes, the form that the transport expects from a
-// driver. Pure functions.
+// Converts the address of a peer from text to bytes. The transport expects bytes from a driver.
+// Pure functions.
 
 import { isIPv4, isIPv6 } from "node:net";
 

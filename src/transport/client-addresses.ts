@@ -1,6 +1,6 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. Must never use what a peer that is not a trusted proxy reports, because a driver
-// parses the PROXY header of every peer.
+// protocol. A driver parses the PROXY header of every peer, so an address from a peer that is not a
+// trusted proxy must never be used.
 
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 import { addressText } from "./address.ts";
@@ -16,16 +16,19 @@ const IPV4_PORT = /^([\d.]+):\d{1,5}$/;
 export class ClientAddresses {
   readonly #proxies: NetworkList;
 
-  /** `trustedProxies` are networks in CIDR form or single addresses. Throws if one is invalid. */
+  /**
+   * `trustedProxies` contains networks in CIDR form and single addresses. Throws if one of them is
+   * invalid.
+   */
   constructor(trustedProxies: readonly string[]) {
     this.#proxies = new NetworkList(trustedProxies);
   }
 
   /**
    * Returns the address of the client. The hops of a request are its peer, the address in the PROXY
-   * header, and those in X-Forwarded-For from right to left. The client is the first hop that is
-   * not a trusted proxy, or the last valid hop if all are, or if a proxy reports an invalid one.
-   * `forwardedFor` is `""` if the header is absent.
+   * header, and the addresses in X-Forwarded-For from right to left. The client is the first hop
+   * that is not a trusted proxy. If all hops are trusted proxies, or if a proxy reports an invalid
+   * address, the client is the last valid hop. `forwardedFor` is `""` if the header is absent.
    */
   of(res: DriverResponse, forwardedFor: string): string {
     const peer = addressText(res.getRemoteAddress());
@@ -35,12 +38,17 @@ export class ClientAddresses {
     return this.#client(peer, [proxied, ...reported.reverse()]);
   }
 
-  /** Returns the client of a connection. `proxied` is the address in its PROXY header, or `""`. */
+  /**
+   * Returns the address of the client of a connection. `proxied` is the address in its PROXY
+   * header, or `""`.
+   */
   ofConnection(peer: string, proxied: string): string {
     return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;
   }
 
-  /** Returns true if the peer is a trusted proxy that reports a request over HTTPS. */
+  /**
+   * Returns true if the peer is a trusted proxy and reports that the request was sent over HTTPS.
+   */
   isSecure(res: DriverResponse, forwardedProto: string): boolean {
     return (
       forwardedProto.trim().toLowerCase() === "https" &&
@@ -65,12 +73,18 @@ export class ClientAddresses {
   }
 }
 
-/** Returns true if a PROXY header preceded the request. Another may precede the next request. */
+/**
+ * Returns true if a PROXY header preceded the request. Another PROXY header may precede the next
+ * request.
+ */
 export function hasProxyHeader(res: DriverResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;
 }
 
-/** Returns how the refusal of a request must be written. Both ways close the connection. */
+/**
+ * Returns the function that must write the refusal of a request. Both possible functions close the
+ * connection.
+ */
 export function refusalWriter(
   res: DriverResponse,
   addresses: ClientAddresses | undefined,

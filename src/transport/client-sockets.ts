@@ -1,5 +1,5 @@
-// The client sockets of a node on all of its listeners: publishing to their topics, and the limits
-// of their unread bytes. State: the open connections, and the servers of the listeners.
+// The client sockets of a node on all of its listeners. Publishes to their topics and limits their
+// unread bytes. State: the open connections, and the servers of the listeners.
 
 import type { ConnectionContext, SocketConnection } from "./connection.ts";
 import type { DriverServer } from "./driver.ts";
@@ -59,7 +59,7 @@ export class ClientSockets implements TopicPublisher {
     };
   }
 
-  /** Adds the server of a listener. Returns the context of the listener's connections. */
+  /** Adds the server of a listener. Returns the context for the listener's connections. */
   attach(server: TopicServer, listener: string): ConnectionContext {
     this.#servers.push(server);
     return {

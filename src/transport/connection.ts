@@ -1,4 +1,4 @@
-// One client socket: queues the frames of a turn of the event loop, keeps their order relative to
+// One client socket: queues the frames of an event-loop turn, keeps their order relative to
 // subscriptions, and closes gracefully. A node has many connections, so each has few fields and
 // allocates nothing while it is idle. Must never touch the driver's socket after its close event,
 // nor call the handler's `closed` twice.
@@ -30,7 +30,7 @@ export interface ConnectionContext {
   publish(topic: string, frame: Frame): void;
   /** Publishes on the other listeners. Must be called after each publish of a socket. */
   publishElsewhere(topic: string, frame: Frame): void;
-  /** Connection whose frame is being handled. Its socket is corked. */
+  /** Connection whose frame is currently being handled. Its socket is corked. */
   receiving: SocketConnection | undefined;
 }
 
@@ -50,7 +50,9 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   #handler: ConnectionHandler | undefined;
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
-  /** Close code, 0 while open. When it is set, nothing more is sent or received. */
+  /**
+   * Close code, 0 while the connection is open. Once it is set, nothing more is sent or received.
+   */
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
@@ -77,7 +79,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   authenticated(user: string): void {
     this.#leavePlace();
-    this.#count(0); // bytes from before the login must not be taken from the user's sum
+    this.#count(0); // bytes from before the login must not be subtracted from the user's sum
     this.#owner = user;
     this.measure();
   }
@@ -105,7 +107,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Publishes without writing the queue first, because no peer gets both the queued and the
+   * The queue is not written before a publish, because no peer gets both the queued and the
    * published frames.
    */
   publish(topic: string, frame: Frame): void {
@@ -132,7 +134,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   /** Counts the socket against its address. Returns false if it must be closed at once. */
   enter(address: string): boolean {
-    // The peer may never confirm a close frame, so the socket is closed without one.
+    // The socket is closed without a close frame, because the peer might never confirm one.
     this.#place = this.#context.limits.enter(address, () => this.#socket?.close());
     return this.#place !== undefined;
   }
@@ -187,8 +189,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Drops a peer with too many unread bytes, once the driver's code on the stack has returned. Only
-   * pongs can exceed the driver's limit: the peer has sent pings without reading the pongs.
+   * Drops a peer with too many unread bytes, after the driver's code on the stack has returned.
+   * Only pongs can exceed the driver's limit, if the peer has sent pings without reading the pongs.
    */
   drop(): void {
     this.#count(0);

@@ -1,17 +1,20 @@
-// The limit of open files of this process, and a reserve of file descriptors for when the limit is
-// reached. State: the reserved descriptors.
+// Reads this process's limit of open files, and holds a reserve of file descriptors for the time
+// when the limit is reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";
 
 /** Limit that is assumed if the system does not report one. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
-/** Number of descriptors left free for files opened later: segments, database, Redis, DNS. */
+/** Number of descriptors that are left free for later use: segments, database, Redis, DNS. */
 const RESERVED = 64;
-/** One more descriptor is left free for every 64 that the limit allows. */
+/**
+ * One additional descriptor is left free for every `RESERVED_SHARE` descriptors that the limit
+ * allows.
+ */
 const RESERVED_SHARE = 64;
 
-/** Returns the soft limit of open files, which Node.js raises to the hard limit when it starts. */
+/** Returns the soft limit of open files. Node.js raises it to the hard limit when it starts. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -30,7 +33,10 @@ function openFiles(): number {
   }
 }
 
-/** Returns the number of sockets that the process may open, after it has opened its files. */
+/**
+ * Returns the number of sockets that the process may open. Must be called after the process has
+ * opened its files.
+ */
 export function socketCapacity(): number {
   const limit = fileLimit();
   const reserve = openFiles() + RESERVED + Math.floor(limit / RESERVED_SHARE);
@@ -41,10 +47,10 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserve of file descriptors. Without free descriptors, uWebSockets.js tries to accept waiting
- * connections without a pause, on a whole CPU core. The reserve is then released, and connections
- * are accepted and closed at once until others are free. The listening socket is not closed,
- * because its port cannot be bound again while connections are open.
+ * Reserve of file descriptors. Without free descriptors, uWebSockets.js retries to accept waiting
+ * connections without a pause and uses a whole CPU core. In that case, the reserve is released, and
+ * connections are accepted and closed at once until other descriptors are free. The listening
+ * socket is not closed, because its port cannot be bound again while connections are open.
  */
 export class DescriptorReserve {
   #reserved: readonly number[] = [];

@@ -1,6 +1,6 @@
 // Interface of a driver: the objects through which the transport uses a network library. Their
-// methods are those of uWebSockets.js that the transport needs, so that its objects need no
-// wrapper for each request and frame.
+// methods are the methods of uWebSockets.js that the transport needs, so that the objects of
+// uWebSockets.js need no wrapper for each request and frame.
 
 export interface Driver {
   readonly name: "uws" | "portable";
@@ -10,12 +10,12 @@ export interface Driver {
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,
-   * because it does not show to which connection a request belongs.
+   * because it does not reveal the connection of a request.
    */
   readonly reportsFirstRequests: boolean;
   /** Maximum size of the head of a request. A driver may accept heads that are slightly larger. */
   readonly maxHeadBytes: number;
-  /** Whether the driver reads the trailer of a chunked body as a part of the request. */
+  /** True if the driver reads the trailer of a chunked body as part of the request. */
   readonly readsTrailers: boolean;
   createServer(tls: Tls | undefined): DriverServer;
 }
@@ -24,9 +24,9 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * Certificate authorities. A client certificate of any other authority is refused, but a client
-   * without a certificate is accepted: uWebSockets.js cannot require one, so this does not control
-   * access.
+   * Certificate authorities. A client certificate from any other authority is refused, but a client
+   * without a certificate is accepted. uWebSockets.js cannot require a certificate, so this setting
+   * does not control access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -48,13 +48,13 @@ export interface DriverServer {
   patch(pattern: string, handler: DriverHandler): unknown;
   delete(pattern: string, handler: DriverHandler): unknown;
   any(pattern: string, handler: DriverHandler): unknown;
-  /** Serves upgrade requests of every path. */
+  /** Serves upgrade requests on every path. */
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void;
   /**
    * Calls `opened` for each accepted connection and `closed` when it closes. A handler that
-   * `opened` passes to `onAborted` is called once if the connection closes before its first
-   * request, or, if the driver reports first requests, when that request arrives. The driver closes
-   * a connection that sends no request within 12 s.
+   * `opened` passes to `onAborted` is called once: if the connection closes before its first
+   * request, or when that request arrives if the driver reports first requests. The driver closes a
+   * connection that sends no request within 12 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
   /** Sets the guard of heads that are being received. Has no effect on uWebSockets.js. */
@@ -96,23 +96,23 @@ export interface DriverRequest {
   getParameter(index: number): string | undefined;
   /** Calls `record` for each header in the order of the request. Names are in lower case. */
   forEach(record: (name: string, value: string) => void): void;
-  /** True if the request is older than HTTP/1.1, which requires a Host header. */
+  /** True if the request is older than HTTP/1.1. Only HTTP/1.1 requires a Host header. */
   isHttp10?(): boolean;
 }
 
-/** Response to one request. Must not be touched after its end, its abort or its upgrade. */
+/** Response to one request. Must not be used after its end, its abort or its upgrade. */
 export interface DriverResponse {
   /** Returns 4 or 16 bytes. Returns no bytes if the address is unknown. */
   getRemoteAddress(): ArrayBuffer;
   /** Returns the address in the PROXY header in the same form. */
   getProxiedRemoteAddress(): ArrayBuffer;
-  /** Runs `step`, whose writes are sent together. */
+  /** Runs `step`. The writes of `step` are sent together. */
   cork(step: () => void): unknown;
   /** Called if the connection closes before the end of the response. */
   onAborted(handler: () => void): unknown;
   /**
-   * Calls `handler` with each chunk, which is valid only during the call, and once with `isLast` if
-   * the body is complete.
+   * Calls `handler` with each chunk, and once with `isLast` when the body is complete. A chunk is
+   * valid only during the call.
    */
   onData(handler: (chunk: ArrayBuffer | Uint8Array, isLast: boolean) => void): unknown;
   /** Called when there is room again after `write` returned false. */
@@ -149,7 +149,9 @@ export interface DriverSocket<Data> {
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): unknown;
   /** Sends a close frame. The close event happens before the method returns. */
   end(code: number, message: string): void;
-  /** Closes the connection without a close frame. The close event happens before it returns. */
+  /**
+   * Closes the connection without a close frame. The close event happens before the method returns.
+   */
   close(): unknown;
 }
 

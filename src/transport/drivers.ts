@@ -12,7 +12,7 @@ interface DriverSettings {
 
 interface DriverChoice {
   readonly driver: Driver;
-  /** Sentence for the operator if `auto` had to choose the portable driver. */
+  /** Warning for the operator. Set if `auto` had to choose the portable driver. */
   readonly warning: string | undefined;
 }
 

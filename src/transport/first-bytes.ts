@@ -1,5 +1,5 @@
-// Reads the header of the PROXY protocol with which a connection may begin. The bytes after it stay
-// in the socket.
+// Reads the PROXY protocol header at the start of a connection, if there is one. The bytes after
+// the header stay in the socket.
 
 import type { Socket } from "node:net";
 import type { ProxyHeader } from "./proxy-header.ts";
@@ -8,8 +8,9 @@ const NOTHING = Buffer.alloc(0);
 const NO_ADDRESS = new ArrayBuffer(0);
 
 /**
- * Calls `done` once with the address of the client, which is empty if there is no header or the
- * header has none. Destroys the socket if the header is malformed, or if the peer ends first.
+ * Calls `done` once with the address of the client. The address is empty if there is no header, or
+ * if the header contains none. Destroys the socket if the header is malformed, or if the peer ends
+ * the connection first.
  */
 export function readProxyHeader(
   socket: Socket,
@@ -21,7 +22,7 @@ export function readProxyHeader(
   const read = () => {
     const bytes: Buffer | null = socket.read();
     if (bytes === null) return;
-    // With `unshift`, the socket would emit `readable` again at once, and so on without an end.
+    // With `unshift`, the socket would emit `readable` again immediately, in an endless loop.
     received = received === NOTHING ? bytes : Buffer.concat([received, bytes]);
     const header = parse(received);
     if (header.kind === "incomplete") return;

@@ -1,6 +1,6 @@
 // Closes sockets that still have unread bytes. uWebSockets.js releases the handle of a socket on
 // `end`, so a peer that reads one byte now and then could keep the buffer in memory forever. The
-// close frame therefore waits here until the buffer is empty; at the deadline the socket is
+// close frame therefore waits here until the buffer is empty. At the deadline, the socket is
 // dropped.
 
 interface ClosingSocket {

@@ -1,5 +1,5 @@
 // Collects the body of one HTTP request, up to the size limit and within the budget that all
-// requests share. Copies each byte once if the body arrives in one piece, otherwise twice.
+// requests share. Each byte is copied once if the body arrives in one piece, otherwise twice.
 
 import { bytesOf, type DriverResponse } from "./driver.ts";
 
@@ -27,9 +27,12 @@ export class BodyBudget {
   }
 }
 
-/** Events of one body. Each happens at most once, and only one of `collected` and `rejected`. */
+/**
+ * Callbacks for the events of one body. Each is called at most once, and only one of `collected`
+ * and `rejected` is called.
+ */
 export interface BodyOwner {
-  /** Called when the last byte arrived, even after `discard`, and before `collected`. */
+  /** Called when the last byte has arrived, even after `discard`. Called before `collected`. */
   ended(): void;
   /** Called if the body did not arrive in one piece. */
   partial(): void;
@@ -37,7 +40,7 @@ export interface BodyOwner {
   rejected(why: "too_large" | "no_room"): void;
 }
 
-/** Minimum size of a block. A slow body would otherwise need a block for every few bytes. */
+/** Minimum size of a block. Without it, a slow body would need a block for every few bytes. */
 const MIN_BLOCK_BYTES = 1024;
 /** Maximum size of a block. Larger blocks would reserve far more memory than the peer has sent. */
 const MAX_BLOCK_BYTES = 64 * 1024;

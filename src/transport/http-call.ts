@@ -1,4 +1,4 @@
-// One HTTP call and its reply. Must never touch the response after its reply or abort.
+// One HTTP call and its reply. Must never use the response after the reply or an abort.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
@@ -27,10 +27,16 @@ import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from
 
 const NO_BODY = new Uint8Array(0);
 
-/** Time for which a refusal waits for the body, because many clients send it in a second packet. */
+/**
+ * Time for which a refusal waits for the body, because many clients send the body in a second
+ * packet.
+ */
 const REST_WAIT_MS = 250;
 
-/** Fraction of an address's limit that connections left open after a HEAD may use. */
+/**
+ * Fraction of an address's limit that may be used by connections that stay open after a HEAD
+ * request.
+ */
 const HEAD_SHARE = 1 / 2;
 
 interface CallTarget {
@@ -75,7 +81,7 @@ export class HttpCall implements HttpRequest {
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
   readonly #isLast: boolean;
-  /** True if the limits need not be notified of the request any more. */
+  /** True if the limits need no longer be notified of the request. */
   #isReported: boolean;
   #release: (() => void) | undefined;
   #isBodyOver = false;
@@ -167,11 +173,12 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Sends the reply and closes the connection. A close with unread bytes would reset it, and many
-   * clients would lose the reply. So the reply waits a short time for a small declared body. If the
-   * body is large or late, the connection stays open until the peer or uWebSockets.js closes it (12
-   * s), within the limits of its address. After a chunked body it is closed at once. `bodyEnded`
-   * must be called for a declared body.
+   * Sends the reply and closes the connection. A close with unread bytes would reset the
+   * connection, and many clients would lose the reply. The reply therefore waits a short time for a
+   * small declared body. If the body is large or late, the connection stays open until the peer
+   * closes it, or until uWebSockets.js closes it after 12 s, within the limits of its address.
+   * After a chunked body, the connection is closed at once. `bodyEnded` must be called for a
+   * declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -272,10 +279,10 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Returns the writer of a reply to HEAD. On a connection that a GET would close, the reply asks
-   * the client to close it, because uWebSockets.js cannot close it after a reply without a
-   * Content-Length. After a PROXY header, or with too many open connections, the server closes it
-   * anyway.
+   * Returns the function that writes a reply to HEAD. If the server would close the connection
+   * after a GET, the reply asks the client to close it, because uWebSockets.js cannot close a
+   * connection after a reply without a Content-Length. After a PROXY header, or if too many
+   * connections are open, the server closes the connection anyway.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

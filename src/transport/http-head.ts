@@ -1,5 +1,6 @@
 // Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers, invalid
-// hosts and trailers. The same pass measures the head and reads the headers for the handlers.
+// hosts and trailers. The same pass measures the size of the head and reads the headers for the
+// handlers.
 
 import { isIPv4, isIPv6 } from "node:net";
 import { FORWARDED_FOR } from "./client-addresses.ts";
@@ -16,9 +17,9 @@ const CHECKED = ["host", "content-length", "transfer-encoding", "connection", "t
 const LENGTH = 1;
 const CODING = 2;
 const CONNECTION = 3;
-/** Bytes around the name and value of each header: a colon, a space, CR and LF. */
+/** Number of bytes around the name and value of each header: a colon, a space, CR and LF. */
 const LINE_BYTES = 4;
-/** Bytes of the request line around path and query, and of the empty line. */
+/** Number of bytes of the request line without path and query, and of the empty line. */
 const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
 
@@ -38,12 +39,12 @@ const LISTS: ReadonlySet<string> = new Set([
  */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
-/** Names of headers with their places in the list of values of a `HeadCheck`. */
+/** Names of headers with their indexes in the values of a `HeadCheck`. */
 export type HeaderSelection = readonly { readonly name: string; readonly index: number }[];
 
 type HeadSpec = Pick<ListenerSpec, "driver" | "http" | "onHeadRefused">;
 
-/** Returns the reply to a head with this problem, and counts it. */
+/** Returns the reply to a head with this problem, and counts the head. */
 export function refuseHead(
   problem: HeadProblem,
   message: string,
@@ -80,7 +81,10 @@ export class HeadCheck {
     }
   }
 
-  /** Records a header. The lines of a list are joined: some proxies add an X-Forwarded-For. */
+  /**
+   * Records a header. Several lines of a list are joined, because some proxies add a second
+   * X-Forwarded-For line.
+   */
   readonly #record = (name: string, value: string): void => {
     this.#bytes += name.length + value.length + LINE_BYTES;
     const index = this.#indexes.get(name);
@@ -93,8 +97,8 @@ export class HeadCheck {
 
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
-   * counts it. Returns `undefined` for a valid head. `path` is the path of the request, which most
-   * callers know without asking the library.
+   * counts the head. Returns `undefined` for a valid head. `path` is the path of the request. Most
+   * callers know it without a call of the library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");
@@ -132,7 +136,7 @@ export class HeadCheck {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
 
-  /** Prepares a list of names for `present`. The constructor must have received each name. */
+  /** Prepares a list of names for `present`. Each name must have been passed to the constructor. */
   select(names: readonly string[]): HeaderSelection {
     return names.map((name) => ({ name, index: this.#indexes.get(name) ?? NONE }));
   }

@@ -1,5 +1,6 @@
-// Writes a reply to an open HTTP response. No state. Each writer is called once per response, while
-// the response is corked, and ends it. `writeReplyAlone` ends it in the next turn.
+// Functions that write a reply to an open HTTP response. No state. A writer is called once per
+// response, while the response is corked, and ends the response. `writeReplyAlone` ends it in the
+// next turn.
 
 import { STATUS_CODES } from "node:http";
 import type { DriverResponse } from "./driver.ts";
@@ -34,8 +35,8 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 
 /**
  * Writes the reply in the next turn and closes the connection. If another request arrived in the
- * same chunk, uWebSockets.js closes the connection before the next turn: it neither serves that
- * request nor sends this reply.
+ * same chunk, uWebSockets.js closes the connection before the next turn. It then neither serves
+ * that request nor sends this reply.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -47,7 +48,10 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/** Writes a reply to HEAD. With a Content-Length, uWebSockets.js would drop the next request. */
+/**
+ * Writes a reply to HEAD, without a Content-Length. With one, uWebSockets.js would drop the next
+ * request.
+ */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply);
   if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);

@@ -1,5 +1,5 @@
-// The body of one streamed HTTP reply. Must never touch the response after its end or abort, nor
-// call the stream's `closed` twice.
+// The body of one streamed HTTP reply. Must never use the response after its end or abort, and must
+// never call the stream's `closed` twice.
 
 import type { DriverResponse } from "./driver.ts";
 import { writeHead } from "./http-reply.ts";
@@ -110,7 +110,8 @@ export class StreamBody implements HttpBody, TurnTask {
   }
 
   /**
-   * Continues after the buffer has drained. Always writes: uWebSockets.js drains only on a write.
+   * Continues after the buffer has drained. Always writes something, because uWebSockets.js drains
+   * only on a write.
    */
   #drained(): boolean {
     const res = this.#res;

@@ -1,7 +1,7 @@
-// The HTTP calls of one listener: routes of the driver for the route table, and one catch-all. A
-// call is admitted or refused by its headers, and the body of a refused call is not read into
-// memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at less than 16 KiB
-// per second, or sends its next request while an asynchronous reply is pending.
+// Serves the HTTP calls of one listener: registers routes at the driver for the route table, and
+// one catch-all route. A call is admitted or refused by its headers, and the body of a refused call
+// is not read into memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at
+// less than 16 KiB per second, or sends its next request while an asynchronous reply is pending.
 
 import { networkText } from "./address.ts";
 import {
@@ -133,8 +133,8 @@ function serveWithBody(route: HttpRoute, context: HttpContext): DriverHandler {
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
     const bodyCall = new BodyCall(call, steps, { context, announced });
     res.onAborted(() => bodyCall.aborted());
-    // Without a data handler, uWebSockets.js would let a refused caller send data without a limit.
-    // A large body needs no handler, because `refuse` ends the call.
+    // Without a data handler, uWebSockets.js would let a refused caller send unlimited data. A
+    // large body needs no handler, because `refuse` ends the call.
     if (announced !== "large") bodyCall.collect(res);
     const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise)) return bodyCall.refuse(verdict);
@@ -215,7 +215,7 @@ class BodyCall implements BodyOwner {
   }
 
   collected(body: Uint8Array): void {
-    // A call without a credential counts against its address while its handler runs.
+    // A call without a credential counts against the limit of its address while its handler runs.
     if (this.#steps.isPublic && !this.#call.hold()) return;
     if (this.#isAdmitted) {
       this.#call.body = body;
@@ -254,7 +254,8 @@ class BodyCall implements BodyOwner {
 }
 
 /**
- * Returns a function that opens a call. It returns `undefined` if a `:name` segment is not valid.
+ * Returns a function that opens a call. That function returns `undefined` if a `:name` segment is
+ * not valid.
  */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
@@ -282,7 +283,10 @@ function callOpener(
   };
 }
 
-/** A path without variable segments is known, so the library is not asked for it. */
+/**
+ * Returns a function that reads the path of a request. A path without variable segments is known,
+ * which saves a call of the library.
+ */
 function pathReader(pattern: string): (req: DriverRequest) => string {
   return isVariable(pattern) ? (req) => req.getUrl() : () => pattern;
 }
@@ -335,8 +339,8 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
 }
 
 /**
- * Refuses a request with an invalid head and closes the connection, whose further bytes cannot be
- * trusted. Returns false if the head is valid.
+ * Refuses a request with an invalid head and closes the connection, because its further bytes
+ * cannot be trusted. Returns false if the head is valid.
  */
 function refuseInvalid(
   res: DriverResponse,

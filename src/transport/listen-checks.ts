@@ -1,5 +1,5 @@
-// Checks with Node.js what uWebSockets.js rejects without giving a reason: the TLS files and the
-// address to listen on. State: none; no secret is kept.
+// Checks the TLS files and the address to listen on with Node.js, because uWebSockets.js rejects
+// them without a reason. No state. No secret is kept.
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -20,7 +20,10 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 
-/** Tries to listen. Returns `undefined` or the error code of the system and a reason. */
+/**
+ * Tries to listen. Returns the error code of the system and a reason, `undefined` if the address
+ * can be used.
+ */
 export async function probeAddress(
   host: string,
   port: number,
@@ -39,7 +42,9 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/** Reads the TLS files. Rejects if one cannot be read, or if Node.js does not accept them. */
+/**
+ * Reads the TLS files. Rejects if a file cannot be read, or if Node.js does not accept the files.
+ */
 export async function readTls(files: TlsFiles): Promise<Tls> {
   const { certFile, keyFile, caFile } = files;
   const tls = {

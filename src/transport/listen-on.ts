@@ -1,4 +1,4 @@
-// Lets a server of Node.js listen, as a driver needs it. Keeps no state.
+// Makes a server of Node.js listen, in the way that drivers need. Keeps no state.
 
 import type { AddressInfo, Server } from "node:net";
 

@@ -1,5 +1,5 @@
-// A listener: one address, and the HTTP and socket endpoints that are served on it, or clients that
-// send frames over TCP. `stopAccepting` closes the listening socket; `close` also closes all
+// A listener: one address on which HTTP and socket endpoints are served, or clients that send
+// frames over TCP. `stopAccepting` closes the listening socket. `close` also closes all
 // connections.
 
 import { networkText } from "./address.ts";
@@ -18,7 +18,7 @@ const MAX_IDLE_S = 960;
 
 const UNPARSABLE = "The bytes received are not a valid HTTP request";
 
-/** Creates a listener, which does nothing until `start`. Without `clients` it serves no sockets. */
+/** Creates a listener. It does nothing until `start`. Without `clients`, it serves no sockets. */
 export function createListener(spec: ListenerSpec, clients?: ClientSockets): Listener {
   function mount(tls: Tls | undefined): DriverServer {
     checkIdleTimeout(clients?.endpoint.idleTimeoutS ?? MIN_IDLE_S);
@@ -45,7 +45,7 @@ export function createTcpListener(spec: TcpListenerSpec, clients: ClientSockets)
   return listenerOf(spec, clients, (tls) => new TcpServer(tls, spec, clients));
 }
 
-/** Part of a server that listens and publishes. */
+/** The part of a server that listens and publishes. */
 type ListeningServer = Pick<
   DriverServer,
   "listen" | "stopAccepting" | "close" | "publish" | "numSubscribers"
@@ -103,15 +103,18 @@ function countConnections(server: DriverServer, { limits, spareSockets }: Listen
   const opened = (connection: DriverConnection) => {
     const peer = networkText(connection.getRemoteAddress());
     const release = limits.accepted(peer, spareSockets);
-    // The connection must not be kept and closed later: with uWebSockets.js, closing it after its
-    // first request could close another connection.
+    // The connection object must not be kept to close it later. With uWebSockets.js, closing it
+    // after its first request could close a different connection.
     if (release === undefined) connection.close();
     else connection.onAborted(release);
   };
   server.countConnections(opened, () => limits.closed());
 }
 
-/** Throws a RangeError for a value out of range. uWebSockets.js would end the process. */
+/**
+ * Throws a RangeError for a value out of range. With such a value, uWebSockets.js would end the
+ * process.
+ */
 function checkIdleTimeout(seconds: number): void {
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)
     throw new RangeError(

@@ -4,7 +4,7 @@ import { addressBytes } from "./address-bytes.ts";
 
 const SIGNATURE = Buffer.from("\r\n\r\n\0\r\nQUIT\n", "latin1");
 const FIXED_BYTES = 16;
-/** Maximum size of a header. Larger ones contain extensions of unreasonable size. */
+/** Maximum size of a header. A larger header contains extensions of unreasonable size. */
 const MAX_BYTES = 4096;
 
 const TEXT_SIGNATURE = Buffer.from("PROXY ", "latin1");
@@ -67,7 +67,7 @@ function parseTextHeader(bytes: Buffer): ProxyHeader {
   return { kind: "header", bytes: size, address };
 }
 
-/** Returns true if the bytes begin with the signature, or are its beginning. */
+/** Returns true if the bytes begin with the signature, or are the beginning of it. */
 function isStartOf(signature: Buffer, bytes: Buffer): boolean {
   const length = Math.min(bytes.length, signature.length);
   return bytes.compare(signature, 0, length, 0, length) === 0;

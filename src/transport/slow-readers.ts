@@ -1,15 +1,18 @@
-// Detects lagging and slow readers. The buffer of a connection grows by at most the bytes published
-// since the last check, because frames sent directly are checked when they are written. All
-// connections are checked each time these bytes reach half of the lag limit, so no JavaScript runs
-// per receiver and publication. The driver's own limit is higher, because the driver could drop a
-// frame and keep a later one.
+// Detects lagging and slow readers. Between two checks, the buffer of a connection grows at most by
+// the bytes that were published, because frames that are sent directly are checked when they are
+// written. All connections are checked each time these bytes reach half of the lag limit, so no
+// JavaScript runs per receiver and publication. The driver's own limit is higher, because the
+// driver could drop a frame and keep a later one.
 
 const FRAME_HEADER_BYTES = 10;
 
 /** Maximum number of published bytes that the driver holds per subscriber outside its buffer. */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
-/** Returns a limit for the driver that the broker's frames never reach: a check runs earlier. */
+/**
+ * Returns a limit for the driver that the broker's frames never reach, because a check runs
+ * earlier.
+ */
 export function driverLimit(maxBufferedBytes: number): number {
   return 2 * (maxBufferedBytes + MAX_BATCHED_BYTES);
 }

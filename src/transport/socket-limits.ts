@@ -1,8 +1,8 @@
-// Limits the connections of a node: all of them by file descriptors, unauthenticated ones by
-// address. A connection occupies a slot of its peer until its first request. After that, each call
-// without a credential counts against the limit of its address until its reply is sent, and the
-// connection is closed after the reply. A client socket without a credential counts until it is
-// authenticated.
+// Limits the connections of a node: all connections by the number of file descriptors, and
+// unauthenticated connections by address. A connection occupies a slot of its peer until its first
+// request. After that, each call without a credential counts against the limit of its address until
+// its reply is sent, and the connection is closed after the reply. A client socket without a
+// credential counts until it is authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 import { RoundCount } from "./round-count.ts";
@@ -27,7 +27,7 @@ interface Tally {
   readonly lateCloses: RoundCount;
   calls: number;
   sockets: number;
-  /** Number of client sockets without a credential that have sent nothing yet. */
+  /** Number of client sockets without a credential that have not sent anything yet. */
   silent: number;
 }
 
@@ -46,18 +46,18 @@ export interface Place {
 const ROUND_MS = 15_000;
 /**
  * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
- * connections, or the same share of `MAX_ADDRESSES` is counted.
+ * connections, or while more than the same fraction of `MAX_ADDRESSES` is counted.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
-/** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
+/** At most 1/`SPARE_SHARE` of all sockets are left free for other listeners. */
 const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
 /**
  * Number of whole ticks after which a silent client socket may be closed. A stalled event loop runs
- * one tick at most, so time without reads does not count.
+ * at most one tick, so time without reads does not count.
  */
 const SILENT_TICKS = 3000 / TICK_MS;
 
@@ -90,8 +90,8 @@ export class SocketLimits {
   }
 
   /**
-   * True while some address has many slots or many addresses are counted. A driver that does not
-   * report the first request of a connection must then call `requested` for each request.
+   * True while an address has many slots, or while many addresses are counted. If the driver does
+   * not report the first request of a connection, `requested` must then be called for each request.
    */
   get isWatching(): boolean {
     return this.#isWatching;
@@ -115,10 +115,11 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a connection that was accepted from `peer`, which may be a proxy. `spare` sockets, at
-   * most an eighth of all, are left free for other listeners. Returns `undefined` if it must be
-   * closed at once, otherwise a function to call once, when it sends its first request or closes
-   * before that. `closed` must be called in any case.
+   * Counts a connection that was accepted from `peer`, which may be a proxy. Leaves `spare`
+   * sockets, at most an eighth of all sockets, free for other listeners. Returns `undefined` if the
+   * connection must be closed at once. Otherwise, returns a function that must be called once, when
+   * the connection sends its first request or closes before that. `closed` must be called in either
+   * case.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -145,8 +146,9 @@ export class SocketLimits {
   }
 
   /**
-   * Releases the oldest slot of the peer of a request. For a driver that does not report the first
-   * request of a connection, so that the slot of the request's own connection is not known.
+   * Releases the oldest slot of the peer of a request. Needed for a driver that does not report the
+   * first request of a connection, because the slot of the request's own connection is then
+   * unknown.
    */
   requested(peer: string): void {
     const tally = this.#tallies.get(peer);
@@ -187,9 +189,9 @@ export class SocketLimits {
 
   /**
    * Counts a client socket against its address until `leave`. A socket is never refused because its
-   * address has too many. Instead, the sockets of the address that have sent nothing for 3 seconds
-   * are closed with `close`, the oldest first. Returns `undefined` if the connection must be closed
-   * at once, because too many addresses are counted.
+   * address has too many sockets. Instead, the sockets of the address that have sent nothing for 3
+   * seconds are closed with `close`, oldest first. Returns `undefined` if the connection must be
+   * closed at once because too many addresses are counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;
@@ -266,7 +268,7 @@ export class SocketLimits {
 
   #displaceSilent(): void {
     for (const { tally, sinceTick, close } of this.#silent) {
-      // The tick in which the socket was opened was not a whole one.
+      // The tick in which the socket was opened was not a whole tick.
       if (this.#tick - sinceTick <= SILENT_TICKS) return;
       if (tally.sockets <= this.#maxPerAddress) continue;
       close();

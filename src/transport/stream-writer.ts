@@ -1,13 +1,13 @@
 // Writes the frames of one client socket to its stream. Frames are collected while the owner holds
-// them or while the peer reads slowly, and then written in pieces, so that the end of a write shows
-// that the peer has read.
+// them or while the peer reads slowly. They are then written in pieces, so that the completion of a
+// write shows that the peer has read.
 
 import type { Socket } from "node:net";
 
 interface WriterOwner {
-  /** False if nothing may be written any more. */
+  /** False if nothing more may be written. */
   readonly isWritable: boolean;
-  /** Called when a write that had waited for the peer is complete. */
+  /** Called when a write that was waiting for the peer is complete. */
   drained(): void;
 }
 
@@ -52,7 +52,7 @@ export class StreamWriter {
     while (!this.#isBlocked && this.#queue.length > 0) this.#send(this.#takePiece());
   }
 
-  /** Passes everything to the stream, even if the peer reads slowly. */
+  /** Passes all queued frames to the stream, even if the peer reads slowly. */
   finish(): void {
     for (const frame of this.#queue) this.#stream.write(frame);
     this.drop();
@@ -63,7 +63,9 @@ export class StreamWriter {
     this.#queuedBytes = 0;
   }
 
-  /** Removes and returns frames of at most `MAX_WRITE_BYTES`, or one larger frame. */
+  /**
+   * Removes and returns frames with a total size of at most `MAX_WRITE_BYTES`, or one larger frame.
+   */
   #takePiece(): Buffer {
     let bytes = 0;
     let count = 0;

@@ -1,6 +1,6 @@
-// Runs tasks after the current callback and all promises that it settles. A process.nextTick that
-// is scheduled in the continuation of a promise runs after all other continuations, so the replies
-// to one batch are written together.
+// Runs tasks after the current callback and the continuations of all promises that it settles. A
+// process.nextTick that is scheduled in the continuation of a promise runs after all other
+// continuations. The replies to one batch are therefore written together.
 
 export interface TurnTask {
   turnEnded(): void;
@@ -16,7 +16,7 @@ export class TurnEnd {
     this.#schedule = schedule;
   }
 
-  /** Schedules `task.turnEnded()`, once per call of `add`. `turnEnded` must not throw. */
+  /** Schedules one call of `task.turnEnded()` per call of `add`. `turnEnded` must not throw. */
   add(task: TurnTask): void {
     if (this.#tasks.length === 0) this.#schedule(() => this.#run());
     this.#tasks.push(task);
@@ -30,8 +30,8 @@ export class TurnEnd {
 }
 
 /**
- * Runs `run` after the tasks of every TurnEnd that runs at the end of this turn. The first step
- * waits for the promises of the turn, the second one for tasks that they have added.
+ * Calls `run` after the tasks of every TurnEnd that runs at the end of this turn. The first step
+ * waits for the promises of the turn, and the second step for the tasks that these have added.
  */
 export function afterTurnEnds(run: () => void): void {
   queueMicrotask(() => process.nextTick(() => process.nextTick(run)));

@@ -5,21 +5,24 @@ import type { Driver, HeadProblem, TlsFiles } from "./driver.ts";
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. Only the address, `scheme` and `isProxied` must be read before an `await`. */
+/**
+ * One HTTP call. The address, `scheme` and `isProxied` must be read before the first `await`. All
+ * other fields can be read at any time.
+ */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
   readonly query: string;
   /**
-   * The address of the peer, or the one that a trusted proxy reports. Must be read before the first
-   * `await`: after the end of the call, the first read returns `""`.
+   * The address of the peer, or the address that a trusted proxy reports. Must be read before the
+   * first `await`. If it is read for the first time after the end of the call, it is `""`.
    */
   readonly remoteAddress: string;
-  /** Scheme of the URL that the client used, also behind a trusted proxy that reports it. */
+  /** Scheme of the URL that the client used, or that a trusted proxy reports. */
   readonly scheme: "http" | "https";
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
   readonly isProxied: boolean;
-  /** Non-empty headers of the request that the endpoint or the route names. */
+  /** Non-empty headers of the request that the endpoint or the route needs. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -58,8 +61,9 @@ export interface HttpStream {
 /** The body of an open HttpStream. Methods have no effect after its end. */
 export interface HttpBody {
   /**
-   * Queues a piece, which must not be empty, for the end of the turn. Returns false if the caller
-   * should wait for `writable`. The piece is queued nevertheless, unless the body has ended.
+   * Queues a piece for the end of the turn. The piece must not be empty. Returns false if the
+   * caller should wait for `writable`. The piece is still queued in that case, unless the body has
+   * ended.
    */
   write(piece: string): boolean;
   end(): void;
@@ -99,7 +103,10 @@ export interface Connection {
   readonly id: number;
   readonly remoteAddress: string;
   readonly listener: string;
-  /** Counts the peer against the user from now on, and no longer against its address. */
+  /**
+   * Counts the peer towards the limits of the user from now on, and no longer towards those of its
+   * address.
+   */
   authenticated(user: string): void;
   /**
    * Queues one frame. The frames of a turn are written together at its end, so the frame must not
@@ -118,8 +125,8 @@ export interface Connection {
   /** Returns the number of sent and published bytes that the peer has not read yet. */
   bufferedBytes(): number;
   /**
-   * Sends the queue, then the close frame. Calls `closed` before it returns. A peer that does not
-   * read the rest within a few seconds is dropped.
+   * Sends the queued frames and then the close frame. Calls `closed` before it returns. A peer that
+   * does not read the remaining bytes within a few seconds is dropped.
    */
   end(code: number, message: string): void;
 }
@@ -127,7 +134,10 @@ export interface Connection {
 export interface ConnectionHandler {
   /** Handles a frame. `data` is valid only during the call. Text is UTF-8. */
   received(data: Uint8Array, isText: boolean): void;
-  /** Called for a ping of the WebSocket protocol with this many bytes, which is answered anyway. */
+  /**
+   * Called for a WebSocket ping with a payload of `bytes` bytes. The transport itself sends the
+   * pong.
+   */
   pinged(bytes: number): void;
   /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
@@ -137,8 +147,8 @@ export interface ConnectionHandler {
    */
   lagging(): void;
   /**
-   * Called exactly once. Code 1006 means that the peer vanished or violated the protocol. A slow
-   * reader gets the code of `slowReader`, even if it was dropped.
+   * Called exactly once. Code 1006 means that the peer vanished or violated the protocol. For a
+   * slow reader, the code is that of `slowReader`, even if the peer was dropped.
    */
   closed(code: number): void;
 }
@@ -148,18 +158,23 @@ export interface Upgrade {
   readonly origin: string;
   readonly subprotocols: readonly string[];
   readonly remoteAddress: string;
-  /** Non-empty headers of the handshake that the endpoint names. */
+  /** Non-empty headers of the handshake that the endpoint needs. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 export interface SocketEndpoint {
   /** Headers of the handshake that `open` needs, in lower case. */
   readonly headers: readonly string[];
-  /** Maximum size of a frame. A larger one ends the connection, with 1009 if possible. */
+  /**
+   * Maximum size of a frame. A larger frame ends the connection, with the code 1009 if possible.
+   */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
-  /** Unread bytes of a user's connections above which the one with the most is dropped. */
+  /**
+   * Number of unread bytes of a user's connections above which the connection with the most unread
+   * bytes is dropped.
+   */
   readonly maxBufferedBytesPerUser: number;
   readonly maxBufferedBytesTotal: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
@@ -193,7 +208,7 @@ export interface ListenerSpec {
   readonly spareSockets: number;
   readonly bodies: BodyBudget;
   onHeadRefused(problem: HeadProblem): void;
-  /** Reports that a handler threw or rejected, which its contract forbids. */
+  /** Reports a handler that threw or rejected although its contract forbids this. */
   onError(error: unknown, message: string): void;
 }
 
@@ -201,8 +216,8 @@ export interface ListenerSpec {
 export interface Framer {
   /**
    * Returns the frames that are complete after these bytes, in order. If the bytes cannot begin a
-   * frame, the last frame is their beginning, which the owner of the connection must refuse. A
-   * frame is valid until the next one is read.
+   * frame, the last item is the beginning of these bytes, and the owner of the connection must
+   * refuse it. A frame is valid until the next one is read.
    */
   frames(bytes: Uint8Array): Iterable<Uint8Array>;
 }
@@ -221,10 +236,13 @@ export interface TcpListenerSpec
 }
 
 export interface Listener {
-  /** Resolves to the port. Rejects if it cannot listen, or if it was started or closed before. */
+  /**
+   * Resolves to the port. Rejects if the listener cannot listen, or if it was started or closed
+   * before.
+   */
   start(): Promise<number>;
   /** Stops accepting connections. Open connections are kept. */
   stopAccepting(): void;
-  /** Stops accepting connections and closes the open ones at once. Safe to call twice. */
+  /** Stops accepting connections and closes all open connections at once. Safe to call twice. */
   close(): void;
 }

@@ -8,7 +8,7 @@ export interface UnreadReader {
   /** Name of the user, `undefined` before the login. */
   readonly owner: string | undefined;
   readonly unreadBytes: number;
-  /** Measures the unread bytes again and passes a change to `UnreadBytes.changed`. */
+  /** Measures the unread bytes again, and passes a change to `UnreadBytes.changed`. */
   measure(): void;
   /** Closes the socket soon, without a close frame. The unread bytes count as 0 from now on. */
   drop(): void;

@@ -1,5 +1,6 @@
-// The WebSockets of one listener: handshake and events of the driver. Compression is off, because a
-// shared compressor would run once per receiver and payloads are often encrypted anyway.
+// The WebSockets of one listener: handles the handshakes and the events of the driver. Compression
+// is off, because a shared compressor would run once per receiver and payloads are often encrypted
+// anyway.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText } from "./address.ts";
@@ -48,7 +49,10 @@ export function serveSockets(
   // A driver calls `open` before `res.upgrade` returns, so one variable is enough.
   let upgrading: Upgrade | undefined;
 
-  /** Returns the refusal, or the subprotocol with which to accept the upgrade ("" means none). */
+  /**
+   * Decides about an upgrade. Returns a refusal, or the subprotocol for an accepted upgrade (""
+   * means none).
+   */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
     if (version !== VERSION) return WRONG_VERSION;
     try {
@@ -115,8 +119,8 @@ export function serveSockets(
 }
 
 /**
- * Returns the error message of a handshake that uWebSockets.js would accept and a proxy would not
- * treat as one [RFC 6455 4.2.1], `undefined` if the handshake is valid.
+ * Returns an error message if uWebSockets.js would accept the handshake but a proxy would not
+ * recognise it as one [RFC 6455 4.2.1]. Returns `undefined` if the handshake is valid.
  */
 function handshakeProblem(head: HeadCheck): string | undefined {
   const asksFor = (header: string, option: string) =>

@@ -1,6 +1,6 @@
 // One accepted connection: its addresses, and its requests one after the other. Requests that are
-// sent together are handled in order. A request that is sent while the reply to an earlier one is
-// pending closes the connection, as with uWebSockets.js.
+// sent together are handled in order. A request that is sent while the reply to an earlier request
+// is pending closes the connection, as with uWebSockets.js.
 
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
@@ -27,13 +27,18 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   #current: PortableResponse | undefined;
   readonly #waiting: Exchange[] = [];
   readonly #heads: HeadGuard;
-  /** Number of bytes read when the last request began or ended. The next head begins near there. */
+  /**
+   * Number of bytes that had been read when the last request began or ended. The next head begins
+   * near this point.
+   */
   #headStart = 0;
   /** Number of bytes of the next head that are counted in the budget. */
   #headBytes = 0;
   #isStarting = false;
   #status: "open" | "closing" | "closed" = "open";
-  /** Seconds since the connection was accepted, until its first bytes were read. */
+  /**
+   * Seconds since the connection was accepted. No longer counted after the first bytes were read.
+   */
   greetingS = 0;
 
   constructor(socket: Socket, heads: HeadGuard) {
@@ -114,8 +119,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Replies to bytes that are not a request, and closes the connection. If a reply was sent, and the
-   * bytes belong to the body of its request, they get no second reply.
+   * Replies to bytes that are not a request, and closes the connection. If the bytes belong to the
+   * body of a request whose reply was already sent, no second reply is sent.
    */
   refuse(reply: () => HeadRefusal): void {
     const { stream } = this;

@@ -3,7 +3,7 @@
 import type { IncomingMessage } from "node:http";
 import type { DriverRequest } from "../driver.ts";
 
-/** Matches a target in absolute form, as clients send it to a proxy [RFC 9112 3.2.2]. */
+/** Matches a request target in absolute form, as clients send it to a proxy [RFC 9112 3.2.2]. */
 const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i;
 
 export class PortableRequest implements DriverRequest {

@@ -17,7 +17,10 @@ export interface ResponseOwner {
 type DataHandler = Parameters<DriverResponse["onData"]>[0];
 type Upgrade = (data: unknown, key: string, subprotocol: string) => void;
 
-/** Size of the pieces in which a large body is written. Each one that is read shows progress. */
+/**
+ * Size of the pieces in which a large body is written. Each piece that the peer reads counts as
+ * progress.
+ */
 const PIECE_BYTES = 64 * 1024;
 /** Time without progress after which a peer is disconnected. */
 const STALL_S = 10;
@@ -56,7 +59,7 @@ export class PortableResponse implements DriverResponse {
     res.on("error", () => {}); // the close of the connection follows
   }
 
-  /** True if nothing was written yet and the response may be replaced. */
+  /** True if nothing was written yet, so that the response may still be replaced. */
   get isUnanswered(): boolean {
     return this.#phase === "open" && !this.#res.headersSent;
   }
@@ -70,7 +73,10 @@ export class PortableResponse implements DriverResponse {
     return this.#res.socket !== null;
   }
 
-  /** True if the connection can send its next request: the reply has ended and the body was read. */
+  /**
+   * True if the client can send its next request, because the reply has ended and the body was
+   * read.
+   */
   get isOver(): boolean {
     return this.#phase === "ended" && this.#req.complete;
   }
@@ -91,7 +97,10 @@ export class PortableResponse implements DriverResponse {
     this.#onAborted?.();
   }
 
-  /** Called every second. Returns true if the peer neither sends its body nor reads its reply. */
+  /**
+   * Called every second. Returns true if the peer has stalled: it neither sends its body nor reads
+   * its reply.
+   */
   tick(): boolean {
     const { socket } = this.#res;
     const awaitsBody = this.#onData !== undefined && !this.#isBodyComplete;

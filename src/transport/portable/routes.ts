@@ -1,5 +1,5 @@
-// The routes of a server: finds the handler of a method and path. The pattern `/*` matches what no
-// other pattern matches.
+// The routes of a server: finds the handler of a method and path. The pattern `/*` matches all
+// requests that match no other pattern.
 
 import type { DriverHandler } from "../driver.ts";
 import { isVariable, paramsOf } from "../path-pattern.ts";

@@ -33,12 +33,18 @@ import { PortableResponse } from "./response.ts";
 import { Routes } from "./routes.ts";
 import { PortableSocket } from "./socket.ts";
 
-/** Time limit for each of these: the first bytes, the TLS handshake, and a complete request head. */
+/**
+ * Time limit for each of the following: the first bytes, the TLS handshake, and a complete request
+ * head.
+ */
 const HEAD_MS = 10_000;
-/** Time for which idle connections are kept: longer than load balancers and connection pools do. */
+/**
+ * Time for which idle connections are kept. It is longer than the time for which load balancers and
+ * connection pools keep them.
+ */
 const KEEP_ALIVE_MS = 75_000;
 const TICK_MS = 1000;
-/** Maximum time until a peer answers a close frame. */
+/** Maximum time within which a peer must reply to a close frame. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 const UPGRADE = {};
@@ -148,7 +154,7 @@ export class PortableServer implements DriverServer {
       if (connection === undefined || !stream.readable || !stream.writable)
         return void stream.destroy();
       const { response: previous } = connection;
-      // Node.js has released the parser, and the stream still belongs to the earlier response.
+      // Node.js has released the parser, but the stream still belongs to the earlier response.
       if (previous?.hasStream === true)
         return previous.isEnded ? stream.destroySoon() : connection.destroy();
       if (!isHandshake(req)) return this.#parseAgain(req, stream, head);
@@ -255,8 +261,9 @@ export class PortableServer implements DriverServer {
   }
 
   /**
-   * Parses a request again without its header Upgrade. A server may ignore an upgrade to an unknown
-   * protocol, such as HTTP/2 in requests of Java's client, but Node.js before 24.9 cannot.
+   * Parses a request again without its Upgrade header. A server may ignore an upgrade to an unknown
+   * protocol, such as HTTP/2 in requests of Java's HTTP client, but Node.js before 24.9 cannot do
+   * this.
    */
   #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {
     const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];

@@ -1,6 +1,6 @@
-// One client socket on `ws`. Frames are written by this file, because frames that many sockets
-// share are encoded once; `ws` parses what the peer sends and does the closing handshake. Must
-// never call the behaviour after its `close`.
+// One client socket on `ws`. This file writes the frames itself, so that frames that many sockets
+// share are encoded once. `ws` parses the frames of the peer and performs the closing handshake.
+// Must never call the behaviour after its `close`.
 
 import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
@@ -19,8 +19,8 @@ interface SocketContext<Data> {
 
 const ABNORMAL = 1006;
 /**
- * A silent peer gets a ping this many seconds before the time-out, or after three quarters of it,
- * whichever is later.
+ * A silent peer is sent a ping `PING_MARGIN_S` seconds before the time-out, or after three quarters
+ * of the time-out, whichever is later.
  */
 const PING_MARGIN_S = 16;
 const PING_SHARE = 1 / 4;
@@ -124,7 +124,10 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
     if (!writer.isBlocked) this.drained();
   }
 
-  /** False after a close frame of the peer: `ws` has sent its own, and nothing may follow. */
+  /**
+   * False after a close frame from the peer. `ws` has then sent its own close frame, and nothing
+   * may follow it.
+   */
   get isWritable(): boolean {
     return !this.#isClosed && this.#ws.readyState === this.#ws.OPEN;
   }
@@ -133,7 +136,10 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
     this.#context.behaviour.drain(this);
   }
 
-  /** Called every second. Sends a ping to a silent peer, and closes one that stays silent. */
+  /**
+   * Called every second. Sends a ping to a silent peer, and closes the connection of a peer that
+   * stays silent.
+   */
   tick(): void {
     if (this.#stream.bytesRead !== this.#bytesRead) {
       this.#bytesRead = this.#stream.bytesRead;

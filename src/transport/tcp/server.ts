@@ -1,6 +1,6 @@
 // One listening address for clients that send frames over TCP. A connection may begin with a header
-// of the PROXY protocol, if the peer is a trusted proxy, and then with a TLS handshake. State: the
-// open connections and sockets of the address.
+// of the PROXY protocol if the peer is a trusted proxy. A TLS handshake may follow. State: the open
+// connections and sockets of the address.
 
 import { createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../../lib/network.ts";
@@ -20,17 +20,17 @@ import { afterTurnEnds, TurnEnd } from "../turn-end.ts";
 import type { TcpListenerSpec, Upgrade } from "../types.ts";
 import { bufferOf, TcpSocket, type TcpSocketContext } from "./socket.ts";
 
-/** Time for a PROXY header, and for the TLS handshake. */
+/** Time limit for a PROXY header, and for the TLS handshake. */
 const GREETING_MS = 10_000;
 const TICK_MS = 1000;
 
-/** A connection before its client may send frames. */
+/** A connection whose client may not send frames yet. */
 interface Arrival {
   readonly socket: Socket;
   readonly peer: string;
   /** Address in the PROXY header, `""` without a header. */
   proxied: string;
-  /** Stops counting the connection as one that has sent nothing. */
+  /** Stops counting the connection as a connection that has sent nothing. */
   readonly release: () => void;
 }
 
@@ -127,7 +127,7 @@ export class TcpServer
     else this.#tls.begin(arrival.socket, arrival);
   }
 
-  /** Opens the client's connection, whose first bytes may have been read already. */
+  /** Opens the client's connection. Its first bytes may have already been read. */
   #open({ socket, peer, proxied, release }: Arrival, stream: Socket): void {
     if (stream !== socket) {
       stream.on("error", () => {});

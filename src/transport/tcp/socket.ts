@@ -19,7 +19,7 @@ export interface TcpSocketContext {
   readonly idleTimeoutS: number;
 }
 
-/** Close code of a peer that vanished: nothing on TCP announces a close. */
+/** Close code for a peer that vanished. On TCP, nothing announces a close. */
 const ABNORMAL = 1006;
 /** Time for which a peer may keep a connection open that the server has ended. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -50,7 +50,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     context.sockets.add(this);
   }
 
-  /** Reads from the stream from now on. The connection must know the socket. */
+  /** Starts to read from the stream. The connection must already know the socket. */
   start(): void {
     this.#stream.on("data", this.#received);
     this.#stream.on("end", () => this.close());
@@ -93,7 +93,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.#context.topics.publish(topic, { data, isBinary }, this);
   }
 
-  /** Writes what is queued and closes the connection. The code and the message are not sent. */
+  /** Writes the queued frames and closes the connection. The code and the message are not sent. */
   end(code: number): void {
     if (this.#isClosed) return;
     this.#context.topics.flush(this);

@@ -31,22 +31,26 @@ const PINNED = "uWebSockets.js";
 
 /**
  * Packages of the library: the newest release, which is used if it is installed and loads, and the
- * release of the lock file.
+ * release in the lock file.
  */
 const PACKAGES: readonly { readonly name: string; load(): Library | Promise<Library> }[] = [
-  // With `import`, Node.js 20 ends the process if the binary does not load, even if the error is
-  // caught, because the package wraps a CommonJS module in an ES module.
+  // `require` is used, because the package wraps a CommonJS module in an ES module. With `import`,
+  // Node.js 20 ends the process if the binary does not load, even if the error is caught.
   { name: "@btc-vision/uwebsockets.js", load: () => require("@btc-vision/uwebsockets.js") },
   { name: PINNED, load: () => import("uWebSockets.js") },
 ];
 
-/** Flag for exclusive use of the port. Without it, two processes can share a port's connections. */
+/**
+ * Flag for exclusive use of the port. Without it, two processes could listen on the same port and
+ * share its connections.
+ */
 const EXCLUSIVE_PORT = 1;
 
 const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
 /**
- * Limit of the library, as a multiple of the driver's. Above its limit, the library replies itself,
- * in HTML, and the reply is not counted. Between the two limits, the transport refuses a head.
+ * Limit of the library, as a multiple of the driver's limit. Above its own limit, the library
+ * itself replies in HTML, and the reply is not counted. Between the two limits, the transport
+ * refuses a head.
  */
 const LIBRARY_LIMIT = 5 / 4;
 
@@ -54,8 +58,8 @@ const LIBRARY_LIMIT = 5 / 4;
 const KEEP_ALIVE = "timeout=7";
 
 /**
- * Loads the library. The first call in a process sets the library's limit of heads for all. Throws
- * the error of the last package if none loads.
+ * Loads the library. The first call in a process sets the library's limit of heads for the whole
+ * process. Throws the error of the last package if no package loads.
  */
 export async function loadUws(maxHeadBytes: number): Promise<Driver> {
   process.env[HEAD_VARIABLE] = String(Math.ceil(maxHeadBytes * LIBRARY_LIMIT));
@@ -167,7 +171,7 @@ class UwsServer implements DriverServer {
   }
 
   /**
-   * Does nothing, because the library itself reads heads and answers those that it cannot parse.
+   * Does nothing, because the library itself reads heads and replies to heads that it cannot parse.
    */
   guardHeads(): void {}
 

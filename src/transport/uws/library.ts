@@ -5,7 +5,7 @@ export interface Machine {
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
-  /** Version of glibc, `undefined` if the system has another C library or needs none. */
+  /** Version of glibc, `undefined` if the system has a different C library or needs none. */
   readonly glibc: string | undefined;
 }
 
@@ -18,7 +18,9 @@ export function thisMachine(): Machine {
   return { node: versions.node, platform, arch, glibc };
 }
 
-/** Command that adds a release for Node 20, 22, 24 and 25, which is then preferred. */
+/**
+ * Command that installs a release for Node 20, 22, 24 and 25. An installed release is preferred.
+ */
 const NEWER = "npm install --save-exact @btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];
