@@ -1,17 +1,20 @@
-// The causes for which Redis cannot be used, each with the error message for the operator: what is
-// wrong, and what to do. The only file that distinguishes causes by the texts and codes of Redis,
-// of TLS and of the network. Pure.
+// The reasons why Redis cannot be used. Each has the error message for the operator: what is wrong,
+// and what to do. This is the only file that distinguishes causes by the texts and codes of Redis,
+// TLS and the network. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and the message of another error. */
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
-  /** True if waiting does not help, because a setting or a program must be changed. */
+  /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;
-  /** Lower for a cause that says less, so that a more precise cause is shown instead. */
+  /**
+   * Precision of the cause. A cause with a higher precision is shown in place of one with a lower
+   * precision.
+   */
   readonly precision?: 0 | 1;
-  /** True if the caller repeats the call at once, so that Redis does not count as unusable. */
+  /** True if the caller immediately repeats the call, so that Redis does not count as unusable. */
   readonly passes?: true;
 }
 
@@ -268,7 +271,9 @@ const CONNECTION: readonly Cause[] = [
 export const UNNEEDED_PASSWORD =
   "Redis requires no password although redis.url has one, so every program that reaches Redis can read and change its data. Set requirepass or a user in the configuration of Redis, or remove the password from redis.url";
 
-/** Returns true for the reply to AUTH of a server whose user `default` has no password. */
+/**
+ * Returns true if the text is the reply to AUTH of a server whose user `default` has no password.
+ */
 export function isUnneededPassword(text: string): boolean {
   return /without any password configured for the default user/.test(text);
 }
@@ -295,7 +300,7 @@ export function causeOfReply(text: string): Cause | undefined {
   return REPLIES.find(({ pattern }) => pattern?.test(text));
 }
 
-/** Returns true if the Sentinels have rejected the lookup of the primary. */
+/** Returns true if the cause is that the Sentinels have rejected the lookup of the primary. */
 export function isOfSentinels(cause: Cause | undefined): boolean {
   return cause !== undefined && SENTINELS.includes(cause);
 }

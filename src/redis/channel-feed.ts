@@ -1,5 +1,5 @@
-// Port through which a node's topics read the store when they catch up with publications they
-// missed. Types only.
+// Port through which a node's topics read the store to catch up with missed publications. Contains
+// only types.
 
 import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
@@ -24,7 +24,10 @@ export interface ChannelPosition {
 }
 
 export interface DeliveredMark {
-  /** For a message that is not stored: the channel's newest seq at the time of its publication. */
+  /**
+   * Seq of the message. For a message that is not stored, the channel's newest seq at the time of
+   * its publication.
+   */
   readonly seq: number;
   readonly isStored: boolean;
   readonly messageId: number;
@@ -39,7 +42,7 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /** Returns the positions of channels, which on a Redis Cluster must be in one bucket. */
+  /** Returns the positions of channels. On a Redis Cluster, the channels must be in one bucket. */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
   /** Returns the number of the newest publication, or 0. */
   publicationSeqOf(key: ChannelKey): Promise<number>;

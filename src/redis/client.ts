@@ -1,6 +1,6 @@
 // Creates connections to Redis: a single server, Sentinels or a Redis Cluster, with or without TLS.
-// Commands are neither queued while Redis is unreachable nor sent twice: a command whose outcome is
-// unknown is rejected, and its caller retries.
+// Commands are neither queued while Redis is unreachable nor sent twice. A command with an unknown
+// outcome is rejected, and its caller retries.
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
@@ -25,9 +25,12 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/** Time after `timeoutMs` until a connection with calls that receives nothing is replaced. */
+/**
+ * Additional time after `timeoutMs` before a connection that has calls in progress but receives
+ * nothing is replaced.
+ */
 const SILENCE_GRACE_MS = 500;
-/** Number of unsent bytes of a connection above which no more commands are sent on it. */
+/** Number of unsent bytes of a connection above which no further commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
@@ -97,8 +100,8 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
 }
 
 /**
- * Closes a connection on which SELECT fails. ioredis would continue in database 0, which may hold
- * other data.
+ * Closes a connection on which SELECT fails. ioredis would continue in database 0, which may
+ * contain other data.
  */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
@@ -127,10 +130,10 @@ interface ConnectOptions {
 }
 
 /**
- * Resolves when the client is ready. Waits for the `ready` event too, because ioredis may never
+ * Resolves when the client is ready. Also waits for the `ready` event, because ioredis may never
  * settle the promise of `connect()`. Rejects if a single server cannot be reached, after
- * `timeoutMs`, at a reply after which waiting does not help, or when `signal` is aborted. The
- * errors are those of `startFailure`.
+ * `timeoutMs`, after a reply that makes waiting pointless, or when `signal` is aborted. The errors
+ * are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
@@ -184,8 +187,8 @@ export async function connected(
 }
 
 /**
- * Returns a more precise error for a server that closes connections or does not answer, if one is
- * found and the client uses no Sentinels.
+ * Returns a more precise error for a server that closes connections or does not reply. Returns
+ * `undefined` if no better error is found, or if the client uses Sentinels.
  */
 export async function diagnosisOf(client: RedisClient, error: unknown): Promise<Error | undefined> {
   if (isPrecise(causeOf(error)) || client instanceof Cluster) return undefined;
@@ -193,7 +196,10 @@ export async function diagnosisOf(client: RedisClient, error: unknown): Promise<
   return sentinels == null ? diagnose({ host, port, tls }) : undefined;
 }
 
-/** Makes the client emit an error while its server loads its data. ioredis would only wait. */
+/**
+ * Makes the client emit an error while its server loads its data. By default, ioredis would only
+ * wait.
+ */
 function reportLoading(client: Redis): Redis {
   client.on("connect", () => {
     const report = (info: string): void => {
@@ -206,8 +212,8 @@ function reportLoading(client: Redis): Redis {
 }
 
 /**
- * True if no more commands may be sent. Counts those that have timed out too, because a hanging
- * server may still run them.
+ * Returns true if no further commands may be sent. Commands that have timed out also count, because
+ * a hanging server may still run them.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
@@ -222,15 +228,18 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 }
 
 export interface SendOptions {
-  /** Maximum time to wait for the reply, if it is shorter than the connection's `timeoutMs`. */
+  /** Maximum time to wait for the reply. Set if it is shorter than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
-  /** True for a batch, which is written at the end of the current callback, not of the turn. */
+  /**
+   * True for a batch. It is written at the end of the current callback instead of the end of the
+   * turn.
+   */
   readonly isGathered?: boolean;
 }
 
 /**
- * Sends a command, whose name is in lower case. The reply is a `Buffer`, a number, null or an array
- * of these.
+ * Sends a command. The name must be in lower case. The reply is a `Buffer`, a number, null or an
+ * array of these.
  */
 export function send(
   client: Redis,
@@ -256,8 +265,9 @@ export function sendCommand(
 }
 
 /**
- * Corks the connection so that all commands of a turn leave in one write. The pipelining of ioredis
- * holds commands back while an earlier pipeline waits, and costs a fifth more CPU time.
+ * Corks the connection so that all commands of a turn are sent in one write. The pipelining of
+ * ioredis would hold back commands while an earlier pipeline waits, and would cost a fifth more CPU
+ * time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
@@ -301,8 +311,8 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     enableReadyCheck: false, // the link checks, and reports why the Cluster cannot be used
     redisOptions,
     clusterRetryStrategy: reconnectMs,
-    // `Primaries` refreshes the slot map instead: the timer of ioredis keeps running if the client
-    // is closed while the map is being read.
+    // `Primaries` refreshes the slot map instead, because the timer of ioredis keeps running if the
+    // client is closed while the map is being read.
     slotsRefreshInterval: 0,
     slotsRefreshTimeout: 1000,
     retryDelayOnFailover: 0,

@@ -1,6 +1,6 @@
-// The commands of Redis that a node uses, and the check at the start that Redis lets it use them.
-// COMMAND INFO does not know the rights of a user, and ACL DRYRUN is for administrators only, so
-// each command is run once, on a key that holds no data. No state.
+// The Redis commands that a node uses, and the check at the start that the node may use them.
+// COMMAND INFO does not consider the rights of a user, and ACL DRYRUN is only for administrators.
+// Each command is therefore run once on a key that holds no data. No state.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -9,8 +9,8 @@ import { duplicate, send } from "./client.ts";
 import { isReply, NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
 
 /**
- * Every command that scripts run, and commands that the node runs itself. Each call changes at most
- * the key `@`.
+ * Calls of every command that scripts run, and of commands that the node itself runs. A call
+ * changes at most the key `@`.
  */
 const SCRATCH_CALLS = [
   "COPY @ @",
@@ -85,7 +85,7 @@ export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
 const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
 const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
 
-/** Calls that fail and change nothing, for the commands of functions. */
+/** Calls of the commands for functions. They fail and change nothing. */
 const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] = [
   ["fcall", ["jindou_none", "0"], "fcall"],
   ["function", ["LOAD", ""], "function|load"],
@@ -94,7 +94,7 @@ const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] 
 const UNKNOWN_COMMAND = /unknown (redis )?(sub)?command/i;
 
 interface ProbeOptions {
-  /** A key in a slot of the server that is used for nothing else. */
+  /** A key in one of the server's slots that is not used for anything else. */
   readonly key: string;
   readonly prefix: string;
   /** User of the connection, "" for the default user. */
@@ -106,9 +106,9 @@ interface ProbeOptions {
 }
 
 /**
- * Throws an `UnusableRedis` that names the commands, keys or topics which this node may not use,
- * and how to allow them. Commands in the probe script may fail for another reason, which is ignored.
- * Any other error is thrown unchanged.
+ * Throws an `UnusableRedis` that lists the commands, keys or topics that this node may not use, and
+ * explains how to allow them. Commands in the probe script may fail for other reasons. Such
+ * failures are ignored. Any other error is thrown unchanged.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();
@@ -137,7 +137,7 @@ async function probe(server: Redis, key: string, refusals: Refusals): Promise<vo
     refusals.add(SCRIPT_COMMANDS[Number(failures[at])] ?? "", String(failures[at + 1]));
 }
 
-/** Subscribes on a connection of its own, because a subscriber cannot run other commands. */
+/** Subscribes on a separate connection, because a subscriber cannot run other commands. */
 async function subscribe(server: Redis, topic: string): Promise<void> {
   const connection = duplicate(server, {
     ...{ lazyConnect: true, enableOfflineQueue: false, autoResubscribe: false },

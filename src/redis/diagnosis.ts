@@ -1,6 +1,6 @@
-// Finds out why a server closes connections or does not answer. ioredis cannot find out: it writes
-// at once, and if the server then closes the connection, the system drops what the server has sent.
-// No state.
+// Determines why a server closes connections or does not reply. ioredis cannot determine this,
+// because it writes immediately. If the server then closes the connection, the system drops the
+// data that the server has sent. No state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -22,7 +22,8 @@ const SHOWN_LENGTH = 24;
 export async function diagnose({ host, port, tls }: Address): Promise<Error | undefined> {
   const plain = () => connect({ host, port });
   if (tls === undefined) {
-    // At its maximum of clients, and in protected mode, Redis replies before any command.
+    // At its maximum number of clients, and in protected mode, Redis sends an error before any
+    // command.
     const greeting = await observe(plain(), "connect");
     if (!greeting.isOpen) return undefined;
     if (greeting.text.startsWith("-")) return replyError(greeting.text.slice(1).trimEnd());

@@ -10,8 +10,8 @@ import {
   sentenceAbout,
 } from "./causes.ts";
 
-// Match the error replies about a missing right of all versions of Redis, from scripts and
-// commands.
+// Patterns that match the error replies of scripts and commands about a missing right, in all
+// versions of Redis.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
 export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
@@ -21,7 +21,7 @@ const SERVER = /^at \S+ /;
 
 /** Thrown if a node cannot use the server or its data, and waiting does not help. */
 export class UnusableRedis extends Error {
-  /** The message without addresses of the network. */
+  /** The message without network addresses. */
   readonly publicMessage: string;
 
   constructor(message: string, publicMessage = message.replace(SERVER, "")) {
@@ -69,7 +69,9 @@ export function causeOf(error: unknown): Cause | undefined {
   return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
 }
 
-/** Returns true if the error has a message about its cause, not only that of its code. */
+/**
+ * Returns true if the error has a message about its cause, and not only the message of its code.
+ */
 export function isExplained(error: unknown): boolean {
   const origin = originOf(error);
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
@@ -86,7 +88,10 @@ function originOf(error: unknown): unknown {
   return error.message === ERRORS[error.code].message ? originOf(cause) : error;
 }
 
-/** Returns the message of an error, without positions in scripts and additions of libraries. */
+/**
+ * Returns the message of an error without positions in scripts and without the additions of
+ * libraries.
+ */
 function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of the addresses of a name can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
@@ -115,7 +120,7 @@ export function isMissingFunction(error: unknown): boolean {
   return isReply(error) && MISSING_FUNCTION.pattern.test(error.message);
 }
 
-/** Returns true if a library was not loaded because the server has it. */
+/** Returns true if a library was not loaded because the server already has it. */
 export function isExistingLibrary(error: unknown): boolean {
   return isReply(error) && /^ERR Library '\w+' already exists/.test(error.message);
 }
@@ -138,9 +143,9 @@ export function isReply(cause: unknown): cause is Error {
 }
 
 /**
- * Converts an error into a `BrokerError`: `unavailable` for failures of the connection and for a
- * server that cannot run the command now, `too_late` for a write after its deadline, `internal` for
- * a wrong command or script.
+ * Converts an error to a `BrokerError`: `unavailable` for failures of the connection and for a
+ * server that currently cannot run the command, `too_late` for a write after its deadline, and
+ * `internal` for a wrong command or script.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;

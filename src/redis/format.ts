@@ -1,6 +1,6 @@
-// Checks the server, and the program and the format that the data in Redis belongs to. The first
-// node writes the program's name and the format number under the key `format`. A node that cannot
-// read the data must not start.
+// Checks the server, and checks that the data in Redis belongs to this program and has a supported
+// format. The first node writes the program's name and the format number under the key `format`. A
+// node that cannot read the data must not start.
 
 import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -23,9 +23,9 @@ const MIN_MAJOR = 7;
 const FORMAT = 7;
 
 /**
- * Returns warnings about the configuration of the server, or no warnings if the server denies INFO.
- * Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if it is a
- * replica.
+ * Returns warnings about the configuration of the server. If the server denies INFO, returns no
+ * warnings. Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if the
+ * server is a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,
@@ -68,7 +68,10 @@ export async function checkPassword(
   }
 }
 
-/** Throws a `RedisAway` if the server is a replica, which may accept writes and lose them. */
+/**
+ * Throws a `RedisAway` if the server is a replica, because a replica may accept writes and then
+ * lose them.
+ */
 export function assertPrimary(info: string): void {
   if (!/^role:slave\b/m.test(info)) return;
   throw new RedisAway(sentenceAbout(REPLICA));
@@ -111,9 +114,9 @@ export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
 }
 
 /**
- * Returns the mark of `redis.prefix`: the value of the key `format`. Writes a new mark if there is
- * none, so the mark changes when Redis is emptied. Throws an `UnusableRedis` if this build cannot
- * use the data.
+ * Returns the mark of the data under `redis.prefix`, which is the value of the key `format`. If
+ * there is no mark, writes a new one. The mark therefore changes when Redis is emptied. Throws an
+ * `UnusableRedis` if this build cannot use the data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");

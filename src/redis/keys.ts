@@ -1,7 +1,7 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
 // its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
 // are in one slot. On a Redis Cluster each bucket has its own counter of message ids. Ids are
-// therefore unique, and increase within a channel, without a synchronised clock or a lease.
+// therefore unique and increase within a channel, without a synchronised clock or a lease.
 
 import { bucketOf, logBucket, logTopic } from "../broker/log-frame.ts";
 import {
@@ -18,7 +18,10 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
-  /** Suffix with the database, because the databases of a server share one namespace of topics. */
+  /**
+   * Suffix of topic names. It contains the number of the database, because all databases of a
+   * server share one namespace of topics.
+   */
   readonly topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 
@@ -27,17 +30,24 @@ export class Keys {
     this.topicEnd = topicEnd(database);
   }
 
-  /** Returns the name of a key. `tail` distinguishes a channel's keys of the same part. */
+  /**
+   * Returns the name of a key. `tail` distinguishes several keys of a channel with the same `part`.
+   */
   channel(part: string, key: ChannelKey, tail = ""): string {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
-  /** Returns the beginning of a channel's key names, for scripts that build names themselves. */
+  /**
+   * Returns the beginning of a channel's key names, for scripts that build the names themselves.
+   */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }
 
-  /** Groups channels by bucket. Each bucket has the beginning of the key names of its channels. */
+  /**
+   * Groups channels by bucket. The keys of the result are the beginnings of the key names in each
+   * bucket.
+   */
   byBucket(channels: readonly ChannelKey[]): ReadonlyMap<string, readonly ChannelKey[]> {
     const buckets = new Map<string, ChannelKey[]>();
     for (const key of channels) {
@@ -61,7 +71,7 @@ export class Keys {
     return `${this.prefix}:{u:${uid}}:${part}`;
   }
 
-  /** Returns the name of a key in the one slot that the whole cluster shares. */
+  /** Returns the name of a key in the single slot that the whole cluster shares. */
   shared(part: string): string {
     return `${this.prefix}:{all}:${part}`;
   }

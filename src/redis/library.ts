@@ -1,11 +1,13 @@
 // A library is a Lua text of several files. Redis compiles it once and keeps its functions, which
 // nodes call by name. The names of the library and of its functions contain a hash of the text, so
-// that nodes of two versions use one Redis, each with a library of its own.
+// that nodes of different versions can share one Redis, each with its own library.
 
 import { createHash } from "node:crypto";
 import { placeIn, type ServerCode, sectionOf } from "./script.ts";
 
-/** A function of a library. Redis gives it the keys and the arguments of a call as two tables. */
+/**
+ * A function of a library. Redis passes the keys and the arguments of a call to it in two tables.
+ */
 export interface LibraryFunction extends ServerCode {
   readonly name: string;
 }
@@ -23,7 +25,7 @@ const HASH_DIGITS = 8;
 /** Matches the number of a library's line in an error message of Redis. */
 const LINE = /@?\buser_function:(\d+)/g;
 
-/** Builds a library from files and generated texts, which share their locals. */
+/** Builds a library from files and generated texts. They share their locals. */
 export function loadLibrary(...sources: readonly (URL | string)[]): Library {
   const sections = sources.map(sectionOf);
   const template = sections.map(({ text }) => text).join("\n");

@@ -1,6 +1,7 @@
 // The node's connection for sending commands to Redis. State: whether Redis is usable (connected
 // and checked), the number of calls in flight, and the scripts and libraries loaded on each
-// connection. The link never queues: while Redis is unreachable, every call is rejected at once.
+// connection. The link never queues calls. While Redis is unreachable, every call is rejected
+// immediately.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -50,9 +51,9 @@ import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script, type ServerCode } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
 
-/** Minimum timeout of the first connect: a Cluster or Sentinels may need several attempts. */
+/** Minimum timeout of the first connect. A Cluster or Sentinels may need several attempts. */
 const START_MS = 10_000;
-/** Maximum number of hash tags that are tried to find one whose slot a server holds. */
+/** Maximum number of hash tags that are tried to find one in a slot of a given server. */
 const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
@@ -66,14 +67,16 @@ interface LinkPorts {
   readonly onError: (error: unknown, what: string) => void;
   /** Receives warnings about a Redis that can be used but whose configuration is risky. */
   readonly onWarning?: (warning: string) => void;
-  /** Receives the reports about times during which Redis cannot be used. */
+  /** Receives reports about outages, during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
-  /** Checks whether an outage has ended. Rejects if it continues. Default: `ping` of the link. */
+  /**
+   * Checks whether an outage has ended. Rejects if it continues. The default is `ping` of the link.
+   */
   readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
   /**
    * Time in milliseconds for which a server's clock counts as known after a reply. Nothing is
-   * written to a server whose clock is unknown. Default: 2,000.
+   * written to a server whose clock is unknown. The default is 2,000.
    */
   readonly maxClockAgeMs?: number;
   /** True if this process subscribes to topics. `start` then checks that Redis permits this. */
@@ -86,13 +89,13 @@ interface LinkPorts {
  */
 interface CallOptions extends SendOptions {
   /**
-   * True if the call ignores the maximum of calls in flight: for heartbeats, without which the node
-   * counts as dead, and for work that completes a call.
+   * True if the call ignores the maximum number of calls in flight. Used for heartbeats, because
+   * the node would otherwise count as dead, and for work that completes another call.
    */
   readonly isVital?: boolean;
   /**
-   * True if the call may run after its failure was reported, because it undoes nothing that others
-   * have stored.
+   * True if the call may run after its failure was reported, because it does not undo changes of
+   * other callers.
    */
   readonly mayRunLate?: boolean;
 }
@@ -124,9 +127,12 @@ export class RedisLink {
   #isReplica = false;
   #isWatching = false;
   #isDiagnosing = false;
-  /** Why a server that is reachable cannot be used, `undefined` if it can or is not reachable. */
+  /**
+   * Reason why a reachable server cannot be used. `undefined` if it can be used, or if it is not
+   * reachable.
+   */
   #refusal: RedisAway | undefined;
-  /** Slots or replicas that are missing, so that some calls are rejected. */
+  /** Error about missing slots or replicas. While it is set, some calls are rejected. */
   #shortfall: RedisAway | undefined;
   /** Warnings that were reported after the last check of the server. */
   #warnings: ReadonlySet<string> = new Set();
@@ -185,7 +191,7 @@ export class RedisLink {
   }
 
   /**
-   * Why the last attempt of `start`, or a part of it, has failed. `undefined` if nothing failed.
+   * Reason why the last attempt of `start`, or a part of it, failed. `undefined` if nothing failed.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
@@ -245,8 +251,7 @@ export class RedisLink {
       client.disconnect();
       if (failure instanceof UnusableRedis) this.#status = "closed";
       if (!this.#isClosed) {
-        // A client of ioredis that was disconnected while it waited to reconnect never does so
-        // again.
+        // An ioredis client that is disconnected while it waits to reconnect never connects again.
         this.#client = this.#createClient();
         this.#status = "new";
         this.#starting = undefined;
@@ -287,7 +292,10 @@ export class RedisLink {
     await this.call("ping");
   }
 
-  /** Returns why all calls, or all sends, are rejected. "" if they are not, or if it is unknown. */
+  /**
+   * Returns the reason why all calls, or all sends, are rejected. Returns "" if they are not
+   * rejected, or if the reason is unknown.
+   */
   #publicReason(): string {
     if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");
     if (this.#client.status === "ready") return this.#refusal?.publicMessage ?? "";
@@ -296,8 +304,9 @@ export class RedisLink {
 
   /**
    * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
-   * `unavailable` (the script may have run, but one that writes does not run later, except with
-   * `mayRunLate`), `too_late` (a write arrived after its deadline), `overloaded` or `internal`.
+   * `unavailable`, `too_late` (a write arrived after its deadline), `overloaded` or `internal`.
+   * After `unavailable`, the script may have run. A script that writes cannot run later than the
+   * rejection, except with `mayRunLate`.
    */
   run(
     script: Script,
@@ -321,7 +330,7 @@ export class RedisLink {
     return this.#send("fcall", numbered, options, libraryFunction);
   }
 
-  /** Sends one command that writes; `key` is its only key. Replies and errors are as for `run`. */
+  /** Sends one command that writes. `key` is its only key. Replies and errors are as for `run`. */
   write(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.run(WRITE, [key], [command, ...args]);
   }
@@ -334,7 +343,7 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
-  /** Returns the error for a failure that the code has caught and returned as a text. */
+  /** Returns the error for a failure that the code caught and returned as text. */
   errorOf(code: ServerCode, text: string): BrokerError {
     const error = errorOfReply(code.withFileLines(text));
     if (isDenied(error)) this.#checkRights();
@@ -389,7 +398,7 @@ export class RedisLink {
           if (loading !== undefined) await Promise.all([loading, sent.promise]);
           return await sent.promise;
         } catch (error) {
-          // The server lost the library, and has run nothing.
+          // The server has lost the library, so it has not run anything.
           if (code === undefined || attempt > 1 || !isMissingFunction(error)) throw error;
           this.#loaded.get(server)?.delete(code.loading);
         }
@@ -462,12 +471,15 @@ export class RedisLink {
     return client instanceof Cluster ? client.nodes("master") : [client];
   }
 
-  /** Throws `unavailable` if the server that holds the key is unreachable or unknown. */
+  /**
+   * Returns the connection to the primary of a key. Throws `unavailable` if that server is
+   * unreachable or unknown.
+   */
   primaryOf(key: string): Redis {
     return this.#route(key);
   }
 
-  /** Returns a key in a slot of the server, `undefined` if the server holds no slot. */
+  /** Returns a key in one of the server's slots, `undefined` if the server has no slot. */
   keyOn(server: Redis, purpose: string): string | undefined {
     for (let tag = 0; tag < MAX_TAGS; tag++) {
       const key = `${this.keys.prefix}:{${purpose}${tag}}:${purpose}`;
@@ -497,8 +509,9 @@ export class RedisLink {
   }
 
   /**
-   * Checks that a server has the replicas that `redis.minReplicas` requires, and that they confirm
-   * writes: a replica that hangs stays connected for a minute.
+   * Checks that each server has the replicas that `redis.minReplicas` requires, and that these
+   * confirm writes. Counting them is not enough, because a hanging replica stays connected for a
+   * minute.
    */
   async #assertReplicas(servers: readonly Redis[]): Promise<void> {
     const { minReplicas, timeoutMs } = this.#settings;
@@ -529,7 +542,7 @@ export class RedisLink {
     });
   }
 
-  /** Checks the rights of the user. The link is down while one is missing. */
+  /** Checks the rights of the user. The link is down while a right is missing. */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -596,7 +609,7 @@ export class RedisLink {
     }
   }
 
-  /** Looks for missing slots and replicas, without which some calls are rejected. */
+  /** Looks for missing slots and replicas. Without them, some calls are rejected. */
   async #checkShortfall(): Promise<void> {
     const { minReplicas } = this.#settings;
     const servers = this.primaries().filter(({ status }) => status === "ready");
@@ -614,8 +627,8 @@ export class RedisLink {
   }
 
   #connectNode(node: Redis): void {
-    // While the Cluster itself connects, its nodes must not be connected here: ioredis treats a
-    // node that is not ready yet as failed.
+    // While the Cluster itself is connecting, its nodes must not be connected here, because ioredis
+    // treats a node that is not ready yet as failed.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
         this.#recordOutage(error);

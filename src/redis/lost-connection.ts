@@ -1,7 +1,7 @@
 // Connections to one server, for calls that fail when a connection is lost. Such a call may still
-// be in a buffer of the network, and the server would run it when it arrives. So the failure is
-// reported only when the server has closed the lost connection, or would reject the call as too
-// late. State: the present connection.
+// be in a network buffer, and the server would run it when it arrives. The failure is therefore
+// reported only after the server has closed the lost connection, or when the server would reject
+// the call as too late. State: the current connection.
 
 import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";

@@ -1,4 +1,4 @@
-// Settings of the Redis that nodes share. A schema only: the drivers receive the values as plain
+// Schema of the settings for the Redis that nodes share. The drivers receive the values as plain
 // numbers and strings.
 
 import { Type } from "typebox";

@@ -1,5 +1,6 @@
-// Reports each time during which Redis cannot be used, regardless of the number of failed calls: at
-// its beginning, every few seconds, and at its end. State: the current outage.
+// Reports outages, during which Redis cannot be used. An outage is reported when it begins, every
+// few seconds, and when it ends, regardless of the number of failed calls. State: the current
+// outage.
 
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import { precisionOf } from "./causes.ts";
@@ -9,9 +10,9 @@ export interface OutageReport {
   readonly message: string;
   readonly isOver: boolean;
   readonly fields: {
-    /** Why Redis cannot be used, and what to do. Absent at the end. */
+    /** Reason why Redis cannot be used, and what to do. Absent in the report of the end. */
     readonly reason?: string;
-    /** Time since the beginning, in seconds. Absent at the beginning. */
+    /** Seconds since the beginning. Absent in the report of the beginning. */
     readonly awayS?: number;
     /** Number of calls and connection attempts that have failed since the beginning. */
     readonly failures?: number;
@@ -28,7 +29,7 @@ interface CurrentOutage {
   reason: string;
   /** The reason without network addresses. */
   publicReason: string;
-  /** How precise the reason is. A less precise one replaces it only after a report. */
+  /** Precision of the reason. A less precise reason replaces it only after a report. */
   precision: number;
   failures: number;
   reportedMs: number;
@@ -51,21 +52,21 @@ export class Outage {
     this.#ports = ports;
   }
 
-  /** Why Redis cannot be used, without addresses of the network. "" if it can be used. */
+  /** Reason why Redis cannot be used, without network addresses. "" if it can be used. */
   get publicReason(): string {
     return this.#current?.publicReason ?? "";
   }
 
   /**
-   * Counts a failure. The first one begins an outage if the error has a reason, unless the call is
-   * repeated at once.
+   * Counts a failure. The first failure begins an outage if the error has a reason and the call is
+   * not repeated immediately.
    */
   record(error: unknown): void {
     const cause = causeOf(error);
     if (this.#isClosed) return;
     if (!isExplained(error) || cause?.passes === true) return this.count();
     const failure = startFailure(error);
-    // An error without a cause of Redis only says which call has failed.
+    // An error without a known cause says only which call has failed.
     const precision = error instanceof BrokerError && cause === undefined ? 0 : precisionOf(cause);
     const outage = this.#current;
     if (outage === undefined) this.#begin(failure, precision);

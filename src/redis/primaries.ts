@@ -1,6 +1,6 @@
-// Selects the server of a Redis Cluster for each command. ioredis must not redirect commands: it
-// would send a rejected pipeline again, possibly after later ones, and calls for one channel must
-// keep their order. Instead, a command for the wrong server is rejected and the slot map is
+// Selects the server of a Redis Cluster for each command. ioredis must not redirect commands. It
+// would send a rejected pipeline again, possibly after later pipelines, but calls for one channel
+// must keep their order. Instead, a command for the wrong server is rejected, and the slot map is
 // refreshed. State: the connections by address and two timers.
 
 import type { Cluster, Redis } from "ioredis";
@@ -40,8 +40,8 @@ export class Primaries {
   }
 
   /**
-   * Returns the connection to the server of the key, or without a key to any primary. Throws
-   * `unavailable` if no primary is known.
+   * Returns the connection to the server of the key. Without a key, returns the connection to any
+   * primary. Throws `unavailable` if no primary is known.
    */
   connectionFor(key: string | undefined): Redis {
     const node =

@@ -1,5 +1,5 @@
 // Replication barrier: waits with WAIT until `redis.minReplicas` replicas have received a write.
-// All callers that arrive while a WAIT is in progress on a primary share the next one.
+// All callers that arrive while a WAIT is in progress on a primary share the next WAIT.
 
 import type { Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -20,10 +20,10 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Resolves when `minReplicas` replicas have received everything that was written before this call
-   * on the primary of `key`. Must be called at once after the reply to the write. Returns
+   * Resolves when `minReplicas` replicas have received all writes that were made on the primary of
+   * `key` before this call. Must be called immediately after the reply to the write. Returns
    * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
-   * it in time, or if the primary was replaced.
+   * the writes in time, or if the primary was replaced.
    */
   wait(key: string): Promise<void> | undefined {
     if (this.#link.settings.minReplicas === 0) return undefined;
@@ -76,7 +76,7 @@ export class ReplicationBarrier {
         this.#waits.delete(server);
       }
     const { settings } = this.#link;
-    // A primary that holds no slot rejects every write, so its key does not matter.
+    // A primary without slots rejects every write, so the key does not matter.
     const marker = this.#link.keyOn(primary, "wait") ?? `${this.#link.keys.prefix}:wait`;
     const created = new PrimaryWaits(primary, marker, settings);
     this.#waits.set(primary, created);
@@ -85,15 +85,18 @@ export class ReplicationBarrier {
 }
 
 /**
- * The WAITs of one primary. WAIT blocks its connection, so each primary has a separate one for it.
- * A small write directly before the WAIT makes it cover everything the primary wrote earlier.
+ * The WAITs of one primary. WAIT blocks its connection, so each primary has a separate connection
+ * for it. A small write directly before the WAIT makes it cover all earlier writes of the primary.
  */
 class PrimaryWaits {
   readonly #primary: Redis;
   readonly #settings: RedisSettings;
   readonly #marker: string;
   readonly #connection: Redis;
-  /** Socket of the primary's connection at creation. A new socket may lead to another server. */
+  /**
+   * Socket of the primary's connection when this object was created. A new socket may lead to
+   * another server.
+   */
   readonly #socket: unknown;
   readonly #isSameServer: Promise<boolean>;
   readonly #waiting = new CoalescedTask(() => this.#wait());

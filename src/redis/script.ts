@@ -1,7 +1,8 @@
-// A script is one Lua file, preceded by the shared functions it uses. Redis creates every function,
-// table and local of a script again at each call, so the source is reduced: constants and one-line
-// functions are inlined and unused functions are removed. Until the end of the reduction, every
-// line keeps its number, so that errors can name the lines of the files.
+// Builds scripts. A script is one Lua file, preceded by the shared functions that it uses. Redis
+// creates every function, table and local of a script again at each call, so the source is reduced:
+// constants and one-line functions are inlined, and unused functions are removed. Until the end of
+// the reduction, every line keeps its number, so that error messages can contain the lines of the
+// files.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -11,7 +12,9 @@ export type Arg = string | number | Buffer;
 
 /** Lua code that a server runs for a node: a script, or a function of a library. */
 export interface ServerCode {
-  /** Command that loads the code, and its arguments. The same list for code that loads together. */
+  /**
+   * Command that loads the code, and its arguments. Code that is loaded together shares one list.
+   */
   readonly loading: readonly [command: string, ...args: string[]];
   /** True if the code may change data. Such code is called with a deadline. */
   readonly isWriting: boolean;
@@ -59,7 +62,7 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return inDatabase(0);
 }
 
-/** A file of a script or library, or a generated text in it. The sections are joined with \n. */
+/** A file of a script or library, or a generated text. The sections are joined with \n. */
 interface Section {
   readonly path: string;
   readonly text: string;
@@ -109,10 +112,10 @@ const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
 /**
- * Precedes every script that writes. The last element of ARGV, which the link adds, is the deadline
- * by the clock of the server, in Unix milliseconds. A late call could undo what other nodes have
- * stored since. The script can read that clock as `server_now`. Redis puts ERR in front of an error
- * of one word, so LATE has a text.
+ * Precedes every script that writes. The link adds a deadline as the last element of ARGV, in Unix
+ * milliseconds on the clock of the server. Without a deadline, a late call could undo later changes
+ * of other nodes. The script can read the clock as `server_now`. LATE is followed by a text,
+ * because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000
@@ -131,7 +134,9 @@ export const READ_COMMANDS: ReadonlySet<string> = new Set(
 );
 const COMMAND_CALL = /redis\.p?call\((?:'(\w+)')?/g;
 
-/** Returns true if the script may write. A command that is not a literal may be any command. */
+/**
+ * Returns true if the script may write. A command name that is not a literal may be any command.
+ */
 function writes(source: string): boolean {
   return [...source.matchAll(COMMAND_CALL)].some(
     ([, command]) => !READ_COMMANDS.has(command ?? ""),

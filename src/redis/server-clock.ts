@@ -1,7 +1,7 @@
-// The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
-// interval, unless the reply to another call had the time, and estimates the server's clock between
-// two replies by the monotonic clock. The clock of this machine is not used: it may differ from
-// Redis' clock and may jump.
+// Estimates the clock of each Redis server. Requests the TIME of every primary at a fixed interval,
+// unless the reply to another call contained the time. Between two replies, the monotonic clock is
+// used. The system clock of this machine is not used, because it may differ from Redis' clock and
+// may jump.
 
 import type { Redis } from "ioredis";
 import { LATEST_TIME_MS } from "../broker/model.ts";
@@ -14,11 +14,14 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/** Number of samples of which the best is used. A delayed reply gives too early a time. */
+/** Number of samples from which the best one is used. The time in a delayed reply is too early. */
 const SAMPLES = 3;
 /** Number of TIME requests to a server within `maxAgeMs`, unless the interval is at a bound. */
 const SAMPLES_PER_AGE = 4;
-/** Change of the difference between Redis' clock and the monotonic clock that counts as a step. */
+/**
+ * Minimum change of the difference between Redis' clock and the monotonic clock that counts as a
+ * step.
+ */
 const MIN_STEP_MS = 1000;
 const MIN_INTERVAL_MS = 20;
 const MAX_INTERVAL_MS = 1000;
@@ -71,7 +74,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Asks the server for its time. Rejects with errors of ioredis or `UnusableRedis`. */
+  /** Requests the time of a server. Rejects with errors of ioredis or `UnusableRedis`. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -99,8 +102,8 @@ export class ServerClocks {
   }
 
   /**
-   * Returns Redis' time in whole Unix milliseconds, the median of several servers. Before the first
-   * reply, returns the time of this machine.
+   * Returns Redis' time in whole Unix milliseconds. With several servers, this is the median of
+   * their times. Before the first reply, returns the time of this machine.
    */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
@@ -118,8 +121,8 @@ export class ServerClocks {
 
   /**
    * Returns the server's time in Unix milliseconds, `undefined` without a reply within `maxAgeMs`.
-   * Never runs ahead of the server's clock, unless that is set back: it counts from the arrival of
-   * a reply, which is later than the server's reading.
+   * The result is never ahead of the server's clock unless that clock is set back, because it is
+   * counted from the arrival of a reply, which is later than the server's reading of its clock.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
@@ -133,19 +136,22 @@ export class ServerClocks {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Asks the server for its time if it is unknown, so that a write after a busy time succeeds. */
+  /** Requests the server's time if it is unknown, so that a write after a busy period succeeds. */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }
 
-  /** Asks twice: the first call may join a request that times out after a freeze of the process. */
+  /**
+   * Requests the time twice, because the first call may join a request that times out after a
+   * freeze of the process.
+   */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);
     if (this.now(server) === undefined) await this.#askOnce(server);
   }
 }
 
-/** Returns the server's time minus `performance.now()`. The sample with the least delay counts. */
+/** Returns the server's time minus `performance.now()`, from the sample with the least delay. */
 function offsetOf(samples: readonly Sample[]): number {
   let offsetMs = Number.NEGATIVE_INFINITY;
   for (const { serverMs, arrivedMs } of samples)

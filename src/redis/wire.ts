@@ -1,6 +1,7 @@
-// Encodes and decodes what nodes store in Redis and send each other through it. No other TypeScript
-// file reads or writes these bytes; `lua/shared.lua` builds the same frames inside Redis. Newer
-// versions are rejected, and every field is checked, because Redis may contain anything. Pure.
+// Encodes and decodes the records that nodes store in Redis, and the frames that they send each
+// other through Redis. No other TypeScript file reads or writes these bytes. `lua/shared.lua`
+// builds the same frames inside Redis. Newer versions are rejected, and every field is checked,
+// because Redis may contain any data. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.
@@ -48,7 +49,7 @@
 //                                          frame
 //   RECORDS    publicationSeq  f64
 //              messageSeq      f64         seq of the stream's message
-//              textOffset      f64         UTF-16 units of the text that viewers are shown before the
+//              textOffset      f64         UTF-16 code units of the text that viewers are shown before the
 //                                          first event
 //              cutIndex        f64         index of the first event that viewers are not shown, -1 if
 //                                          they are shown all
@@ -98,7 +99,7 @@ import { publishedEvent, StreamView } from "../broker/stream-fold.ts";
 
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
-/** Events of a stream that are one publication. There may be none that viewers are shown. */
+/** Events of a stream that are one publication. It may contain no event that viewers are shown. */
 export interface EventList {
   readonly kind: "events";
   readonly source: EventSource;
@@ -118,7 +119,10 @@ const BATCH_FRAME = 8;
 const LOG_FRAME = 9;
 const RECORDS_FRAME = 10;
 
-/** States of a stream by their number in records and keys. The order is part of the format. */
+/**
+ * States of a stream. The index of a state is its number in records and keys. The order is part of
+ * the format.
+ */
 export const STREAM_STATES: readonly StreamState[] = [
   "active",
   "closed",
@@ -126,7 +130,10 @@ export const STREAM_STATES: readonly StreamState[] = [
   "interrupted",
 ];
 
-/** Endings of logs by their number in frames and keys. The order is part of the format. */
+/**
+ * Endings of logs. The index of an ending is its number in frames and keys. The order is part of
+ * the format.
+ */
 export const LOG_ENDINGS: readonly (LogEnding | undefined)[] = [
   undefined,
   "closed",
@@ -214,7 +221,9 @@ export function decodeRecord(
     readonly messageId: number;
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
-    /** Payload with the text so far, for the message of a stream that has no payload of its own. */
+    /**
+     * Payload with the text so far, for the message of a stream that does not have its own payload.
+     */
     readonly payload?: Uint8Array;
   },
 ): Message {
@@ -323,8 +332,8 @@ export type Publication =
   | { readonly kind: "mark"; readonly mark: string };
 
 /**
- * Encodes a publication with one message, as the Lua scripts do. Used on a Redis Cluster, where a
- * channel's script cannot publish to users.
+ * Encodes a publication with one message, in the same way as the Lua scripts. Used on a Redis
+ * Cluster, where a channel's script cannot publish to users.
  */
 export function messagePublication(message: {
   readonly publicationSeq: number;
@@ -382,7 +391,7 @@ export function framesOfBatch(batch: Buffer): {
   return { frames, isWhole: at === batch.length };
 }
 
-/** Encodes a mark, by which a subscriber checks that its connection still delivers. */
+/** Encodes a mark. A subscriber sends marks to check that its connection still delivers frames. */
 export function markFrame(mark: string): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, MARK_FRAME]), Buffer.from(mark)]);
 }
@@ -417,8 +426,8 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the message before the one in this frame, 0 if unknown. `undefined` if the
- * frame has none, because its topic keeps the order.
+ * Returns the id of the channel's message before the one in this frame, 0 if unknown. `undefined`
+ * if the frame has no such id, because its topic keeps the order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
@@ -429,8 +438,8 @@ export function idBeforeOf(frame: Buffer): number | undefined {
 }
 
 /**
- * Decodes a frame. Throws `internal` if it is invalid, of an unknown kind or a newer format. In an
- * unordered frame, only the id is checked.
+ * Decodes a frame. Throws `internal` if the frame is invalid, or has an unknown kind or a newer
+ * format. In an unordered frame, only the id is checked.
  */
 export function decodeFrame(frame: Buffer): Publication {
   assertVersion(frame[0]);
@@ -468,7 +477,7 @@ export function isMessages(publication: Buffer): boolean {
 
 /**
  * Splits a list of messages into its frames, in order. `isWhole` is false if the list ends inside a
- * message or has another number of strings than its head says.
+ * message, or if its number of strings differs from the number in its head.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
@@ -515,7 +524,10 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/** Returns the offset after the string at `at`, maybe beyond the end. `NaN` without a string. */
+/**
+ * Returns the offset after the string at `at`, which may be beyond the end. Returns `NaN` if there
+ * is no string.
+ */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
@@ -565,7 +577,7 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
-/** Returns the message of a stream as it was when the stream began. */
+/** Returns the message of a stream in its state at the start of the stream. */
 export function withStream(plain: Message): Message {
   const text = plain.stream?.text ?? "";
   const hasOwnPayload = Buffer.compare(plain.payload, streamPayload(text)) !== 0;
@@ -631,7 +643,8 @@ function decodeRecordsFrame(frame: Buffer): Publication {
   let textOffset = uint(frame.readDoubleBE(18));
   const events: ChannelEvent[] = [];
   for (const { event, index } of storedEvents(frame.subarray(logFrameAt))) {
-    // A viewer who joins after the cut has less text than was published. 0 is never too high.
+    // A viewer who joins after the cut has less text than was published. The offset 0 is never too
+    // high.
     const offset = index > (view.cutIndex ?? Infinity) ? 0 : textOffset;
     const published = publishedEvent(head, view, { ...event, index }, offset);
     if (published === undefined) continue;

@@ -1,5 +1,5 @@
--- Runs commands on a key that nothing else uses, and reports the commands that fail. Deletes the
--- key after each command.
+-- Runs commands on a key that is not used for anything else, and reports the commands that fail.
+-- Deletes the key after each command.
 --
 -- KEYS  1     the key
 -- ARGV        for each command: the number of its words, then the words

@@ -1,6 +1,6 @@
--- Functions shared by all scripts and libraries. `script.ts` places them in front of each script and
--- removes the functions that the script does not use. `wire.ts` decodes the frames that are built
--- here.
+-- Functions shared by all scripts and libraries. `script.ts` places them in front of each script
+-- and removes the functions that the script does not use. `wire.ts` decodes the frames that these
+-- functions build.
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1
@@ -12,8 +12,8 @@ local function int(n) return string.format('%d', n) end
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
--- Redis Cluster the next 6 bits are the bucket. The remaining bits are a counter. Ids always grow
--- and are never reused, whatever the clocks show.
+-- Redis Cluster the next 6 bits are the bucket. The remaining bits are a counter. Ids always
+-- increase and are never reused, whatever the clocks show.
 local function next_id(last, bucket, now)
   local id = (now - EPOCH) * 4096
   if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
@@ -23,9 +23,8 @@ local function next_id(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- Returns the time from which new ids are made. On a Redis Cluster the buckets have no common
--- counter. Their ids are comparable only if a delayed call does not use the time at which it was
--- sent.
+-- Returns the time for new ids. On a Redis Cluster, the buckets have no common counter. Their ids
+-- are comparable only if a delayed call does not use the time at which it was sent.
 --   now  Unix ms when the call was sent, by the caller's estimate of the server's clock
 local function id_ms(bucket, now)
   if bucket == WHOLE_SERVER then return now end
