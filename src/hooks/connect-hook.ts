@@ -1,4 +1,4 @@
-// The hook that is asked before a client logs in. It can only refuse a login or restrict it.
+// The hook that is called before a client logs in. It can only refuse a login or restrict it.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectAttempt, ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -40,8 +40,8 @@ function dataOf(attempt: ConnectAttempt): object {
 }
 
 /**
- * Returns the restrictions that an answer contains. Throws an `Error` if it does not have the
- * documented form, or `refused_by_hook` if it names another uid.
+ * Returns the restrictions in the reply of the hook. Throws an `Error` if the reply does not have
+ * the documented form, or `refused_by_hook` if it names another uid.
  */
 function read(answer: Readonly<Record<string, unknown>>, uid: string): Restrictions {
   const {

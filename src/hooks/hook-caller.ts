@@ -1,5 +1,5 @@
-// Asks one hook: signs the request, limits the requests in progress, and stops asking for a time if
-// the hook fails. State: the requests in progress, and the circuit breaker.
+// Calls one hook: signs the requests, limits how many are in progress, and pauses the calls if the
+// hook fails. State: the requests in progress, and the circuit breaker.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -18,7 +18,7 @@ export interface HookSettings {
   readonly staticHeaders: readonly { readonly name: string; readonly value: string }[];
 }
 
-/** Outcome of a request, as the metric `jindou_hook_requests_total` reports it. */
+/** Outcome of a call, as the metric `jindou_hook_requests_total` reports it. */
 export type HookOutcome =
   | "allowed"
   | "refused"
@@ -32,9 +32,9 @@ export type HookOutcome =
 export interface HookPorts {
   /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
-  /** Called for each question. `ms` is the duration of the request, if one was sent. */
+  /** Called after each call of the hook. `ms` is the duration of the request, if one was sent. */
   onOutcome(outcome: HookOutcome, ms?: number): void;
-  /** Called for a request that failed. `detail` contains no payload and no secret. */
+  /** Called after a failed call. `detail` contains no payload and no secret. */
   onFailure(outcome: HookOutcome, detail: string): void;
   /** Called when the circuit breaker opens. */
   onOpened(): void;
@@ -43,15 +43,15 @@ export interface HookPorts {
 const FAILURES_IN_ROW = 10;
 const WINDOW = 100;
 const OPEN_MS = 5000;
-/** Share of `maxInFlight` that one user may have. */
+/** Maximum share of `maxInFlight` for the calls of one user. */
 const USER_SHARE = 1 / 8;
-/** Maximum number of questions that wait, as a multiple of `maxInFlight`. */
+/** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
 const WAITING_FACTOR = 16;
-/** Maximum size of the questions that wait or are in progress. */
+/** Maximum total size of the calls that wait or are in progress. */
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
 
-/** A failed request, for which the hook has made no decision. */
+/** The failure of a call for which the hook has made no decision. */
 class HookFailure extends Error {
   readonly outcome: HookOutcome;
 
@@ -63,8 +63,8 @@ class HookFailure extends Error {
 }
 
 /**
- * The hook has replaced the payload of a message by one that is not valid. The message is refused
- * even if `onFailure` is `allow`, because a retry would have the same result.
+ * The hook has replaced the payload of a message with an invalid one. The message is refused even
+ * if `onFailure` is `allow`, because a retry would have the same result.
  */
 export class UnusablePayload extends HookFailure {
   constructor(message: string) {
@@ -107,7 +107,7 @@ export class HookCaller {
     this.#users = new KeyedWindow(Math.max(1, Math.floor(maxInFlight * USER_SHARE)), maxWaiting);
   }
 
-  /** Questions that wait or are in progress. */
+  /** Number of calls that wait or are in progress. */
   get pending(): number {
     return this.#pending;
   }
@@ -117,10 +117,10 @@ export class HookCaller {
   }
 
   /**
-   * Asks the hook on behalf of a user. Returns the result of `read`, or `undefined` if the hook
-   * failed and the setting `onFailure` is `allow`. `read` throws an `Error` if the answer does not
-   * have the documented form. Throws `refused_by_hook`, with a time to wait if the hook failed, or
-   * `overloaded`.
+   * Calls the hook for a user. Returns the result of `read`, or `undefined` if the call failed and
+   * the setting `onFailure` is `allow`. `read` must throw an `Error` if the reply does not have the
+   * documented form. Throws `overloaded`, or `refused_by_hook`, which has a time to wait if the
+   * call failed.
    */
   async ask<T>(
     uid: string,
@@ -248,10 +248,10 @@ function parseAnswer(body: Uint8Array): Answer {
 
 const REFUSED = "Refused by the backend";
 const UNUSABLE = "The backend has changed the message into one that is not valid";
-/** Time after which a client should try again if the hook failed. */
+/** Time after which a client should try again. */
 const RETRY_MS = 1000;
 
-/** Returns the error of a refusal. With `retry`, the client may try again after a second. */
+/** Returns the error for a refusal. With `retry`, the client may try again after `RETRY_MS`. */
 function refusalOf({ message, retry }: Answer): BrokerError {
   const text = typeof message === "string" ? shownText(message) : "";
   return new BrokerError("refused_by_hook", {
@@ -260,7 +260,9 @@ function refusalOf({ message, retry }: Answer): BrokerError {
   });
 }
 
-/** Returns at most `MAX_TEXT_LENGTH` characters, none of them a control or a lone surrogate. */
+/**
+ * Returns the first `MAX_TEXT_LENGTH` characters, without control characters and lone surrogates.
+ */
 function shownText(text: string): string {
   const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>
     /\p{Surrogate}/u.test(character) ? "\ufffd" : character,

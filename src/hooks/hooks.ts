@@ -1,4 +1,4 @@
-// Creates the hooks that the settings name. The module is loaded only if a hook is configured.
+// Creates the configured hooks. This module is loaded only if there is one.
 
 import type { ConnectHook, SendHook } from "../broker/hooks.ts";
 import { loadHttpClient } from "../outgoing/outgoing.ts";
@@ -16,7 +16,7 @@ export interface HooksSettings {
 interface HooksPorts {
   readonly clock: () => number;
   readonly maxPayloadBytes: number;
-  /** The same as in `HookPorts`, for the hook of this name. */
+  /** Called as in `HookPorts`, with the name of the hook. */
   onOutcome(hook: HookName, outcome: HookOutcome, ms: number | undefined): void;
   onFailure(hook: HookName, outcome: HookOutcome, detail: string): void;
   onOpened(hook: HookName): void;

@@ -1,14 +1,16 @@
-// The hook that is asked before a message of a client is stored. It can refuse the message or
-// replace its payload.
+// The hook that is called before a client's message is stored. It can refuse the message or replace
+// its payload.
 
 import { matchesAny, parseChannelPattern } from "../broker/channel-patterns.ts";
 import type { HookedMessage, SendHook } from "../broker/hooks.ts";
 import { type HookCaller, UnusablePayload } from "./hook-caller.ts";
 
-/** Maximum size of an answer without its payload. */
+/** Maximum size of a reply without its payload. */
 const ANSWER_BYTES = 65_536;
 
-/** Returns the maximum size of an answer with a payload of `maxPayloadBytes` in Base64. */
+/**
+ * Returns the maximum size of a reply with a payload of `maxPayloadBytes`, which is sent in Base64.
+ */
 export function maxSendAnswerBytes(maxPayloadBytes: number): number {
   return ANSWER_BYTES + Math.ceil((maxPayloadBytes * 4) / 3);
 }

@@ -1,5 +1,5 @@
-// Opens connections for requests to URLs that users of the API have chosen. The IP address is
-// checked when the host name is resolved, and again when the socket has connected. Keeps no state.
+// Opens connections to URLs that users of the API have chosen. The IP address is checked when the
+// host name is resolved, and again after the socket has connected. Keeps no state.
 
 import { isIPv6, type LookupFunction, type Socket } from "node:net";
 import type { buildConnector } from "undici";
@@ -8,14 +8,14 @@ import { hostOf, isAddress } from "../lib/address.ts";
 /** Resolves a host name to its addresses. Rejects if the name has no address. */
 export type Resolve = (host: string) => Promise<readonly string[]>;
 
-/** Returns why a request to an IP address is refused, `undefined` if it is allowed. */
+/** Returns the reason for refusing a request to an IP address, `undefined` if it is allowed. */
 type Judge = (address: string, isEncrypted: boolean) => string | undefined;
 
 export class RefusedAddress extends Error {}
 
 const CONNECT_MS = 5000;
 
-/** Creates a function that opens connections with the connectors of the HTTP client. */
+/** Creates a function that opens connections, using the connectors of the HTTP client. */
 export type CreateConnector = (build: typeof buildConnector) => buildConnector.connector;
 
 export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnector {
@@ -49,7 +49,7 @@ function connectedRefusal(judge: Judge, { remoteAddress }: Socket, isEncrypted: 
     : judge(remoteAddress, isEncrypted);
 }
 
-/** Resolves a host name and refuses it if one of its addresses is refused. */
+/** Resolves a host name. Fails if one of its addresses is refused. */
 function createLookup(judge: Judge, resolve: Resolve, isEncrypted: boolean): LookupFunction {
   return (host, options, callback) => {
     resolve(host).then(

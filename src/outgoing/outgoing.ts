@@ -1,7 +1,7 @@
-// Sends HTTP requests to services of the operator: hooks and webhooks. A service may respond slowly,
-// with too much data, with a redirect or not at all: every call ends in time and reads at most a
-// bounded body. Redirects are not followed. State: one pool of connections for each `Outgoing`. The
-// HTTP client is loaded with the first request, because most nodes never send one.
+// Sends HTTP requests to other services: hooks and webhooks. A service may respond slowly, with too
+// much data, with a redirect or not at all. So the time and the size of each reply are limited, and
+// redirects are not followed. State: one connection pool for each `Outgoing`. The HTTP client is
+// loaded for the first request, because most nodes never send one.
 
 import type { Agent, request as sendRequest } from "undici";
 import type { CreateConnector } from "./connector.ts";
@@ -9,18 +9,18 @@ import type { CreateConnector } from "./connector.ts";
 interface OutgoingReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** The body, at most `maxReplyBytes` of it. */
+  /** The first `maxReplyBytes` of the body. */
   readonly body: Buffer;
-  /** True if the body of the reply is longer. */
+  /** True if the body of the reply was longer. */
   readonly isCut: boolean;
 }
 
 interface OutgoingLimits {
   readonly connections: number;
-  /** Time limit for one request, with its complete reply. */
+  /** Time limit for one request, including its complete reply. */
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
-  /** Creates the function that opens connections. If it is absent, all addresses are allowed. */
+  /** Creates the function that opens connections. If absent, all addresses are allowed. */
   readonly connector?: CreateConnector;
 }
 
@@ -62,7 +62,7 @@ export class Outgoing {
     body: string | Uint8Array,
   ): Promise<OutgoingReply> {
     const { timeoutMs } = this.#limits;
-    const signal = AbortSignal.timeout(timeoutMs); // also ends the body of the reply
+    const signal = AbortSignal.timeout(timeoutMs); // also limits the time for the body of the reply
     try {
       const { request, dispatcher } = this.#client ?? (await this.#load());
       const reply = await request(url, {
@@ -118,7 +118,7 @@ export class Outgoing {
     return { body: Buffer.concat(pieces, Math.min(bytes, maxReplyBytes)), isCut };
   }
 
-  /** Ends the requests in progress and closes the connections. */
+  /** Aborts the requests in progress and closes the connections. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#client?.dispatcher.destroy();

@@ -1,4 +1,4 @@
-// Signs outgoing requests as Standard Webhooks describe: HMAC-SHA256 of the id, the time and the
+// Signs outgoing requests according to Standard Webhooks: HMAC-SHA256 of the id, the time and the
 // body. `verifyWebhook` of the package jindou-server verifies them.
 
 import { createHmac } from "node:crypto";
@@ -8,7 +8,10 @@ const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 export const MIN_SECRET_BYTES = 24;
 export const MAX_SECRET_BYTES = 64;
 
-/** Returns the bytes of a secret `whsec_<Base64>`, `undefined` if it is not a secret. */
+/**
+ * Returns the key in a secret of the form `whsec_<Base64>`, `undefined` if it does not have this
+ * form.
+ */
 export function signingKeyOf(secret: string): Buffer | undefined {
   const encoded = secret.slice(PREFIX.length);
   if (!secret.startsWith(PREFIX) || !BASE64.test(encoded)) return undefined;
@@ -16,7 +19,10 @@ export function signingKeyOf(secret: string): Buffer | undefined {
   return key.length >= MIN_SECRET_BYTES && key.length <= MAX_SECRET_BYTES ? key : undefined;
 }
 
-/** Returns the headers that sign `body`, sent at `nowMs` (Unix milliseconds). */
+/**
+ * Returns the headers with the signature of `body`. `nowMs` is the current time in Unix
+ * milliseconds.
+ */
 export function signedHeaders(
   keys: readonly Buffer[],
   { id, nowMs, body }: { readonly id: string; readonly nowMs: number; readonly body: string },

@@ -1,5 +1,5 @@
 // Decides which addresses webhooks may be sent to, so that a caller of the HTTP API cannot reach
-// hosts of the network behind the node (SSRF). Keeps no state.
+// hosts in the node's internal network (SSRF). Keeps no state.
 
 import { lookup } from "node:dns/promises";
 import { hostOf, isAddress } from "../lib/address.ts";
@@ -42,18 +42,18 @@ export const resolveHost = async (host: string): Promise<readonly string[]> => {
   return addresses.map(({ address }) => address);
 };
 
-/** Addresses to which the requests of an endpoint may go. */
+/** Rules about the addresses to which an endpoint's requests may be sent. */
 export class AddressRules {
   readonly #allowed: NetworkList;
   readonly #allowsAll: boolean;
 
-  /** `allowed` are networks that may be reached although they are internal, also without TLS. */
+  /** `allowed` lists internal networks that may be reached, also without TLS. */
   constructor(allowed: readonly string[] | "all") {
     this.#allowsAll = allowed === "all";
     this.#allowed = new NetworkList(allowed === "all" ? [] : allowed);
   }
 
-  /** Returns why a request to an IP address is refused, `undefined` if it is allowed. */
+  /** Returns the reason why a request to an IP address is refused, `undefined` if it is allowed. */
   refusal(text: string, isEncrypted: boolean): string | undefined {
     const address = canonicalAddress(text);
     if (address === undefined) return `${text} is not an IP address`;
@@ -67,7 +67,10 @@ export class AddressRules {
     return undefined;
   }
 
-  /** Returns why the URL is refused, `undefined` if all addresses of its host are allowed. */
+  /**
+   * Returns the reason why the URL is refused, `undefined` if all addresses of its host are
+   * allowed.
+   */
   async urlRefusal(text: string, resolve: typeof resolveHost): Promise<string | undefined> {
     const url = parseUrl(text);
     if (typeof url === "string") return url;
@@ -83,7 +86,7 @@ export class AddressRules {
   }
 }
 
-/** Returns the URL, or why it cannot be the URL of an endpoint. */
+/** Returns the parsed URL, or the reason why it cannot be the URL of an endpoint. */
 export function parseUrl(text: string): URL | string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined) return "The URL is not valid. Send an absolute URL, such as https://…";

@@ -1,5 +1,6 @@
-// The state of a delivery in one partition of the feed: the position up to which everything was
-// accepted, and the batches after it that were formed but not accepted. Pure functions.
+// The state of a delivery in one partition of the feed: the position up to which events were
+// skipped or put into batches, and the batches that were formed but not accepted yet. Pure
+// functions.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { ChannelFilter, WebhookFormat } from "../broker/webhook-ports.ts";
@@ -14,7 +15,9 @@ import {
 } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
-/** The settings of an endpoint that determine which events a batch has and how they are written. */
+/**
+ * Settings of an endpoint that determine which events a batch contains and how they are formatted.
+ */
 export interface BatchSettings {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
@@ -41,9 +44,12 @@ export interface Batch {
   readonly attempts: number;
   /** Time of the first attempt that failed. Absent before it. */
   readonly failingSinceMs?: number;
-  /** Time for which the batch has failed on nodes that were trying, by their monotonic clocks. */
+  /**
+   * Time for which attempts of the batch have failed, measured with the monotonic clocks of the
+   * nodes that made the attempts.
+   */
   readonly failedForMs?: number;
-  /** Last attempt by the monotonic clock of the node. Not valid on another node. */
+  /** Time of the last attempt on the monotonic clock of the node. Not valid on another node. */
   readonly triedMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;
@@ -52,19 +58,21 @@ export interface Batch {
    * The batch is due when the endpoint accepts a request that begins later.
    */
   readonly awaitsMs?: number;
-  /** Event `feed.gap`, if the batch has no events of the feed. */
+  /** Event `feed.gap`. Set if the batch consists of this event and has no events of the feed. */
   readonly gap?: WebhookEvent;
 }
 
 export interface PartitionState {
-  /** All events before it were skipped or are in a batch that was formed. */
+  /** Position up to which all events were skipped or are in a batch that was formed. */
   readonly position: Position;
   /**
    * Batches that were not accepted, in order. With the order `channel`, only the first one is sent,
    * except for probes (see `Lane`).
    */
   readonly batches: readonly Batch[];
-  /** Positions after which gaps were found, by partition, in the state that announces the gaps. */
+  /**
+   * In the state that announces gaps: for each partition, the position after which a gap was found.
+   */
   readonly announced?: readonly Position[];
 }
 
@@ -75,7 +83,9 @@ export function maxBatches(order: "channel" | "none"): number {
   return order === "none" ? UNORDERED_BATCHES : 1;
 }
 
-/** Returns the batches that may be sent now. `acceptedMs` is as in `stepAfter`. */
+/**
+ * Returns the batches that may be sent now. `acceptedMs` has the same meaning as in `stepAfter`.
+ */
 export function dueBatches(
   { batches }: PartitionState,
   order: "channel" | "none",
@@ -95,8 +105,8 @@ export function restarted(batch: Batch): Batch {
 }
 
 /**
- * Returns a stored batch as it continues at `nowMs`. The clock may have been set back since it was
- * stored, which must not make a pause longer.
+ * Returns a stored batch as it continues at `nowMs`. If the clock was set back after the batch was
+ * stored, pauses must not become longer.
  */
 export function resumed({ triedMs: _, ...batch }: Batch, nowMs: number): Batch {
   const { failingSinceMs = 0 } = batch;
@@ -112,17 +122,17 @@ type Step =
   | { readonly kind: "disable"; readonly reason: string };
 
 /**
- * Decides what follows an attempt. A batch whose content may be the cause of a failure is split,
- * down to one event. After some attempts, the event is parked: it is kept as a failure and no
- * longer sent. After a status 5xx, it is parked only if the endpoint has accepted another request
- * since the first failure, because otherwise the endpoint may be down.
+ * Decides the next step after an attempt. A batch whose content may be the cause of a failure is
+ * split until it has a single event. After some attempts, the event is parked: it is kept as a
+ * failure and no longer sent. After a status 5xx, it is parked only if the endpoint has accepted
+ * another request since the first failure. Otherwise, the endpoint may be down.
  */
 export function stepAfter(
   batch: Batch,
   { retryAfterMs, verdict }: Pick<Outcome, "retryAfterMs"> & { readonly verdict: Verdict },
   context: {
     readonly nowMs: number;
-    /** Monotonic time: a clock that is set forward must not disable an endpoint. */
+    /** Monotonic time, because a clock that is set forward must not disable an endpoint. */
     readonly steadyMs: number;
     /** From 0 to 1. */
     readonly random: number;

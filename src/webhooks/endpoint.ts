@@ -10,7 +10,7 @@ interface Secret {
   readonly untilMs?: number;
 }
 
-/** A second delivery of a range of the feed, beside the live one. */
+/** A second delivery of a range of the feed, in addition to the live delivery. */
 export interface Replay {
   readonly id: string;
   /** Positions in each partition. */
@@ -21,17 +21,19 @@ export interface Replay {
 }
 
 interface EndpointRecord {
-  /** Absent for a fixed endpoint, whose settings are in the configuration file. */
+  /** Absent for a fixed endpoint. Its settings are in the configuration file. */
   readonly settings?: WebhookSettings;
   readonly secrets: readonly Secret[];
-  /** Position in each partition when the endpoint was created. Later events are delivered. */
+  /**
+   * Position in each partition at the time the endpoint was created. Later events are delivered.
+   */
   readonly from: readonly EventPosition[];
   readonly createdAtMs: number;
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
-  /** Time at which the endpoint was enabled last. */
+  /** Time at which the endpoint was last enabled. */
   readonly enabledAtMs: number;
-  /** Why a node has disabled the endpoint, if one has. */
+  /** Reason why a node has disabled the endpoint. Absent if no node has. */
   readonly disabledReason?: string;
   readonly replays: readonly Replay[];
 }
@@ -67,7 +69,7 @@ export function isFixedRecord({ settings: text }: StoredWebhook): boolean {
   return recordOf(text).settings === undefined;
 }
 
-/** Returns the time at which a node had the fixed endpoint in its configuration. */
+/** Returns the last recorded time at which a node had the fixed endpoint in its configuration. */
 export function seenAtMsOf({ settings: text }: StoredWebhook): number {
   const { seenAtMs, createdAtMs } = recordOf(text);
   return seenAtMs ?? createdAtMs;

@@ -1,5 +1,6 @@
 // Notifies lanes that wait for events of the feed. One read of a partition serves the idle lanes of
-// all endpoints, and wakes only those that deliver one of the new events. State: the waiting lanes.
+// all endpoints, and wakes only the lanes that deliver one of the new events. State: the waiting
+// lanes.
 
 import {
   EVENT_PARTITIONS,
@@ -10,7 +11,7 @@ import {
 
 /** A lane that has read its partition to the end. */
 interface IdleLane {
-  /** Position up to which the lane has read. Moves when events are skipped. */
+  /** Position up to which the lane has read. It moves when events are skipped. */
   position: EventPosition;
   selects(row: Pick<EventRow, "type" | "key">): boolean;
   /** Called when the lane delivers none of the events up to the position. */
@@ -20,12 +21,15 @@ interface IdleLane {
 }
 
 interface Partition {
-  /** Number of notifications so far, with which a lane notices one that came during its read. */
+  /**
+   * Number of notifications so far. A lane compares it to detect a notification that came during
+   * its read.
+   */
   notices: number;
   /** Number of the newest event, as of the last notification. */
   newest: number;
   readonly idle: Set<IdleLane>;
-  /** Lanes that wait until the feed has the event with a number. */
+  /** Functions that wake the lanes that are waiting for the event with a given number. */
   readonly filling: Map<() => void, number>;
   isReading: boolean;
   mustReadAgain: boolean;
@@ -47,7 +51,7 @@ export class FeedTail {
     this.#store = store;
   }
 
-  /** Begins to listen, if nobody did. Returns a function that ends this. */
+  /** Starts to listen if there was no other listener. Returns a function that stops this. */
   listen(): () => void {
     this.#users += 1;
     this.#unsubscribe ??= this.#store.onEvents((partitions, numbers) => {
@@ -78,14 +82,20 @@ export class FeedTail {
     return this.#partitionAt(partition).newest >= number;
   }
 
-  /** Calls `wake` when the partition has the event with this number. Returns a function that ends this. */
+  /**
+   * Calls `wake` when the partition has the event with this number. Returns a function that cancels
+   * this.
+   */
   onNumber(partition: number, number: number, wake: () => void): () => void {
     const { filling } = this.#partitionAt(partition);
     filling.set(wake, number);
     return () => filling.delete(wake);
   }
 
-  /** Reads the partitions that have events after an idle lane, in case a notification was lost. */
+  /**
+   * Reads the partitions that have events after the position of an idle lane, in case a
+   * notification was lost.
+   */
   check(newest: readonly EventPosition[]): void {
     for (const [at, { idle }] of this.#partitions.entries()) {
       const end = newest[at];
@@ -110,7 +120,7 @@ export class FeedTail {
     if (partition.idle.size > 0) void this.#read(at);
   }
 
-  /** Reads the events after the idle lanes. Never rejects. */
+  /** Reads the events after the positions of the idle lanes. Never rejects. */
   async #read(at: number): Promise<void> {
     const partition = this.#partitionAt(at);
     partition.mustReadAgain = true;

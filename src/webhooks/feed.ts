@@ -1,5 +1,5 @@
-// Reads the event feed for deliveries: selects events by type and channel, and joins pages until
-// a request is full. Keeps no state.
+// Reads the event feed for deliveries: selects events by type and channel, and reads pages until a
+// request is full. Keeps no state.
 
 import type { EventPosition, EventRow } from "../broker/event-ports.ts";
 import { type Events, typeSelector } from "../broker/events.ts";
@@ -8,10 +8,10 @@ import type { ChannelFilter } from "../broker/webhook-ports.ts";
 import { encodeEvent, type WebhookEvent } from "./formats.ts";
 import { type FeedPage, MAX_BODY_BYTES, type PlacedEvent } from "./lane.ts";
 
-/** Maximum number of pages in one call that selects few events, so that it does not take long. */
+/** Maximum number of pages per call. It limits the duration of a call that selects few events. */
 const MAX_PAGES = 10;
 
-/** Which events of a partition to read. */
+/** Selects the events of a partition to read. */
 export interface Selection {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
@@ -72,7 +72,9 @@ export async function readFeed(
   return { events, start, end, more, gap };
 }
 
-/** Returns a function that formats times (RFC 3339). It is fast for times of the same second. */
+/**
+ * Returns a function that formats times (RFC 3339). It is fast for times within the same second.
+ */
 function createIsoTime(): (timeMs: number) => string {
   let second = Number.NaN;
   let prefix = "";

@@ -1,5 +1,5 @@
-// The bodies in which events are sent: as the feed has them, or as CloudEvents. Pure. The same
-// events give the same bytes each time, so that a repeated request equals the first one.
+// Formats the bodies of requests: events in the form of the feed, or as CloudEvents. Pure. The same
+// events always result in the same bytes, so that a repeated request equals the first one.
 
 /** An event as `GET /events` returns it. */
 export interface WebhookEvent {
@@ -9,7 +9,7 @@ export interface WebhookEvent {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** An event with its JSON, which is written once for the size and the body of a request. */
+/** An event and its JSON. The JSON is built once, for the size and for the body of a request. */
 export interface EncodedEvent {
   readonly event: WebhookEvent;
   readonly json: string;
@@ -28,7 +28,7 @@ export interface FormattedRequest {
 }
 
 interface BatchTime {
-  /** True if the endpoint gets one event in each request. */
+  /** True if each request to the endpoint contains a single event. */
   readonly isSingle: boolean;
   /** Time at which the batch was formed (RFC 3339). */
   readonly timestamp: string;
@@ -39,7 +39,7 @@ export interface Format {
   readonly types: readonly string[];
   /**
    * Returns the group of an event. Only events of one group may share a request. `undefined` if the
-   * format has no form for the event.
+   * format cannot represent the event.
    */
   groupOf(event: WebhookEvent): string | undefined;
   format(events: readonly EncodedEvent[], time: BatchTime): FormattedRequest;
@@ -59,7 +59,7 @@ export const standardFormat: Format = {
   },
 };
 
-/** Attribute `source` of all events [CloudEvents]. Together with the id, it names an event. */
+/** Attribute `source` of all events [CloudEvents]. Together with the id, it identifies an event. */
 const SOURCE = "/jindou";
 
 export const cloudEventsFormat: Format = {

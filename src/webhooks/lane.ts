@@ -1,6 +1,6 @@
-// Delivers the events of one partition of the feed to an endpoint. Each call of `turn` does one
-// step: it forms a batch and sends it, or sends a batch again. State: the stored state of the
-// partition, and whether it must be stored again.
+// Delivers the events of one partition of the feed to an endpoint. Each call of `turn` performs one
+// step: it forms a batch and sends it, or sends a batch again. State: the state of the partition,
+// and whether it must be stored again.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { WebhookSettings } from "../broker/webhook-ports.ts";
@@ -31,7 +31,10 @@ export interface FeedPage {
   readonly end: Position;
   /** True if the partition has rows after `end`. */
   readonly more: boolean;
-  /** Event `feed.gap` about missing events before the page, `undefined` if no event is missing. */
+  /**
+   * Event `feed.gap` for events that are missing before the page, `undefined` if no event is
+   * missing.
+   */
   readonly gap: WebhookEvent | undefined;
 }
 
@@ -61,7 +64,7 @@ interface LanePorts {
   acceptedMs(): number;
   /** False if too many events are parked. */
   mayPark(): boolean;
-  /** Time before which nothing is sent, because the endpoint is down or asked for a pause. */
+  /** Time before which nothing is sent, because the endpoint is down or requested a pause. */
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
@@ -90,13 +93,13 @@ export class Lane {
   readonly #ports: LanePorts;
   #state: PartitionState;
   /**
-   * What the stored state lacks: that a batch was accepted, or only that events were skipped. The
-   * next batch stores both.
+   * Change that the stored state lacks: `accepted` if a batch was accepted, `skipped` if only
+   * events were skipped. The next batch stores both.
    */
   #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
-  /** Number of the event with which the next request has the maximum number of events. */
+  /** Number of the event that would fill the next request. */
   #fullAt = 0;
-  /** True if events wait until they fill a request. */
+  /** True if events are waiting until they fill a request. */
   #isFilling = false;
   #changing: Promise<void> = Promise.resolve();
 
@@ -114,7 +117,7 @@ export class Lane {
     return this.#state.batches[0]?.after ?? this.#state.position;
   }
 
-  /** True if a batch may be formed although others are open. */
+  /** True if another batch may be formed. */
   get mayForm(): boolean {
     return this.#state.batches.length < this.#maxBatches();
   }
@@ -134,7 +137,7 @@ export class Lane {
 
   /**
    * Sends or prepares batches. Returns the milliseconds until the next turn, or `IDLE`. With
-   * `mayWait`, events that do not fill a request are not sent.
+   * `mayWait`, events that do not fill a request are not sent yet.
    */
   async turn(mayWait = false): Promise<number> {
     const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
@@ -153,17 +156,17 @@ export class Lane {
     return Math.max(0, Math.min(IDLE, ...open.map(({ dueMs }) => dueMs - now())));
   }
 
-  /** Stores that batches were accepted, if that is not stored. */
+  /** Stores that batches were accepted, unless this is already stored. */
   async flush(): Promise<void> {
     if (this.#unsaved === "accepted") await this.#change((state) => state);
   }
 
-  /** Stores the state if it has changed since it was stored last. */
+  /** Stores the state if it has changed since it was last stored. */
   async flushAll(): Promise<void> {
     if (this.#unsaved !== "nothing") await this.#change((state) => state);
   }
 
-  /** Moves the position over events that the endpoint does not get. */
+  /** Moves the position past events that are not sent to the endpoint. */
   skip(position: Position): Promise<void> {
     return this.#inTurn(async () => {
       const { number, id } = this.#state.position;
@@ -221,12 +224,12 @@ export class Lane {
 
   #maxBatches(): number {
     const [head] = this.#state.batches;
-    // A second batch shows whether the endpoint accepts other events than the one that fails.
+    // A second batch shows whether the endpoint accepts events other than the one that fails.
     const isStuck = head !== undefined && isJudged(head);
     return Math.max(isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
   }
 
-  /** Sends a batch. `formed` are its events if they have just been read. */
+  /** Sends a batch. `formed` contains its events if they have just been read. */
   async #attempt(batch: Batch, formed?: readonly PlacedEvent[]): Promise<void> {
     const events = formed ?? (await this.#eventsOf(batch));
     if (events === undefined) return this.#change(endingAt(batch));
@@ -277,7 +280,8 @@ export class Lane {
     const page = await this.#ports.read(after, settings, Infinity, last.number);
     const format = this.#ports.formatOf(settings.format);
     const events = page.events.filter(({ event }) => format.groupOf(event) !== undefined);
-    // If the store has lost events, later events can have the same numbers.
+    // The id is compared too, because later events can have the same numbers if the store has lost
+    // events.
     const isWhole =
       page.gap === undefined && events.length === count && events.at(-1)?.position.id === last.id;
     return isWhole ? events : undefined;
@@ -314,7 +318,10 @@ export class Lane {
     });
   }
 
-  /** Changes the state. A later change stores it, because a lost change only repeats a request. */
+  /**
+   * Changes the state without storing it. A later change stores it. If the change is lost, a
+   * request is only repeated.
+   */
   #note(change: Change): Promise<void> {
     return this.#inTurn(async () => {
       this.#state = change(this.#state);
@@ -322,7 +329,7 @@ export class Lane {
     });
   }
 
-  /** Runs a step after the steps before it, because several batches can end at the same time. */
+  /** Runs a step after the previous steps, because several batches can end at the same time. */
   #inTurn(step: () => Promise<void>): Promise<void> {
     const running = this.#changing.then(step);
     this.#changing = running.catch(() => {});
@@ -344,7 +351,8 @@ function replacing(batch: Batch, batches: readonly Batch[]): Change {
 }
 
 /**
- * Drops a batch and those after it, so that new batches are formed from what the feed still has.
+ * Drops a batch and all later batches, so that new batches are formed from the events that the feed
+ * still has.
  */
 function endingAt(batch: Batch): Change {
   return (state) => {
@@ -358,7 +366,7 @@ function timeMsOf({ event }: PlacedEvent): number {
   return Date.parse(event.timestamp);
 }
 
-/** Returns true if an event that was sent alone has failed so often that it may be parked. */
+/** Returns true if the batch is a single event that has failed often enough to be parked. */
 function isJudged({ count, attempts }: Batch): boolean {
   return count === 1 && attempts >= ISOLATED_ATTEMPTS;
 }
@@ -380,7 +388,8 @@ function requestEvents(events: readonly PlacedEvent[], format: Format): readonly
 }
 
 /**
- * Divides a batch by its events. The halves keep its first failure, from which `maxAgeS` counts.
+ * Divides the events of a batch into two batches. The halves keep the time of the first failure,
+ * from which `maxAgeS` is counted.
  */
 function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): readonly Batch[] {
   const middle = Math.ceil(events.length / 2);

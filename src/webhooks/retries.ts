@@ -1,10 +1,10 @@
-// Decides what follows an attempt: whether the endpoint accepted the request, and when it is
+// Evaluates an attempt: whether the endpoint accepted the request, and when the request is
 // repeated. Pure functions.
 
 import type { Outcome } from "./sender.ts";
 
 /**
- * Conclusion from an attempt about its receiver.
+ * Conclusion from the status of an attempt.
  *
  *     accepted  2xx
  *     gone      410: the receiver wants no more events
@@ -16,7 +16,7 @@ export type Verdict = "accepted" | "gone" | "rejected" | "failed" | "down";
 
 /** 4xx statuses that are not caused by the content of one request. */
 const ENDPOINT_STATUSES: ReadonlySet<number> = new Set([401, 403, 404, 408, 425, 429]);
-/** 5xx statuses with which a proxy reports that the receiver is down. */
+/** 5xx statuses that a proxy sends if the receiver is down. */
 const PROXY_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
 
 export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
@@ -27,7 +27,9 @@ export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
   return status >= 500 ? "failed" : "down";
 }
 
-/** Delay in seconds before each repetition. The last one also applies to all later repetitions. */
+/**
+ * Delay in seconds before each repetition. The last delay also applies to all later repetitions.
+ */
 const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
 const LONGEST_S = 3600;
 /** Fraction by which a delay varies, so that requests are not repeated at the same moment. */

@@ -1,7 +1,7 @@
-// Delivers the events of one endpoint while this node holds its lease: one lane for each partition,
-// and a second set of lanes for each replay. State: the lanes, the states that are not written yet,
-// and the pause of an endpoint that is down. Its memory is bounded by the number of requests in
-// flight.
+// Delivers the events of one endpoint while this node holds the endpoint's lease. Has one lane for
+// each partition, and another set of lanes for each replay. State: the lanes, the states that are
+// not written yet, and the pause of an endpoint that is down. Its memory is bounded by the number
+// of requests in flight.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
@@ -24,9 +24,11 @@ const MAX_IN_FLIGHT = 8;
 const MAX_PARKED = 1000;
 /** Pause after an error of the store or the feed. */
 const ERROR_PAUSE_MS = 1000;
-/** Minimum time between two reports of such errors: 64 lanes may fail for the same reason. */
+/**
+ * Minimum time between two reports of such errors, because 64 lanes may fail for the same reason.
+ */
 const REPORT_MS = 10_000;
-/** Maximum time between two looks at the wall clock, which may be set forward during a pause. */
+/** Maximum duration of a sleep, because the wall clock may be set forward during a pause. */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Name of the state that announces gaps, in place of a partition. */
@@ -48,12 +50,12 @@ interface RunnerPorts {
   readonly tail: FeedTail;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
-  /** Unix milliseconds, which never go back. */
+  /** Returns Unix milliseconds. They never go back. */
   readonly now: () => number;
   readonly formatOf: ConstructorParameters<typeof Lane>[1]["formatOf"];
   /** Sends a signed request and records the attempt. Never rejects. */
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
-  /** Stores why the endpoint is disabled. */
+  /** Disables the endpoint and stores the reason. */
   disable(reason: string): Promise<void>;
   /** Removes a replay that has ended. */
   endReplay(replay: Replay): Promise<void>;
@@ -80,17 +82,20 @@ export interface ParkedText {
 
 class LeaseLost extends Error {}
 
-/** The runner stopped before or during a request, whose result is not recorded. */
+/**
+ * Thrown if the runner stopped before or during a request. The result of the request is then not
+ * recorded.
+ */
 class Stopped extends Error {}
 
-/** The live delivery or a replay: a lane for each partition, and one that announces gaps. */
+/** The live delivery or a replay: a lane for each partition, and a lane that announces gaps. */
 interface LaneSet {
   readonly name: string;
   readonly replay: Replay | undefined;
   readonly lanes: readonly Lane[];
   readonly gaps: Lane;
   announcing: Promise<unknown>;
-  /** True while `gaps` delivers. */
+  /** True while the lane `gaps` delivers. */
   isGapOpen: boolean;
 }
 
@@ -98,14 +103,17 @@ export class Runner {
   readonly #ports: RunnerPorts;
   readonly #lease: Lease;
   /**
-   * Limits the number of lanes that do a step at the same time, and with it the events in memory.
+   * Limits the number of lanes that perform a step at the same time, and therefore the number of
+   * events in memory.
    */
   readonly #turns = new Semaphore(MAX_IN_FLIGHT);
   readonly #requests = new Semaphore(MAX_IN_FLIGHT);
   readonly #lanes = new Map<string, { readonly lane: Lane; readonly done: Promise<void> }>();
   /** Functions that end the waits of lanes. */
   readonly #wakers = new Set<() => void>();
-  /** States that are not written yet, by name. The states of several lanes are written together. */
+  /**
+   * States that are not written yet, by name. The states of several lanes are written in one call.
+   */
   #states = new Map<string, string>();
   readonly #writes = new CoalescedTask(() => this.#writeStates());
   #isStopping = false;
@@ -117,7 +125,7 @@ export class Runner {
   /** Number of pauses since a request was accepted. */
   #failures = 0;
   #reportedMs = Number.NEGATIVE_INFINITY;
-  /** Counter that gives each request and each failure a number, by which they are ordered. */
+  /** Counter that numbers requests and failures, so that their order is known. */
   #order = 0;
   #lastFailure = 0;
   #endListening: (() => void) | undefined;
@@ -157,7 +165,10 @@ export class Runner {
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
-  /** Returns the number of events after the accepted ones, up to the `newest` of each partition. */
+  /**
+   * Returns the number of events that are not accepted yet, up to the `newest` event of each
+   * partition.
+   */
   lagBehind(newest: readonly Position[]): number {
     return newest.reduce((sum, { number }, partition) => {
       const lane = this.#lanes.get(stateName(LIVE, partition))?.lane;
@@ -165,7 +176,7 @@ export class Runner {
     }, 0);
   }
 
-  /** Reads the stored state and begins to deliver. */
+  /** Reads the stored state and starts to deliver. */
   async start(): Promise<void> {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
@@ -176,7 +187,10 @@ export class Runner {
     for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
   }
 
-  /** Removes the states of replays whose end a killed node did not complete. */
+  /**
+   * Removes the states of replays that have ended, in case a node was killed before it removed
+   * them.
+   */
   async #removeEnded(states: ReadonlyMap<string, string>): Promise<void> {
     const deliveries = [LIVE, ...this.#endpoint.replays.map(({ id }) => id)];
     const isOpen = (name: string) => deliveries.some((delivery) => isStateOf(delivery, name));
@@ -199,7 +213,7 @@ export class Runner {
     await this.#countParked();
   }
 
-  /** Stops after the requests in flight have ended and their results are stored. */
+  /** Stops. Resolves after the requests in flight have ended and their results are stored. */
   async stop(): Promise<void> {
     this.#halt();
     this.#endListening?.();
@@ -274,8 +288,8 @@ export class Runner {
   }
 
   /**
-   * Announces a gap that a lane has found, and gaps of the other lanes, by one event. Returns true
-   * if the gap was announced and the event was delivered.
+   * Announces a gap that a lane has found, together with the gaps of the other lanes, in one event.
+   * Returns true if the gap was announced and the event was delivered.
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
@@ -290,7 +304,7 @@ export class Runner {
     return announcement;
   }
 
-  /** Announces the gaps after the positions, except those that were announced. */
+  /** Announces the gaps after the positions, except gaps that were already announced. */
   async #announceAll(set: LaneSet, places: readonly Position[]): Promise<void> {
     const { announced = [] } = set.gaps.state;
     const gapsByPartition = await Promise.all(
@@ -318,7 +332,10 @@ export class Runner {
     return page.gap;
   }
 
-  /** Returns the batch of an event `feed.gap`, `undefined` if the format has no form for it. */
+  /**
+   * Returns the batch for an event `feed.gap`, `undefined` if the format cannot represent the
+   * event.
+   */
   #gapBatch(event: WebhookEvent): Batch | undefined {
     const { types, channels, format, batch } = this.#endpoint.settings;
     if (this.#ports.formatOf(format).groupOf(event) === undefined) return undefined;
@@ -381,7 +398,7 @@ export class Runner {
       readonly gaps: Lane | undefined;
     },
   ): Promise<void> {
-    // Time by the monotonic clock until which the events that were not sent may wait for others.
+    // Time on the monotonic clock until which unsent events may wait for further events.
     let fillUntilMs = Number.NEGATIVE_INFINITY;
     while (!this.#isStopping) {
       const mustWait = gaps !== undefined && gaps.state.batches.length > 0;
@@ -402,7 +419,7 @@ export class Runner {
       }
       const { waitMs: fillMs } = this.#endpoint.settings.batch;
       if (!lane.isFilling) {
-        // An event that was not read was stored after the turn began.
+        // Events that were not read were stored after the turn began.
         fillUntilMs = startedMs + fillMs;
         if (notices === this.#ports.tail.notices(partition)) {
           await this.#guarded(() => lane.flush());
@@ -417,7 +434,7 @@ export class Runner {
   }
 
   /**
-   * Waits for a time. After a turn that has read the partition, a new event ends the wait if it can
+   * Waits for `ms`. After a turn that has read the partition, a new event ends the wait if it can
    * be sent before the events that failed.
    */
   async #pause(
@@ -444,8 +461,8 @@ export class Runner {
   }
 
   /**
-   * Waits until a request may be full, at most until `untilMs` by the monotonic clock. Returns true
-   * if a change has ended the wait.
+   * Waits until a request may be full, but not beyond `untilMs` on the monotonic clock. Returns
+   * true if a change has ended the wait.
    */
   async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
     const { tail } = this.#ports;
@@ -454,7 +471,7 @@ export class Runner {
     return this.#sleep(waitMs, (wake) => tail.onNumber(partition, lane.fullAt, wake));
   }
 
-  /** Does a step of a lane. Events may wait for others until `fillUntilMs`. */
+  /** Performs a step of a lane. Events may wait for further events until `fillUntilMs`. */
   async #turn(lane: Lane, partition: number | undefined, fillUntilMs: number) {
     const { tail, isLeaseValid } = this.#ports;
     let notices = 0;
@@ -471,7 +488,7 @@ export class Runner {
     return waitMs === undefined ? NO_TURN : { waitMs, notices, startedMs };
   }
 
-  /** Runs a step of a lane. Handles its errors, and then returns `undefined`. */
+  /** Runs a step of a lane. If the step fails, handles the error and returns `undefined`. */
   async #guarded<Result>(step: () => Promise<Result>): Promise<Result | undefined> {
     try {
       return await step();
@@ -515,7 +532,7 @@ export class Runner {
         partition,
         isReplay,
       });
-      // A node that stops ends its requests. The receiver did not fail then.
+      // A node that stops aborts its requests. This is not a failure of the receiver.
       if (this.#isStopping && outcome.status === 0) throw new Stopped();
       const verdict = verdictOf(outcome);
       this.#note(outcome, verdict, request);
@@ -573,7 +590,8 @@ export class Runner {
       this.#states.set(name, text);
       return this.#writes.run();
     }
-    // A full disk refuses a parked event, but not the states of the other lanes.
+    // The parked event is written separately, because a full disk refuses it but not the states of
+    // the other lanes.
     await this.#write(new Map([[name, text]]), new Map([parked]));
     this.#parked.add(parked[0]);
   }
@@ -619,8 +637,8 @@ export class Runner {
   }
 
   /**
-   * Waits for a time, `IDLE` for no limit. `listen` registers a function that ends the wait, and
-   * returns a function that removes it. Returns true if a change ended the wait.
+   * Waits for `ms`, without a limit if it is `IDLE`. `listen` registers a function that ends the
+   * wait, and returns a function that removes it. Resolves to true if a change ended the wait.
    */
   #sleep(ms: number, listen?: (wake: () => void) => () => void): Promise<boolean> {
     return new Promise((resolve) => {
@@ -660,10 +678,10 @@ export function acceptedPositions(
   });
 }
 
-/** A turn that did nothing. */
+/** Result of a turn that did nothing. */
 const NO_TURN = { waitMs: ERROR_PAUSE_MS, notices: 0, startedMs: 0 };
 
-/** Entry in `announced` of a partition without an announced gap. */
+/** Entry in `announced` for a partition without an announced gap. */
 const NOWHERE: Position = { number: -1, id: 0 };
 
 /** Page of the lane that announces gaps, which reads nothing. */
@@ -673,8 +691,8 @@ const NO_EVENTS: FeedPage = {
 };
 
 /**
- * Returns the name of the state of a delivery, `LIVE` or the id of a replay, in a partition. `GAPS`
- * stands for the state that announces gaps.
+ * Returns the name of a state. `delivery` is `LIVE` or the id of a replay. `key` is a partition, or
+ * `GAPS` for the state that announces gaps.
  */
 function stateName(delivery: string, key: number | string): string {
   return `${delivery}/${key}`;
@@ -688,7 +706,7 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
   return a !== undefined && a.number === b.number && a.id === b.id;
 }
 
-/** Parses a stored state. Batches that failed before the endpoint was enabled begin again. */
+/** Parses a stored state. Batches that failed before the endpoint was enabled again start over. */
 function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
   const state: PartitionState = JSON.parse(text); // as written by a runner
   const batches = state.batches.map((batch) =>

@@ -13,7 +13,10 @@ const MAX_EXCERPT_BYTES = 1024;
 export interface Outcome {
   /** HTTP status, 0 if there was no complete reply. */
   readonly status: number;
-  /** Why there was no complete reply, "" if there was. Never contains the body of the request. */
+  /**
+   * Reason why there was no complete reply, "" if there was one. Never contains the body of the
+   * request.
+   */
   readonly error: string;
   /** First KiB of the body of a reply that is not 2xx. */
   readonly reply: string;
@@ -31,7 +34,7 @@ interface OutgoingRequest {
 export interface Sender {
   /** Sends a request. Never rejects. Ends with an error after `timeoutMs`. */
   send(request: OutgoingRequest): Promise<Outcome>;
-  /** Ends the requests in progress and closes the connections. */
+  /** Aborts the requests in progress and closes the connections. */
   close(): Promise<void>;
 }
 

@@ -1,5 +1,5 @@
-// Keeps the endpoints and delivers the events of those whose lease this node holds. State: the
-// endpoints as they were read last, and a runner for each lease.
+// Manages the endpoints, and delivers events to the endpoints whose lease this node holds. State:
+// the endpoints as they were last read, and a runner for each lease.
 
 import { randomBytes, randomUUID } from "node:crypto";
 import type { EventPosition, EventStore } from "../broker/event-ports.ts";
@@ -43,7 +43,7 @@ import { createSender, type Outcome, type Sender } from "./sender.ts";
 const SECRET_BYTES = 32;
 /**
  * Interval at which a node reads the endpoints while there are none. It is shorter than a lease, so
- * that the other nodes know a new endpoint before its first lease can expire.
+ * that the other nodes know of a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
 /** Maximum number of connections to the host of an endpoint. */
@@ -57,9 +57,11 @@ const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
 const FLUSH_INTERVAL_MS = 30_000;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
-/** Number of times that a change is repeated if another call changed the endpoint meanwhile. */
+/**
+ * Maximum number of attempts to make a change if other calls change the endpoint at the same time.
+ */
 const CHANGE_ATTEMPTS = 10;
-/** Number of calls that send a request at the same time. */
+/** Maximum number of calls that send a request at the same time. */
 const MAX_SENDING_CALLS = 20;
 const TOO_MANY_REPLAYS = `The webhook has ${MAX_REPLAYS} replays that have not ended; wait until one ends`;
 const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until it ends`;
@@ -68,11 +70,11 @@ const BAD_PLACE =
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
 
 interface WebhookMetrics {
-  /** Counts an attempt. `outcome` is a class of status such as `2xx`, or `error`. */
+  /** Counts an attempt. `outcome` is a status class such as `2xx`, or `error`. */
   attempted(id: string, outcome: string, ms: number, events: number): void;
   /**
-   * Registers the functions from which the metrics of an endpoint are read. The metrics are 0 while
-   * another node delivers.
+   * Registers the functions that return the figures of an endpoint for the metrics. The metrics are
+   * 0 while another node delivers.
    */
   watch(id: string, figures: WebhookFigures): void;
 }
@@ -80,7 +82,7 @@ interface WebhookMetrics {
 interface WebhookFigures {
   /** Returns the time of the oldest event in a batch that was not accepted. */
   oldestMs(): number | undefined;
-  /** Returns the number of events after those that were accepted. */
+  /** Returns the number of events that are not accepted yet. */
   lag(): number;
   parked(): number;
 }
@@ -100,8 +102,8 @@ interface WebhooksPorts {
   readonly nodeId: string;
   readonly version: string;
   /**
-   * Clock of the store. Another node may judge the times that this one stores, and the times of
-   * events are taken from it.
+   * Clock of the store. It is used because other nodes compare the times that this node stores, and
+   * because it also determines the times of events.
    */
   readonly clock: () => number;
   readonly metrics: WebhookMetrics;
@@ -120,7 +122,7 @@ export interface WebhookService extends Webhooks {
    * has accepted all events. Returns `undefined` if no endpoint is enabled.
    */
   neededEvents(): Promise<readonly EventPosition[] | undefined>;
-  /** Returns the types that each enabled endpoint names. */
+  /** Returns the types in the settings of each enabled endpoint. */
   activeTypes(): Promise<readonly (readonly string[])[]>;
   close(): Promise<void>;
 }
@@ -146,13 +148,13 @@ class WebhookDispatch implements WebhookService {
   readonly #tail: FeedTail;
   readonly #attempts = new Map<string, string[]>();
   /**
-   * Runners that have not finished their requests. The next runner of an endpoint starts after its
-   * last one has ended, because both would have the same lease.
+   * Runners that have been stopped but have not finished their requests. The next runner of an
+   * endpoint starts after its previous runner has ended, because both would have the same lease.
    */
   readonly #ending = new Map<string, Promise<void>>();
   /** Newest event of each partition at the last tick. */
   #newest: readonly EventPosition[] = [];
-  /** Time of the last flush by the monotonic clock. */
+  /** Time of the last flush on the monotonic clock. */
   #flushedMs = performance.now();
   #timer: NodeJS.Timeout | undefined;
   #ticking: Promise<void> = Promise.resolve();
@@ -355,7 +357,7 @@ class WebhookDispatch implements WebhookService {
     const next = { ...parked, attempts: parked.attempts + 1, status: attempt.status };
     const change = isAccepted ? undefined : JSON.stringify(next);
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
-    // The new version makes the node that delivers count the parked events again.
+    // The new version makes the delivering node count the parked events again.
     if (isAccepted) await this.#change(id, (unchanged) => unchanged);
     return attempt;
   }
@@ -382,7 +384,7 @@ class WebhookDispatch implements WebhookService {
     return endpoints.find((endpoint) => endpoint.id === id) ?? { refusal: "webhook_not_found" };
   }
 
-  /** Changes an endpoint. A change that another call makes at the same time is kept. */
+  /** Changes an endpoint. Does not overwrite a change that another call makes at the same time. */
   async #change(
     id: string,
     change: (endpoint: Endpoint) => Endpoint | WebhookRefusal,
@@ -427,7 +429,7 @@ class WebhookDispatch implements WebhookService {
 
   // --- Deliveries --------------------------------------------------------------------------------
 
-  /** Reads the endpoints and renews the leases now, and then at each interval. */
+  /** Reads the endpoints and renews the leases immediately, and then at each interval. */
   #tick(): void {
     clearTimeout(this.#timer);
     if (this.#isClosed) return;
@@ -454,13 +456,13 @@ class WebhookDispatch implements WebhookService {
     for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
     await this.#followFeed();
-    // A full disk refuses these writes, but the endpoints that exist keep their leases.
+    // These writes may fail on a full disk. The existing endpoints still keep their leases.
     await this.#createFixed(endpoints);
     await this.#noteFixed(endpoints);
     await this.#removeUnseen(stored);
   }
 
-  /** Wakes the lanes that have missed the notice of an event, and stores skipped positions. */
+  /** Wakes the lanes that have missed a notification, and stores skipped positions. */
   async #followFeed(): Promise<void> {
     if (this.#runners.size === 0) return;
     this.#newest = await this.#ports.store.newestEvents();
@@ -485,7 +487,10 @@ class WebhookDispatch implements WebhookService {
     }
   }
 
-  /** Records regularly that the configuration has the fixed endpoints, for `#removeUnseen`. */
+  /**
+   * Records at intervals that the configuration has the fixed endpoints. `#removeUnseen` needs
+   * these records.
+   */
   async #noteFixed(endpoints: readonly Endpoint[]): Promise<void> {
     const nowMs = this.#ports.clock();
     for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
@@ -497,8 +502,9 @@ class WebhookDispatch implements WebhookService {
   }
 
   /**
-   * Removes the records of fixed endpoints that no node has had in its configuration for a day. During
-   * a change of the configuration, only some of the nodes have them.
+   * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
+   * delay is needed because, during a change of the configuration, only some of the nodes have
+   * them.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
     const { fixed, store } = this.#ports;
@@ -530,7 +536,8 @@ class WebhookDispatch implements WebhookService {
       if (runner !== undefined) this.#end(id, runner);
       return;
     }
-    // A runner also stops to disable its endpoint, which is still active if the call failed.
+    // A runner also stops when it disables its endpoint. If that call failed, the endpoint is still
+    // active.
     if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
@@ -602,7 +609,7 @@ class WebhookDispatch implements WebhookService {
     return formats[name] ?? (name === "cloudevents" ? cloudEventsFormat : standardFormat);
   }
 
-  /** Sends a request for a call, which waits for it. */
+  /** Sends a request on behalf of a call that waits for the result. */
   async #sendNow(
     endpoint: Endpoint,
     delivery: Omit<Delivery, "partition" | "isReplay">,
