@@ -1,5 +1,5 @@
-// Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, share: setting bits of a
-// message, events as the clients receive them, and node numbers.
+// Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, have in common: setting bits of
+// a message, the form of events for clients, and node numbers.
 
 import {
   type ChannelEvent,
@@ -21,7 +21,7 @@ export const SIGNAL_BIT = 0x20;
 
 /**
  * Returns an event as clients receive it, `undefined` if it is not pushed. The id of content is the
- * stream's `clientMsgNo`, and so is that of a start or an end without an id of its own [decisions:
+ * stream's `clientMsgNo`. The same applies to a start or an end without its own id [decisions:
  * Event id]. Events of `/message/event` are converted by stream-lane.ts.
  */
 export function clientEvent(event: ChannelEvent): ClientEvent | undefined {
@@ -45,7 +45,7 @@ export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[]
   return events.map((event) => ({ ...event, timestampMs }));
 }
 
-/** Returns the id as an integer below 2^31, WuKongIM's form. */
+/** Returns the id of a node as an integer below 2^31, which is WuKongIM's form. */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
   let number = 0;

@@ -240,13 +240,13 @@ interface ListContent {
   readonly lastSeqs: LastSeqs;
   readonly version: number;
   readonly toJson: SyncedJson;
-  /** If true, conversations beyond `MAX_RECENTS_LENGTH` are returned too, without messages. */
+  /** If true, conversations beyond `MAX_RECENTS_LENGTH` are also returned, but without messages. */
   readonly isWhole: boolean;
 }
 
 /**
  * Returns conversations as JSON. While a stream is active, no version in the reply is higher than
- * the time of its message, so that the next call returns it with the added text.
+ * the time of the stream's message, so that the next call returns the stream with the added text.
  */
 async function writeList(
   messages: Pick<Messages, "history">,

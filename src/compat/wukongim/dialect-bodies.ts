@@ -1,5 +1,5 @@
-// Converts the bodies of calls of backends written for WuKongIM to the form that the schemas
-// describe. Values that WuKongIM accepts are replaced by values with the same effect.
+// Converts the bodies that backends written for WuKongIM send to the form that the schemas
+// describe. Values that only WuKongIM accepts are replaced by values with the same effect.
 
 import { type TSchema, Type } from "typebox";
 import type { Adapt } from "../../api/body.ts";
@@ -8,7 +8,7 @@ import { GROUP_CHANNEL, isId, SYSTEM_UID } from "../../broker/model.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Fields that are flags. The integer 1 sets the flag, every other integer clears it. */
+/** Fields that are flags. The integer 1 sets the flag, and every other integer clears it. */
 const FLAGS: ReadonlySet<string> = new Set([
   "ban",
   "disband",
@@ -28,7 +28,7 @@ const FLAGS: ReadonlySet<string> = new Set([
   "include_private",
 ]);
 
-/** Fields whose integers are replaced by the nearest one that the schema allows. */
+/** Fields whose integers are replaced by the nearest integer that the schema allows. */
 const BOUNDED: ReadonlySet<string> = new Set([
   "version",
   "msg_count",
@@ -43,7 +43,7 @@ const BOUNDED: ReadonlySet<string> = new Set([
 const UID_LISTS: ReadonlySet<string> = new Set(["subscribers", "uids"]);
 /** Paths of calls that report invalid uids in their replies. */
 const REPORTING: ReadonlySet<string> = new Set(["/message/send", "/message/sendbatch"]);
-/** Paths of calls for which an empty list means all users, and not nobody. */
+/** Paths of calls for which an empty list means all users instead of no user. */
 const EMPTY_MEANS_ALL: ReadonlySet<string> = new Set(["/message/send", "/channel/whitelist_set"]);
 
 interface Bounds {
@@ -51,7 +51,7 @@ interface Bounds {
   readonly maximum: number;
 }
 
-/** Creates the adapter of a call. `schema` is the schema of its bodies. */
+/** Creates the adapter for a call. `schema` is the schema of its bodies. */
 export function createBodyAdapter(path: string, schema: TSchema | undefined): Adapt {
   const bounds = boundsIn(schema);
   const withDefaults = DEFAULTS.get(path);
@@ -157,7 +157,7 @@ function isPresent(entry: unknown): boolean {
   return entry !== null;
 }
 
-/** Values of other types than string pass, so that the schema rejects them. */
+/** Values that are not strings pass, so that the schema rejects them. */
 function isValidUid(entry: unknown): boolean {
   return typeof entry === "string" ? !isBlank(entry) && isId(entry) : isPresent(entry);
 }

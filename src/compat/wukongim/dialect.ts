@@ -62,7 +62,7 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
 
 // --- Replies -------------------------------------------------------------------------------------
 
-/** HTTP statuses that this dialect keeps for the broker's errors. All others become 400. */
+/** HTTP statuses of the broker's errors that this dialect keeps. All other statuses become 400. */
 const KEPT_STATUSES: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
 
 function statusOf(code: ErrorCode): number {
@@ -114,8 +114,8 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 ]);
 
 /**
- * Converts the reply to a send. Public backends read the result at the top level, or under `data`
- * if there is a single message.
+ * Converts the reply to a send. Publicly available backends read the result at the top level, or
+ * under `data` if there is a single message.
  */
 function sentReply(reply: HttpReply): HttpReply {
   const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
@@ -140,7 +140,7 @@ const errorBody = Type.Object(
 
 const status = Type.Literal(200, { description: "200: the call succeeded" });
 const { repeated: _, ...sent } = replies.sentBody.properties;
-/** Schemas of reply bodies in this dialect, by the schema of the reply in the route table. */
+/** Schemas of reply bodies in this dialect. The keys are the schemas in the route table. */
 const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
   [
     replies.statusBody,
@@ -271,7 +271,7 @@ function channelRows(
     { title: "ChannelRequest", description: "Channel to create or to change" },
   );
 
-  /** Creates or changes a channel. For a personal one, `ban` also bans the account. */
+  /** Creates or changes a channel. For a personal channel, `ban` also bans the account. */
   async function upsert(body: Static<typeof create>): Promise<RouteReply> {
     const { channel_id: id, channel_type: type } = body;
     const isNew = await isCreated(body);
@@ -296,7 +296,7 @@ function channelRows(
     }
   }
 
-  /** Sets or ends a ban. A repeated ban ends sessions that an earlier call may have left. */
+  /** Sets or ends a ban. A repeated ban ends sessions that an earlier call may have left open. */
   async function updateBan(uid: string, isBanned: boolean): Promise<void> {
     if (isBanned || (await users.isBanned(uid))) await users.setBan(uid, isBanned);
   }
@@ -388,7 +388,7 @@ const REMOVALS: readonly string[] = [
   ]),
 ];
 
-/** Errors that are answered as successes, by path. */
+/** Errors that become successful replies, by path. */
 const IGNORED_ERRORS: ReadonlyMap<string, ErrorCode> = new Map<string, ErrorCode>([
   ...REMOVALS.map((path) => [path, "channel_not_found"] as const),
   ["/conversations/clearUnread", "not_in_channel"],
@@ -417,7 +417,10 @@ interface SendPorts extends Pick<WukongimPorts, "messages"> {
   readonly events: MessageEventCalls;
 }
 
-/** Sends as WuKongIM does: does not refuse a repeated client_msg_no or report a retry. */
+/**
+ * Wraps `send` so that it behaves like WuKongIM: it does not refuse a reused client_msg_no and does
+ * not report a retry.
+ */
 function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
   return {
     async send(input) {
@@ -426,7 +429,10 @@ function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
   };
 }
 
-/** The row of `/message/send`. A command without a channel is sent to each of its subscribers. */
+/**
+ * Creates the row of `/message/send`. A command without a channel is sent to each of its
+ * subscribers.
+ */
 function sendRow(
   { messages, explain, events }: SendPorts,
   maxSubscribers: number,
@@ -456,8 +462,8 @@ function sendRow(
       if (channel_id !== undefined && channel_type !== undefined) {
         if (isStream === 1) return events.begin({ ...body, channel_id, channel_type });
         const valid = subscribers?.filter(isId) ?? [];
-        // A list without a valid uid is kept and rejected. Without a list, all members would get
-        // the command.
+        // A list without a valid uid is kept, so that it is rejected. If it were removed, all
+        // members would get the command.
         const recipients = valid.length > 0 ? { subscribers: valid } : {};
         return send({ ...body, ...recipients, channel_id, channel_type });
       }

@@ -1,6 +1,6 @@
 // Ids of the events that `/message/event` adds to a stream. The broker keeps such an event as
-// content or as the end of a stream. Its id there contains the fields of WuKongIM's event for which
-// the broker has no place:
+// content or as the end of a stream. The event's id in the broker contains those fields of
+// WuKongIM's event that the broker does not have:
 //
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
@@ -9,7 +9,7 @@
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
-/** Maximum length of `event_id`, which becomes a part of a longer id. */
+/** Maximum length of `event_id`. It becomes a part of a longer id. */
 export const MAX_EVENT_ID_LENGTH = 88;
 
 const BASE = 36;

@@ -1,5 +1,6 @@
-// JSON-RPC as WuKongIM's clients speak it. Field names, their order and the omitted fields are
-// those of WuKongIM. Replies and pushes that WuKongIM does not have are not sent.
+// The form of JSON-RPC that WuKongIM's clients use. The names and the order of fields, and the
+// omitted fields, are those of WuKongIM. Replies and pushes that WuKongIM does not have are not
+// sent.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 import { type ChannelRef, type Message, type Passthrough, SYSTEM_UID } from "../../broker/model.ts";
@@ -15,7 +16,7 @@ import type { ClientEvent } from "./stream-lane.ts";
 /** Newest version of WuKongIM's protocols, also used for a connect without a version. */
 const NEWEST_VERSION = 5;
 const MAX_UINT32 = 0xffff_ffff;
-/** Codes of a failed send that become an error. All other codes become a result. */
+/** Error codes of a failed send that become an error response. All other codes become a result. */
 const BAD_REQUESTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["bad_request", "malformed_frame"]);
 
 /** Fields that are echoed for a request that could not be read. */
@@ -29,7 +30,7 @@ const WUKONGIM_JSONRPC: View = {
     ["send", { read: readSend }],
     ["ping", { read: ({ ref }) => ({ kind: "ping", ref }) }],
     ["recvack", { isNotification: true, read: readRecvack }],
-    // WuKongIM's servers ignore it too. The clients close the socket themselves.
+    // WuKongIM's servers also ignore this request. The clients close the socket themselves.
     ["disconnect", { isNotification: true, read: () => undefined }],
   ]),
   unknownId: undefined, // as WuKongIM's servers do
@@ -40,8 +41,8 @@ const WUKONGIM_JSONRPC: View = {
 };
 
 /**
- * Formats of JSON-RPC on every node. A client that sends no `protocol` in `connect` is a client of
- * WuKongIM.
+ * Forms of JSON-RPC on every node. A client that sends no `protocol` in `connect` counts as a
+ * client of WuKongIM.
  */
 export const JSONRPC_FORMS = { plain: WUKONGIM_JSONRPC, errorNumber: reasonOf };
 
@@ -109,7 +110,7 @@ type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>
 /**
  * Reason codes in the `disconnect` before the close, by close reason. 0 means that none is sent.
  * Clients treat `disconnect` as a kick and do not reconnect. A refused client already has the
- * error, and a session replaced on the same device is not notified.
+ * error, and a session that is replaced on the same device is not notified.
  */
 const DISCONNECT_REASONS = {
   draining: 0,

@@ -1,20 +1,23 @@
-// Parses the field `last_msg_seqs` of /conversation/sync: entries `channel_id:channel_type:seq`,
-// joined by `|`. Ids may contain both separators: if an entry can be read in several ways, the
-// longest id among the user's conversations is used.
+// Parses the field `last_msg_seqs` of /conversation/sync. It consists of entries
+// `channel_id:channel_type:seq`, joined by `|`. Ids may contain both separators. If an entry can be
+// read in several ways, the longest id among the user's conversations is used.
 
 import type { ChannelRef } from "../../broker/model.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 
 const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 
-/** Maximum length of an id in UTF-16 code units: 128 characters of up to two units. */
+/** Maximum length of an id: 128 characters of up to two UTF-16 code units. */
 const MAX_ID_UNITS = 256;
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
-/** Returns the seq of the last message that the caller has in a channel, or 0. */
+/**
+ * Function that returns the seq of the last message that the caller has in a channel, 0 if there is
+ * none.
+ */
 export type LastSeqs = (channel: ChannelRef) => number;
 
-/** Parses the entries. Those of channels that are not in `channels` are ignored. */
+/** Parses the entries. Ignores entries of channels that are not in `channels`. */
 export async function readLastSeqs(
   text: string,
   channels: readonly ChannelRef[],
@@ -56,7 +59,7 @@ async function endsIn(text: string, slice: TimeSlice): Promise<readonly EntryEnd
   return ends;
 }
 
-/** Names of channels. Most candidates are rejected by the lengths of their ids alone. */
+/** Set of channel names. Most candidates can be rejected by the length of their ids alone. */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
@@ -96,7 +99,8 @@ function longestEntry(
   while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
   for (let i = last - 1; i >= firstEnd; i--) {
     const entryEnd = ends[i];
-    // An id that is longer than the shortest one contains the end of the shortest, and so a colon.
+    // An id that is longer than the shortest candidate contains the end of that candidate, and
+    // therefore a colon.
     if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at, i > firstEnd)) continue;
     const { type, seq, idEnd, end } = entryEnd;
     const name = nameOf({ type, id: text.slice(at, idEnd) });

@@ -1,6 +1,6 @@
 // Calls of WuKongIM 2.2.4 and later that stream text. `/message/send` with `is_stream` begins a
 // stream, `/message/event` adds text and ends it, and `/message/eventsync` reads its stored events.
-// Remembers the begun streams of this node, so that events may omit `from_uid`.
+// Remembers the streams that were begun on this node, so that events may omit `from_uid`.
 
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";
@@ -67,7 +67,7 @@ interface MessageEventPorts {
 }
 
 export interface MessageEventCalls {
-  /** Sends a message whose text the events of `append` add. Returns its ids. */
+  /** Sends a message. The events of `append` later add its text. Returns the ids of the message. */
   begin(message: StreamMessage): Promise<HttpReply>;
   append(body: EventBody): Promise<HttpReply>;
   sync(body: SyncBody): Promise<HttpReply>;
@@ -166,7 +166,7 @@ export function createMessageEventCalls({
 
   async function addText(input: Omit<EventInput, "type" | "data">, data: string): Promise<Applied> {
     const { state } = await streams.post({ ...input, type: STREAM_CONTENT, data });
-    // Only a stream that a viewer has cancelled is not active after text was accepted.
+    // A stream that is not active after text was accepted has been cancelled by a viewer.
     return {
       status: state === "active" ? "open" : "cancelled",
       seq: state === "active" ? 0 : END_SEQ,
@@ -254,7 +254,7 @@ interface EventOfLane extends Omit<EventFields, "messageId"> {
   /** `type` in lower case. */
   readonly kind: string;
   readonly lane: string;
-  /** Text of a delta or a snapshot, else "". */
+  /** Text of a delta or a snapshot, "" for other events. */
   readonly text: string;
   readonly payload: unknown;
 }

@@ -1,5 +1,5 @@
-// Calls for backends whose clients fetch their messages and commands from the backend: ranges of
-// history, single messages and unread commands, in the shapes of WuKongIM.
+// Calls for backends whose clients fetch messages and commands from the backend: ranges of history,
+// single messages and unread commands, in WuKongIM's format.
 
 import { type Static, Type } from "typebox";
 import {
@@ -32,13 +32,13 @@ import { SETTINGS } from "./wkproto/packets.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const PAGE_SIZE = 100;
-/** Highest accepted `limit`. A reply may be shorter because of the limits of history. */
+/** Highest accepted `limit`. A reply may be shorter because of the limits on history. */
 const MAX_PAGE_SIZE = 10_000;
 const COMMANDS = 200;
 const MAX_COMMANDS = 1000;
 const MAX_LOOKUPS = 100;
 export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
-/** Value of `pull_mode` that reads towards older messages. */
+/** Value of `pull_mode` with which older messages are read. */
 const OLDER = 0;
 
 const loginUid = Type.Optional(
@@ -49,7 +49,10 @@ const loginUid = Type.Optional(
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
-/** Impossible numbers are accepted, such as ids of another server. Nothing is found for them. */
+/**
+ * Schema of ids. Impossible numbers, such as ids of another server, are accepted, but nothing is
+ * found for them.
+ */
 export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
 
@@ -60,7 +63,7 @@ function possibleNumbers(values: readonly (number | string)[] = []): readonly nu
   return numbers.filter((number) => Number.isSafeInteger(number) && number >= 0);
 }
 
-/** Digits of the ids among `values`. They may have up to 20 digits. */
+/** Returns the digits of the values that can be ids. An id has up to 20 digits. */
 export function possibleIds(values: readonly (number | string)[] = []): readonly string[] {
   return values.map(String).filter(isSourceId);
 }
@@ -290,8 +293,8 @@ const ENDINGS: Partial<Record<StreamState, StreamEnding>> = {
 const FAILED = 2;
 
 /**
- * Returns a message in WuKongIM's shape. A personal channel has the id of the recipient.
- * `event_meta` contains the text of a stream unless `hasText` is false.
+ * Function that returns a message in WuKongIM's format. A personal channel has the id of the
+ * recipient. `event_meta` contains the text of a stream unless `hasText` is false.
  */
 export type SyncedJson = (message: Message, hasText?: boolean) => ReturnType<typeof syncedJson>;
 
@@ -326,7 +329,8 @@ function syncedJson(message: Message, view: StreamView) {
 type MessageJson = ReturnType<typeof messageJson>;
 
 /**
- * Shows the source id of an imported message as its id. `withNumericIds` removes the quotes later.
+ * Returns the JSON of an imported message with its source id as the id. `withNumericIds` later
+ * removes the quotes.
  */
 function withSourceId({ source_id: sourceId, ...json }: MessageJson): MessageJson {
   if (sourceId === undefined) return json;

@@ -3,7 +3,7 @@
 import { Type } from "typebox";
 import { tlsOptions } from "../../api/options.ts";
 
-/** Properties of the section `api` that only backends of WuKongIM need. */
+/** Properties of the section `api` that only backends written for WuKongIM need. */
 export const apiProperties = {
   dialect: Type.Enum(["jindou", "wukongim"], {
     default: "jindou",

@@ -1,5 +1,5 @@
-// Reason codes of WuKongIM's protocols, used in CONNACK, SENDACK and DISCONNECT. The numbers are
-// the same in WKProto and JSON-RPC and are part of the wire formats.
+// Reason codes of WuKongIM's protocols in CONNACK, SENDACK and DISCONNECT. The numbers are the same
+// in WKProto and JSON-RPC, and are part of the wire formats.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 
@@ -26,7 +26,10 @@ export const SUCCESS_REASON = REASONS.success;
 export const KICKED_REASON = REASONS.kicked;
 export const BANNED_REASON = REASONS.banned;
 
-/** Reason of each error code. The system error, which clients may retry, is used if none fits. */
+/**
+ * Reason code of each error code. If no reason code fits, the system error is used, because clients
+ * may retry after it.
+ */
 const BY_CODE = {
   bad_request: REASONS.systemError,
   bad_id: REASONS.badChannelId,

@@ -1,5 +1,5 @@
-// Calls that return one message: the newest one of a channel, or one that is named by its id or its
-// `client_msg_no`. A missing message is answered with HTTP 200 and the status 404 in the body.
+// Calls that return one message: the newest message of a channel, or the message with a given id or
+// `client_msg_no`. For a missing message, the HTTP status is 200 and the status in the body is 404.
 
 import { type Static, Type } from "typebox";
 import { LABEL_PATTERN, LOBBY, OPTIONAL_LABEL_PATTERN } from "../../api/fields.ts";

@@ -1,5 +1,6 @@
-// Ids of channels as WuKongIM's servers store them. The id of a personal channel there consists of
-// both uids, joined by `@`. Backends read such ids in a few replies and send them in a few calls.
+// Ids of channels in the form in which WuKongIM's servers store them. In this form, the id of a
+// personal channel consists of both uids, joined by `@`. A few replies to backends contain such
+// ids, and backends send them in a few calls.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../broker/model.ts";
 import { crc32 } from "../../lib/crc32.ts";
@@ -12,7 +13,7 @@ export function storedId(uid: string, { id, type }: ChannelRef): string {
   return rankOf(uid) > rankOf(id) ? `${uid}${SEPARATOR}${id}` : `${id}${SEPARATOR}${uid}`;
 }
 
-/** Reads a stored id of a personal channel. Returns `undefined` for every other id. */
+/** Parses a stored id of a personal channel. Returns `undefined` for any other id. */
 export function usersOf(
   storedId: string,
 ): { readonly uid: string; readonly peer: string } | undefined {

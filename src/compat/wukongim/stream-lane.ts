@@ -1,6 +1,6 @@
-// A stream of `/message/event` in the form of WuKongIM: its events as the clients receive them, and
-// the state of its lane as backends read it. In WuKongIM a lane is one of several texts of a
-// message (`event_key`); Jindou has only `main`. Pure.
+// Converts a stream of `/message/event` to WuKongIM's format: its events for clients, and the state
+// of its lane for backends. In WuKongIM, a lane is one of several texts of a message (`event_key`).
+// Jindou has only the lane `main`. Pure.
 
 import {
   type ChannelEvent,
@@ -41,11 +41,13 @@ export const STATUSES: ReadonlyMap<string, LaneStatus> = new Map<string, LaneSta
   [TYPES.error, "error"],
 ]);
 
-/** Numbers of the two stored events of a lane that has ended. Events of an open lane have 0. */
+/**
+ * Seqs of the two stored events of a lane that has ended. Events of an open lane have the seq 0.
+ */
 export const END_SEQ = 1;
 export const FINISH_SEQ = 2;
 
-/** An event as a client of WuKongIM receives it. */
+/** An event in the form that clients of WuKongIM receive. */
 export interface ClientEvent {
   readonly id: string;
   readonly type: string;
@@ -53,7 +55,7 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/** Fields of an event that its data contains in WuKongIM. */
+/** Fields of an event that are in its data in WuKongIM. */
 interface LaneEvent {
   readonly clientMsgNo: string;
   readonly channel: ChannelEvent["channel"];
@@ -63,7 +65,7 @@ interface LaneEvent {
   readonly seq: number;
   readonly status: LaneStatus;
   readonly visibility: string;
-  /** Absent in the data if `undefined`. */
+  /** Absent from the data if `undefined`. */
   readonly payload: unknown;
 }
 
@@ -114,7 +116,10 @@ export function laneEventData(event: LaneEvent): string {
   });
 }
 
-/** Returns the event as WuKongIM pushes it, `undefined` for an event of another kind of stream. */
+/**
+ * Returns the event in the form in which WuKongIM pushes it, `undefined` for an event of a
+ * different kind of stream.
+ */
 export function laneClientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, stream, start, eventId, timestampMs, data } = event;
   if (stream === undefined || (type !== STREAM_CONTENT && type !== STREAM_END)) return undefined;
@@ -128,7 +133,10 @@ export function laneClientEvent(event: ChannelEvent): ClientEvent | undefined {
   return clientEventOf(event, fields, { payload, timestampMs });
 }
 
-/** Returns the events for a client that joins late: the text so far, and the end if any. */
+/**
+ * Returns the events for a client that joins late: the text so far, and the end if the stream has
+ * ended.
+ */
 export function laneSnapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
   const { clientMsgNo, messageId, text, state } = snapshot;
   const timestampMs = messageTimeMs(messageId);
@@ -209,7 +217,10 @@ function reasonOf(payload: unknown) {
   };
 }
 
-/** Returns `event_meta` and `event_sync_hint` of a message, nothing for a lane without events. */
+/**
+ * Returns `event_meta` and `event_sync_hint` of a message. Returns no fields for a lane without
+ * events.
+ */
 export function laneMeta(stream: StreamSnapshot, hasText: boolean) {
   const { text, state, clientMsgNo } = stream;
   const isOpen = state === "active";
@@ -240,7 +251,10 @@ export function statusOf(stream: StreamSnapshot): LaneStatus {
   return STATUSES.get(endOf(stream).fields.type.toLowerCase()) ?? "closed";
 }
 
-/** Returns the stored events of a stream: none while it is open, later its end and completion. */
+/**
+ * Returns the stored events of a stream: an empty list while it is open, later its end and its
+ * completion.
+ */
 export function storedEvents(stream: StreamSnapshot) {
   if (stream.state === "active") return [];
   const { fields, payload } = endOf(stream);

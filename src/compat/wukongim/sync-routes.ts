@@ -1,5 +1,5 @@
 // Rows of the route table for backends that fetch messages, commands and conversations for their
-// clients, as WuKongIM's backends do. They exist in both dialects. Keeps no state.
+// clients, as WuKongIM's backends do. These rows exist in both dialects. Keeps no state.
 
 import { MessagePages } from "../../api/message-pages.ts";
 import { type ApiRoute, DONE, postRoute, queryRoute, type RouteReply } from "../../api/route.ts";
@@ -28,7 +28,7 @@ export interface SyncPorts {
   readonly conversations: Conversations;
 }
 
-/** Creates the rows. `isWukongim` is true for the rows of the dialect. */
+/** Creates the rows. `isWukongim` is true for the rows of the dialect `wukongim`. */
 export function createSyncRoutes(ports: SyncPorts, isWukongim: boolean): readonly ApiRoute[] {
   const toSyncedJson = syncedJsonWith(isWukongim);
   const rows = [

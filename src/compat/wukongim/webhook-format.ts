@@ -1,13 +1,14 @@
-// The bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands, `msg.offline` for
-// users who need a push, and `user.onlinestatus` for sessions that begin and end. Pure.
+// Formats the bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands,
+// `msg.offline` for users who need a push notification, and `user.onlinestatus` for sessions that
+// begin or end. Pure.
 
 import { gzipSync } from "node:zlib";
 import type { Format, FormattedRequest, WebhookEvent } from "../../webhooks/formats.ts";
 
 const SYSTEM_UID = "____system";
-/** Bit of `setting` that says that the message has a topic. */
+/** Bit of `setting` that is set if the message has a topic. */
 const TOPIC_BIT = 0x08;
-/** Id of the node that sends `msg.offline`. The nodes of a cluster are one server to a receiver. */
+/** Id of the node in `msg.offline`. For a receiver, the nodes of a cluster are a single server. */
 const SOURCE_ID = 1;
 const OFFLINE = "msg.offline";
 
@@ -26,7 +27,8 @@ export function createWukongimFormat(compressAbove: number): Format {
       // A message that has been removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
-      // A request contains the users of one message: all of them, unless a batch ends in between.
+      // A request contains the users of one message: all users, unless a batch ends between two
+      // pages of users.
       if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
       return undefined;
@@ -48,7 +50,10 @@ function requestOf(event: string, body: unknown): FormattedRequest {
   return { contentType: "application/json", body: JSON.stringify(body), query: { event } };
 }
 
-/** Returns the `msg.offline` request for one message. Each page has a part of the message's users. */
+/**
+ * Returns the `msg.offline` request for one message. Each page contains some of the message's
+ * users.
+ */
 function offlineRequest(
   first: WebhookEvent,
   pages: readonly WebhookEvent[],
@@ -68,7 +73,7 @@ function offlineRequest(
   });
 }
 
-/** Returns a message with the fields of WuKongIM, in its order. */
+/** Returns a message with WuKongIM's fields in WuKongIM's order. */
 function messageOf({ timestamp, data }: WebhookEvent) {
   const { from_uid: fromUid, topic = "", payload = null } = data;
   const setting = Number(data.setting ?? 0);

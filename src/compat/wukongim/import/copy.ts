@@ -1,7 +1,7 @@
 // One pass of an import: reads a WuKongIM server and stores its data in a node whose import is
 // open. No progress is stored. Each pass replaces tokens, flags, members, lists and positions, and
-// adds the messages after the newest one of each channel, so a pass may stop at any line and be
-// repeated. Keeps the uids of all users and the deletions in memory.
+// adds the messages after the newest stored message of each channel. A pass may therefore stop at
+// any line and be repeated. Keeps the uids of all users and the deletions in memory.
 
 import { createHash } from "node:crypto";
 import { withStreamText } from "../../../api/imports.ts";
@@ -14,15 +14,17 @@ import { inParallel, Source, SourceError, type SourceOptions } from "./source.ts
 import { Target, type TargetChannel, type TargetOptions } from "./target.ts";
 
 const PAGE_SIZE = 1000;
-/** Maximum size of a body. The default of `api.maxBodyBytes` is twice as much. */
+/** Maximum size of a body: half the default of `api.maxBodyBytes`. */
 const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
-/** Number of messages after which both sides are compared. At most the limit of one call. */
+/**
+ * Number of messages after which both sides are compared. Must not exceed the limit of one call.
+ */
 const MAX_COMPARED = 9000;
 /** Messages that expire within this time may be removed while they are compared. */
 const EXPIRING_S = 300;
-/** Code of a line whose number belongs to another message. */
+/** Error code of a line whose seq belongs to another message. */
 const CONFLICT = "import_conflict";
 const EXAMPLES = 5;
 const PROGRESS_MS = 5000;
@@ -32,13 +34,16 @@ interface CopyOptions {
   readonly target: TargetOptions;
   /** True to compare unread counts and to close the import after the pass. */
   readonly isLast: boolean;
-  /** True to compare the whole history, not only the messages that this pass stores. */
+  /** True to compare the whole history instead of only the messages that this pass stores. */
   readonly comparesAll: boolean;
-  /** True to close the import even if both sides differ. */
+  /** True to close the import even if the two sides differ. */
   readonly acceptsDifferences: boolean;
-  /** Further lines of `/admin/import` about users, which are stored after those of the server. */
+  /**
+   * Additional lines for `/admin/import` about users. They are stored after the lines from the
+   * server.
+   */
   readonly userLines: readonly string[];
-  /** Further lines about channels, their members and their lists. */
+  /** Additional lines about channels, their members and their lists. */
   readonly channelLines: readonly string[];
   /** Reports the progress to the user of the command. */
   note(line: string): void;
@@ -73,15 +78,15 @@ interface Flags {
   readonly allowStranger: boolean;
 }
 
-/** A channel with messages, and its names on both sides. */
+/** A channel with messages, and its names on the two servers. */
 interface CopiedChannel extends listings.LoggedChannel {
   readonly read: listings.ReadChannel;
   readonly name: TargetChannel;
-  /** Users of a personal channel. For a group, the same user twice. */
+  /** Users of a personal channel. For a group, the array contains the same user twice. */
   readonly users: readonly [string, string];
 }
 
-/** Runs a pass. Throws a SourceError. */
+/** Runs a pass. Throws a SourceError if the server cannot be read. */
 export async function copySource(options: CopyOptions): Promise<CopyReport> {
   return new Copy(options).run();
 }
@@ -205,7 +210,7 @@ class Copy {
     return channels.toSorted((a, b) => (times.get(a) ?? 0) - (times.get(b) ?? 0));
   }
 
-  /** Reads flags and deletions, which only the logs of the slots have. */
+  /** Reads flags and deletions. Only the logs of the slots contain them. */
   async #readLogs(node: string | undefined): Promise<void> {
     try {
       if (node !== undefined) await this.#readEntries(node);
@@ -220,7 +225,10 @@ class Copy {
     }
   }
 
-  /** Only the newest entry of a channel or a conversation counts. The log yields it first. */
+  /**
+   * Reads the entries of a node's logs. Only the newest entry of a channel or a conversation
+   * counts. The log yields it first.
+   */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
       if (command === "CMDUpdateChannelInfo" || command === "CMDAddChannelInfo") {
@@ -239,8 +247,9 @@ class Copy {
   }
 
   /**
-   * Infers deletions from what `/conversation/sync` shows: a hidden conversation was deleted at its
-   * newest message, any other below the oldest message that is shown.
+   * Infers deletions from the replies of `/conversation/sync`. A conversation that is not shown was
+   * deleted up to its newest message, any other conversation up to the message before the oldest
+   * one that is shown.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();
@@ -314,7 +323,7 @@ class Copy {
     };
   }
 
-  /** Adds the uids in lines of at most `MAX_UIDS`. The first line replaces the present uids. */
+  /** Adds the uids in lines of at most `MAX_UIDS`. The first line replaces the existing uids. */
   async #addUids(line: object, uids: readonly string[]): Promise<void> {
     const valid = uids.filter(isId);
     for (let at = 0; at === 0 || at < valid.length; at += MAX_UIDS)
@@ -369,7 +378,7 @@ class Copy {
     }
   }
 
-  /** Returns the codes of the messages that the node refused, by number. */
+  /** Stores messages. Returns the error codes of the messages that the node refused, by seq. */
   async #store(
     channel: CopiedChannel,
     messages: readonly listings.SourceMessage[],
@@ -388,7 +397,8 @@ class Copy {
   async #compareRange(channel: CopiedChannel, range: Range): Promise<void> {
     this.#compared += range.count;
     if (await this.#isEqual(channel, range)) return;
-    // An earlier run may have stored none of the messages that the node refuses.
+    // The ranges may differ only because an earlier run did not store the messages that the node
+    // refuses.
     const accepted = await this.#acceptedIn(channel, range);
     if (await this.#isEqual(channel, accepted)) return;
     this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
@@ -402,12 +412,12 @@ class Copy {
       range.lastSeq,
     );
     if (headSeq < range.lastSeq) return false;
-    // The node may have removed messages that are expired or old.
+    // The counts may differ, because the node may have removed messages that are expired or old.
     if (this.#hasLimits || range.hasExpired) return true;
     return count === range.count && checksum === range.checksum();
   }
 
-  /** Sends the messages of the range again. Returns those that the node does not refuse. */
+  /** Sends the messages of the range again. Returns the messages that the node does not refuse. */
   async #acceptedIn(channel: CopiedChannel, range: Range): Promise<Range> {
     const accepted = new Range(range.fromSeq, range.firstTimeS);
     for (let next = range.fromSeq; next <= range.lastSeq; ) {
@@ -440,7 +450,8 @@ class Copy {
 
   /**
    * Compares the unread counts of all users who have a conversation. Conversations that only the
-   * server has are a warning: their group was disbanded, or their user is not a member of it.
+   * old server has cause a warning: their group was disbanded, or their user is not a member of the
+   * group.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
@@ -478,7 +489,7 @@ class Copy {
 
 const NO_FLAGS: Flags = { large: false, sendBan: false, allowStranger: false };
 
-/** Messages of a channel that are stored and were not compared yet. */
+/** Stored messages of a channel that were not compared yet. */
 class Range {
   readonly fromSeq: number;
   /** Time of the message before the range, in Unix seconds. */
@@ -542,7 +553,10 @@ function lineOf({ users, type }: CopiedChannel, message: listings.SourceMessage)
   return { message, text };
 }
 
-/** Removes the bit of the topic, and that of a stream whose text the server has lost. */
+/**
+ * Removes the bit for a topic, and the bit for a stream if the server has lost the text of the
+ * stream.
+ */
 function keptSetting({ setting, stream_data: text }: listings.SourceMessage): number {
   return setting & ~SETTINGS.topic & ~(text === undefined ? SETTINGS.stream : 0);
 }
@@ -563,14 +577,20 @@ function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLin
   if (batch.length > 0) yield batch;
 }
 
-/** Returns the channel as the user names it, `undefined` if Jindou has no such channel. */
+/**
+ * Returns the channel from the point of view of the user, `undefined` if Jindou cannot have such a
+ * channel.
+ */
 function seenBy(uid: string, storedId: string, type: number) {
   if (type === GROUP_CHANNEL) return { id: storedId, type };
   const pair = type === PERSON_CHANNEL ? usersOf(storedId) : undefined;
   return pair && { id: pair.uid === uid ? pair.peer : pair.uid, type };
 }
 
-/** Returns true if the channel, which is named `<type>:<id>`, is of a type that Jindou has. */
+/**
+ * Returns true if the channel has a type that Jindou supports. `channel` has the form
+ * `<type>:<id>`.
+ */
 function isCopied(channel: string): boolean {
   return [PERSON_CHANNEL, GROUP_CHANNEL].some((type) => channel.startsWith(`${type}:`));
 }
@@ -579,7 +599,7 @@ function wireOf({ id, type }: { readonly id: string; readonly type: number }) {
   return { channel_id: id, channel_type: type };
 }
 
-/** Lines that wait to be sent to the node, and the results of all lines so far. */
+/** Lines that are waiting to be sent to the node, and the results of all lines so far. */
 class Lines {
   readonly #target: Target;
   readonly #refused: Record<string, { count: number; examples: string[] }> = {};
@@ -617,7 +637,7 @@ class Lines {
     await this.#sending;
   }
 
-  /** Sends one body. Returns the codes of the lines that were refused, by their numbers. */
+  /** Sends one body. Returns the error codes of the refused lines, by line number. */
   async send(texts: readonly string[]): Promise<ReadonlyMap<number, string>> {
     const { stored, unchanged, refused } = await this.#target.store(texts);
     this.#stored += stored;

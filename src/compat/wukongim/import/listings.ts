@@ -1,17 +1,18 @@
-// The listings of a WuKongIM server, page by page. Each listing has its own way of paging. A row
-// that is not as expected is an error and is not skipped.
+// Reads the listings of a WuKongIM server page by page. Each listing has its own form of paging. A
+// row with an unexpected form is an error and is not skipped.
 
 import { GROUP_CHANNEL, isId } from "../../../broker/model.ts";
 import { isRecord, MAIN_LANE } from "../stream-lane.ts";
 import { type Source, SourceError } from "./source.ts";
 
-/** End of the id of the channel that stores the commands of another channel. */
+/** Suffix of the id of a channel that stores the commands of another channel. */
 export const COMMAND_SUFFIX = "____cmd";
-/** Highest class of devices that Jindou has: 0 app, 1 web, 2 desktop. */
+/** Highest device flag that Jindou supports: 0 app, 1 web, 2 desktop. */
 export const MAX_DEVICE_FLAG = 2;
 const PAGE_SIZE = 1000;
 /**
- * Lower than the `created_at` of every row. Pages then go from old to new, and new rows come last.
+ * Offset that is lower than the `created_at` of every row. With it, pages are ordered from old to
+ * new, and new rows come last.
  */
 const FIRST = "1";
 
@@ -31,7 +32,7 @@ export interface SourceChannel {
   readonly type: number;
 }
 
-/** A channel that `/channel` or `/channel/info` created, with the flags that the listing has. */
+/** A channel that `/channel` or `/channel/info` created, with the flags in the listing. */
 interface CreatedChannel extends SourceChannel {
   readonly ban: boolean;
   readonly disband: boolean;
@@ -46,7 +47,7 @@ export interface SourceMessage {
   readonly message_idstr: string;
   readonly message_seq: number;
   readonly client_msg_no: string;
-  /** "" is the system account. */
+  /** "" means the system account. */
   readonly from_uid: string;
   readonly timestamp: number;
   readonly expire: number;
@@ -107,7 +108,7 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields the channels of a node that have a log. The pages go backwards, because the other
+ * Yields the channels of a node that have a log. The pages are read backwards, because the other
  * direction loses rows.
  */
 export async function* loggedChannels(
@@ -131,7 +132,7 @@ export async function* loggedChannels(
 
 type UidList = "subscribers" | "denylist" | "allowlist";
 
-/** Returns whether the server can list these uids of the channel. */
+/** Returns true if the server can list these uids of the channel. */
 export function isListed({ id, type }: SourceChannel, list: UidList): boolean {
   return isId(id) && (!id.includes("/") || (list === "allowlist" && type === GROUP_CHANNEL));
 }
@@ -179,7 +180,7 @@ export async function* conversations(source: Source): AsyncGenerator<SourceConve
 
 const SLOTS = 64;
 
-/** Yields the entries of the logs of all slots. Those of one slot are newest first. */
+/** Yields the entries of the logs of all slots. The entries of one slot are sorted newest first. */
 export async function* logEntries(source: Source, nodeId: string): AsyncGenerator<LogEntry> {
   for (let slot = 0; slot < SLOTS; slot++) {
     const path = `/cluster/logs?node_id=${encodeURIComponent(nodeId)}&log_type=2&slot=${slot}&limit=${PAGE_SIZE}`;
@@ -201,7 +202,7 @@ export async function* logEntries(source: Source, nodeId: string): AsyncGenerato
   }
 }
 
-/** A channel as `/channel/messagesync` names it. */
+/** A channel in the form that `/channel/messagesync` expects. */
 export interface ReadChannel {
   readonly channelId: string;
   readonly channelType: number;
@@ -210,8 +211,8 @@ export interface ReadChannel {
 }
 
 /**
- * Returns up to `limit` messages from `fromSeq` on, or the newest ones if it is 0. A page with
- * fewer messages is the last one. The channel must be in the listing of channels with a log,
+ * Returns up to `limit` messages from `fromSeq` on, or the newest messages if it is 0. A page with
+ * fewer messages is the last page. The channel must be in the listing of channels with a log,
  * because the call creates any other channel on the server.
  */
 export async function messagesOf(
@@ -248,7 +249,10 @@ export async function messagesOf(
   }));
 }
 
-/** Returns the text of a stream in base64, from the lane `main` if the message has no other. */
+/**
+ * Returns the text of a stream in base64. If the message has no `stream_data`, this is the text of
+ * the lane `main`.
+ */
 function streamTextOf({ stream_data: data, event_meta: meta }: Row): { stream_data?: string } {
   if (typeof data === "string") return { stream_data: data };
   const { events } = isRecord(meta) ? meta : {};
@@ -262,7 +266,7 @@ function streamTextOf({ stream_data: data, event_meta: meta }: Row): { stream_da
 
 /** Maximum number of conversations that `/conversation/sync` returns. */
 export const MAX_CONVERSATIONS = 1000;
-/** Number of messages that `recentsOf` asks for in each conversation. */
+/** Number of messages that `recentsOf` requests for each conversation. */
 export const MAX_RECENTS = 1000;
 
 /** The newest messages that a user sees in a conversation. */

@@ -1,6 +1,6 @@
-// Reads a WuKongIM server over its HTTP API. Only calls that change none of its data belong here.
-// At most four calls run at once, and the number of rows per second is limited, because users are
-// connected to that server.
+// Reads a WuKongIM server over its HTTP API. This file must contain only calls that do not change
+// the data of that server. At most four calls run at the same time, and the number of rows per
+// second is limited, because users are connected to that server.
 
 import { withLongIntegersAsStrings } from "../../../lib/long-numbers.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -16,11 +16,14 @@ export interface SourceOptions {
   /** `managerToken` of the server, or "". */
   readonly token: string;
   readonly rowsPerSecond: number;
-  /** Milliseconds before the first repetition of a failed call. Default: 500. */
+  /** Milliseconds before the first repetition of a failed call. The default is 500. */
   readonly retryMs?: number;
 }
 
-/** The server cannot be read. The message has whole sentences for the person at the shell. */
+/**
+ * Thrown if the server cannot be read. The message consists of whole sentences for the user of the
+ * command.
+ */
 export class SourceError extends Error {
   override readonly name = "SourceError";
 }
@@ -47,7 +50,7 @@ export class Source {
     return this.#call(path, undefined);
   }
 
-  /** Like `get`, for a call that reads with POST. */
+  /** Does the same as `get` for a call that reads with POST. */
   post(path: string, body: object): Promise<unknown> {
     return this.#call(path, JSON.stringify(body));
   }
@@ -67,7 +70,7 @@ export class Source {
     });
   }
 
-  /** Counts rows against the limit. The next call waits if there were too many. */
+  /** Counts rows towards the limit. If there were too many, the next call waits. */
   count(rows: number): void {
     this.#rows.charge(rows);
   }
@@ -100,7 +103,7 @@ export class Source {
       throw new Failure(reasonOf(error), true);
     });
     if (reply.status === 401) throw new SourceError(this.#refusal());
-    // A handler that fails replies with an empty body, on some ports with the status 200.
+    // A failing handler replies with an empty body, on some ports with the status 200.
     const isFailure = reply.status >= 500 || (reply.status === 200 && text === "");
     if (reply.status !== 200 || isFailure)
       throw new Failure(`it responds with the status ${reply.status}`, isFailure);
@@ -135,7 +138,7 @@ class Failure extends Error {
   }
 }
 
-/** Returns why a call got no response. */
+/** Returns the reason why a call got no response. */
 export function reasonOf(error: unknown): string {
   const { cause, name, message } = Object(error) as {
     readonly cause?: { readonly code?: string; readonly message?: string };
@@ -146,7 +149,7 @@ export function reasonOf(error: unknown): string {
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 
-/** Runs `step` for all items in order, and as many at a time as calls may run. */
+/** Runs `step` for all items in order. Runs as many steps at a time as there may be calls. */
 export async function inParallel<Item>(
   items: ReadonlySet<Item> | readonly Item[],
   step: (item: Item) => Promise<void>,

@@ -1,5 +1,6 @@
-// Counts what a WuKongIM server has, and finds what cannot be moved to Jindou. Changes nothing on that
-// server. Keeps the uids of all users in memory, and a few examples of each finding.
+// Counts the data of a WuKongIM server, and finds data that cannot be moved to Jindou. Changes
+// nothing on that server. Keeps the uids of all users in memory, and a few examples of each
+// finding.
 
 import {
   GROUP_CHANNEL,
@@ -44,7 +45,7 @@ interface Finding {
   readonly examples: string[];
 }
 
-/** The names of the fields are those of the JSON output. */
+/** Counts of the report. The field names are those of the JSON output. */
 interface Counts {
   nodes: number;
   devices: number;
@@ -69,7 +70,7 @@ interface SurveyOptions extends SourceOptions {
   note(line: string): void;
 }
 
-/** Throws a SourceError. */
+/** Makes the report. Throws a SourceError if the server cannot be read. */
 export async function surveySource(options: SurveyOptions): Promise<Survey> {
   return new Surveyor(options).run();
 }
@@ -78,7 +79,7 @@ class Surveyor {
   readonly #source: Source;
   readonly #options: SurveyOptions;
   readonly #findings = new Map<Kind, Finding>();
-  /** True for a user with a token that Jindou accepts. */
+  /** Users, and whether they have a token that Jindou accepts. */
   readonly #hasToken = new Map<string, boolean>();
   readonly #groups = new Set<string>();
   readonly #reported = new Set<string>();
@@ -196,7 +197,7 @@ class Surveyor {
     this.#findings.set(kind, finding);
   }
 
-  /** Counts an example once, even if two listings contain it. */
+  /** Records a finding. An example counts once, even if two listings contain it. */
   #findOnce(kind: Kind, example: string): void {
     if (this.#reported.has(example)) return;
     this.#reported.add(example);

@@ -1,5 +1,5 @@
-// The node of Jindou into which the data is imported. Repeats failed calls for a while, because a
-// line that is stored twice has no further effect.
+// The Jindou node into which the data is imported. Repeats failed calls for a while, because
+// storing a line twice has no further effect.
 
 import { isRecord } from "../stream-lane.ts";
 import { reasonOf, SourceError, sleep } from "./source.ts";
@@ -16,7 +16,7 @@ export interface TargetOptions {
 }
 
 interface RefusedLine {
-  /** Number of the line, from 1. */
+  /** Number of the line, counted from 1. */
   readonly line: number;
   readonly code: string;
   readonly message: string;
@@ -139,7 +139,10 @@ export class Target {
   }
 }
 
-/** Returns the JSON of a reply, `undefined` if it is not JSON, like the empty 401 of the dialect. */
+/**
+ * Returns the JSON of a reply, `undefined` if it is not JSON. The body of a 401 in the dialect is
+ * empty, for example.
+ */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

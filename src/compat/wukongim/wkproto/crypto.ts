@@ -1,5 +1,5 @@
 // Key agreement, encryption and signatures of WKProto. The weak algorithms (64 random bits of key,
-// a constant IV, MD5) are part of the protocol; only TLS protects a connection.
+// a constant IV, MD5) are part of the protocol. Only TLS protects a connection.
 
 import {
   type Cipher,
@@ -21,7 +21,10 @@ const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 /** Random bytes of at least this value are dropped, so that all letters are equally likely. */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
-/** Base point of Curve25519: its secret with a private key is the public key [RFC 7748 6.1]. */
+/**
+ * Base point of Curve25519. The shared secret of a private key and the base point is the public key
+ * [RFC 7748 6.1].
+ */
 const BASE_POINT = publicKeyOf(Buffer.alloc(KEY_BYTES).fill(9, 0, 1));
 
 export interface ServerKeys {
@@ -36,8 +39,8 @@ export function isPublicKey(base64: string): boolean {
 }
 
 /**
- * Returns the keys for the client and the cipher, `undefined` if `clientKey`, a public key in
- * base64, leads to a predictable secret. Takes almost a millisecond.
+ * Returns the keys for the client, and the cipher. `clientKey` is a public key in base64. Returns
+ * `undefined` if it leads to a predictable secret. Takes almost a millisecond.
  */
 export function agree(
   clientKey: string,
@@ -46,8 +49,8 @@ export function agree(
   const secret = secretOf(privateKey, publicKeyOf(Buffer.from(clientKey, "base64")));
   if (secret === undefined) return undefined;
   const salt = randomSalt();
-  // `publicKey.export` is not used: if the garbage collector runs in it, Node.js 20 waits forever
-  // for a lock that it holds itself.
+  // `publicKey.export` is not used. If the garbage collector runs during that call, Node.js 20
+  // waits forever for a lock that it holds itself.
   const serverKey = diffieHellman({ privateKey, publicKey: BASE_POINT }).toString("base64");
   return {
     keys: { serverKey, salt },
@@ -112,9 +115,9 @@ interface Chain<C> {
 }
 
 /**
- * Cipher of one connection. Every text begins with the same IV, but an AES context costs more than
- * an encryption. So each direction has one context, and the first block is adjusted as if the chain
- * had begun with the IV.
+ * Cipher of one connection. Every text is encrypted with the same IV, but creating an AES context
+ * costs more than an encryption. Each direction therefore has a single context, and the first block
+ * is adjusted as if the chain had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;

@@ -1,5 +1,5 @@
-// Reads the fields of a client's packets. Checks only their layout, not the meaning of the fields.
-// Throws fatal FrameErrors. The layouts are described in docs/compat/wkproto.md.
+// Reads the fields of a client's packets. Checks only the layout, not the meaning of the fields.
+// Throws fatal FrameErrors. docs/compat/wkproto.md describes the layouts.
 
 import { isAscii } from "node:buffer";
 import { FrameError } from "../../../protocol/protocol.ts";

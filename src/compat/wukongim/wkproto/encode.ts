@@ -1,6 +1,6 @@
-// Writes the packets of the server. Each packet is a WebSocket message of its own, because some
-// clients lose packets that share a message. Owns the memory in which packets are written. The
-// layouts are described in docs/compat/wkproto.md.
+// Writes the packets of the server. Each packet is a separate WebSocket message, because some
+// clients lose packets that share a message. Owns the memory in which packets are written.
+// docs/compat/wkproto.md describes the layouts.
 
 import { type PayloadCipher, pad } from "./crypto.ts";
 import {

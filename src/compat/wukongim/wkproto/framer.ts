@@ -1,5 +1,5 @@
 // Divides the bytes of a TCP connection into packets of WKProto. Each packet is one frame, so that
-// it costs what a packet in a WebSocket message of its own costs.
+// it costs the same as a packet in a separate WebSocket message.
 
 import { FrameError } from "../../../protocol/protocol.ts";
 import type { Framer } from "../../../transport/types.ts";
@@ -13,7 +13,7 @@ export class PacketFramer implements Framer {
     this.#packets = new PacketSplitter(maxPacketBytes);
   }
 
-  /** Bytes that are not a packet are passed on, because the codec refuses them and replies. */
+  /** Bytes that are not a packet are passed on. The codec refuses them and replies. */
   *frames(bytes: Uint8Array): Generator<Uint8Array, void> {
     if (this.#isNew && !startsWithConnect(bytes)) return yield bytes.subarray(0, 1);
     this.#isNew = false;

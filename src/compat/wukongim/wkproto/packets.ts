@@ -9,7 +9,7 @@
 
 import { FrameError } from "../../../protocol/protocol.ts";
 
-/** Newest supported version, also used for clients of a later version. */
+/** Newest supported version. Also used for clients with a later version. */
 export const NEWEST_VERSION = 5;
 /** First version in which SEND and RECV have an expiry. */
 export const EXPIRE_VERSION = 3;
@@ -39,7 +39,7 @@ export const HAS_SERVER_VERSION = 1;
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
 
 const MAX_LENGTH_BYTES = 4;
-/** Maximum size of CONNECT, low because the sender is not authenticated yet. */
+/** Maximum size of CONNECT. It is low, because the sender is not authenticated yet. */
 const MAX_CONNECT_BYTES = 32 * 1024;
 const MIN_PARTIAL_BYTES = 64;
 const EMPTY = Buffer.alloc(0);
@@ -63,8 +63,8 @@ export class PacketSplitter {
   }
 
   /**
-   * Yields the packets that are complete after this data. All of them must be read. Throws a fatal
-   * FrameError if the data is not a packet.
+   * Yields the packets that are complete after this data. The caller must read all of them. Throws
+   * a fatal FrameError if the data is not a packet.
    */
   *split(data: Uint8Array): Generator<Buffer, void> {
     let unread: Buffer = Buffer.from(data.buffer, data.byteOffset, data.length);
@@ -81,7 +81,10 @@ export class PacketSplitter {
     }
   }
 
-  /** Adds bytes to the incomplete packet, one at a time until its length is known. */
+  /**
+   * Adds bytes to the incomplete packet. Adds one byte at a time until the length of the packet is
+   * known.
+   */
   *#continue(data: Buffer): Generator<Buffer, Buffer> {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
     const end = packetEnd ?? this.#partialBytes + 1;

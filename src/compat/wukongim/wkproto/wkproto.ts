@@ -85,7 +85,8 @@ const NO_FRAMES: Frames = [];
 const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
- * A ref holds the fields of a request that its reply repeats. Requests without a reply have ref 0.
+ * A ref contains the fields of a request that its reply repeats. Requests without a reply have the
+ * ref 0.
  *
  *   bits 0 to 31    `clientSeq` of a SEND
  *   bits 32 to 35   flags of a SEND
@@ -97,8 +98,8 @@ const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * For each close reason, the reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet.
- * 0 means that neither is sent. Clients do not reconnect after either packet, but they should
+ * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK was not
+ * sent yet. 0 means that neither is sent. Clients do not reconnect after either packet, but should
  * reconnect after most of these reasons. After `replaced` and `goodbye`, they need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
@@ -155,7 +156,7 @@ class WkprotoCodec implements Codec {
   #clientTimestamp = 0n;
   #clientKey = "";
   #cipher: PayloadCipher | undefined;
-  /** Keys to send in CONNACK, `undefined` once CONNACK was sent. */
+  /** Keys to send in CONNACK, `undefined` after CONNACK was sent. */
   #keys: ServerKeys | undefined;
 
   constructor(limits: WkprotoLimits, cachedRecvs: CachedRecvs, isPrivate: boolean) {
@@ -199,7 +200,10 @@ class WkprotoCodec implements Codec {
     }
   }
 
-  /** Refuses nothing: a message may have many packets, whose sizes are limited one by one. */
+  /**
+   * Refuses nothing, because a message may contain many packets. The size of each packet is limited
+   * separately.
+   */
   refuseLarge(): undefined {
     return undefined;
   }
@@ -220,7 +224,10 @@ class WkprotoCodec implements Codec {
     return [];
   }
 
-  /** Returns the error to report. Before the login, CONNACK reports it with the CONNECT's ref. */
+  /**
+   * Returns the error to report. Before the login, it has the ref of the CONNECT, so that CONNACK
+   * reports it.
+   */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
@@ -230,7 +237,7 @@ class WkprotoCodec implements Codec {
   /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // during the login, only timers of the client send packets, and they will send them again
+    // during the login, only timers of the client send packets, and they send them again later
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
@@ -450,7 +457,10 @@ class WkprotoCodec implements Codec {
       : this.#encodeRefusal(code);
   }
 
-  /** Returns the RECV packet. If it is cached, only payload and signature are computed again. */
+  /**
+   * Returns the RECV packet. If the packet is cached, only its payload and its signature are
+   * computed again.
+   */
   #encodeRecv(channel: ChannelRef, message: Message, isOwn = false, command = 0): Uint8Array {
     const flags = command | flagsOf(message.header, isOwn);
     if (this.#cipher === undefined)
