@@ -1,6 +1,6 @@
-// One attempt of a migration. It copies the rows of each table page by page and saves a watermark
-// in Redis after each page. Then it reads both sides again and compares them. The next attempt
-// resumes at the watermark, or at the beginning if the comparison found differences.
+// One attempt of a migration. It copies the rows of each table page by page, and saves a watermark
+// in Redis after each page. Then it reads the folder and Redis again and compares them. The next
+// attempt resumes at the watermark, or at the beginning if the comparison found differences.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MoveSource } from "../store/embedded/export.ts";
@@ -34,8 +34,8 @@ export interface CopyPorts {
 }
 
 /**
- * Copies all tables and compares both sides. Throws `internal` if they differ, a `StuckMoveError`
- * if they differed in the same way before.
+ * Copies all tables and compares both sides. Throws `internal` if they differ. The error is a
+ * `StuckMoveError` if they already differed in the same way before.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;

@@ -1,6 +1,6 @@
-// Each row of the folder is turned into facts. A fact states what one key in Redis must hold. A
-// script writes a fact, idempotently, or checks it. The values in Redis are also counted, to find
-// data that the facts do not cover.
+// Writes and checks facts. Each row of the folder is converted to facts. A fact states what one key
+// in Redis must contain. A script writes a fact idempotently, or checks it. The values in Redis are
+// also counted, to find data that the facts do not cover.
 
 import { BrokerError } from "../broker/errors.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -42,8 +42,8 @@ export function bytesOf({ items }: Fact): number {
 }
 
 /**
- * Merges the facts of each key, in order, so that one call writes or checks a key. Only the last one
- * of several SET facts is used.
+ * Merges the facts of each key, in order, so that one call writes or checks a key. If a key has
+ * several SET facts, only the last one is used.
  */
 function merged(facts: readonly Fact[]): Iterable<Fact> {
   const byKey = new Map<string, Fact & { readonly items: Arg[] }>();
@@ -60,7 +60,10 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
   return byKey.values();
 }
 
-/** Counted kinds of values: the command, the displayed name, and for HEXISTS the field. */
+/**
+ * Kinds of values that are counted. Each has the command that counts it, its displayed name, and
+ * for HEXISTS the field.
+ */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   announced: ["exists", "users who were announced as online"],
@@ -103,7 +106,7 @@ export interface MoveRow extends RowFacts {
 export interface RowFacts {
   readonly facts?: readonly Fact[];
   readonly counts?: readonly CountedKind[];
-  /** Kinds of the row's expired values. Redis may still hold them. */
+  /** Kinds of the row's expired values. Redis may still contain them. */
   readonly expired?: readonly CountedKind[];
   readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
@@ -111,7 +114,9 @@ export interface RowFacts {
 type Link = Pick<RedisLink, "call" | "run" | "settings">;
 
 const MAX_CALLS = 256;
-/** Divisor of the link's limit on calls in flight: a migration uses at most a quarter. */
+/**
+ * Divisor of the link's limit on calls in flight. A migration uses at most a quarter of the limit.
+ */
 const CALL_SHARE = 4;
 
 export class MoveTarget {
@@ -120,7 +125,7 @@ export class MoveTarget {
   readonly #calls: Semaphore;
   #isAnswered = true;
 
-  /** `until` returns the fence of a key: see `Lease.fenceOf`. */
+  /** `until` returns the fence of a key, see `Lease.fenceOf`. */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
@@ -128,7 +133,7 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False after a failed write, which may still reach its server. */
+  /** False after a failed write. The write may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }
@@ -181,10 +186,13 @@ export interface RowCount {
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "call">;
   readonly #expected = new Map<CountedKind, number>();
-  /** Number of expired values in the folder, by kind. Redis may still hold them. */
+  /** Number of expired values in the folder, by kind. Redis may still contain them. */
   readonly #allowed = new Map<CountedKind, number>();
   readonly #stored = new Map<CountedKind, number>();
-  /** Last key counted of each kind. A key is counted once, because its rows are consecutive. */
+  /**
+   * Last counted key of each kind. It is enough to count each key once, because the rows of a key
+   * are consecutive.
+   */
   readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "call">) {

@@ -1,6 +1,6 @@
 // The lease of a migration. At most one process holds it, and it expires two seconds after the last
-// renewal. The timer must not acquire a lost lease again, because another process may have held it
-// in the meantime.
+// renewal. The timer must not acquire a lost lease again, because another process may have held the
+// lease in the meantime.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -24,9 +24,15 @@ type Server = ReturnType<Link["primaryOf"]>;
 export class Lease {
   readonly #link: Link;
   readonly token = randomUUID();
-  /** Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from then. */
+  /**
+   * Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from this time
+   * on.
+   */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
-  /** Time on each server's clock, in Unix ms, from which it rejects the writes of this process. */
+  /**
+   * Time on each server's clock, in Unix ms, after which the server rejects the writes of this
+   * process.
+   */
   #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   #mayBeWriting = false;
@@ -55,8 +61,8 @@ export class Lease {
   }
 
   /**
-   * Returns the time, on the clock of the key's server, from which it rejects writes of this
-   * process. Throws `unavailable` if the lease may be lost or there is no fence yet.
+   * Returns the time, on the clock of the key's server, after which this server rejects the writes
+   * of this process. Throws `unavailable` if the lease may be lost, or if there is no fence yet.
    */
   fenceOf(key: string): number {
     this.assertHeld();
@@ -74,12 +80,15 @@ export class Lease {
     this.assertHeld();
   }
 
-  /** Records that a write got no reply. It may still run, so the lease is left to expire. */
+  /**
+   * Records that a write got no reply. Because it may still run, the lease will not be released but
+   * expires.
+   */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }
 
-  /** Stops the renewals and releases the lease if that is safe. Otherwise the lease expires. */
+  /** Stops the renewals, and releases the lease if this is safe. Otherwise, the lease expires. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
     this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no write may start from now on

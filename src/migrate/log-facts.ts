@@ -26,7 +26,7 @@ import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
 
 /**
  * Returns the facts of a log. An expired log is left out if it is neither a fork nor the source of
- * one.
+ * a fork.
  */
 export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
   const { name, state, frames, producers } = log;
@@ -97,7 +97,7 @@ function headItems(log: SourceLog): readonly Arg[] {
   return items;
 }
 
-/** Returns the origin of a fork, unless the fork has a copy of what it inherits. */
+/** Returns the origin of a fork, unless the fork has a copy of the frames that it inherits. */
 function readOrigin({ state }: SourceLog): ForkPoint | undefined {
   const { origin } = state.terms;
   return origin === undefined || isCopy(origin) ? undefined : origin;

@@ -1,6 +1,6 @@
-// Builds the facts of messages, streams, channel heads, dedupe records and commands. The layout of
-// the keys is in `store/redis/ports.ts`, the layout of the log of a stream is in
-// `store/redis/library/logs.lua`. Pure functions.
+// Builds the facts of messages, streams, channel heads, dedupe records and commands.
+// `store/redis/ports.ts` describes the layout of the keys, and `store/redis/library/logs.lua` the
+// layout of the log of a stream. Pure functions.
 
 import { bucketOf, framesIn, recordCount } from "../broker/log-frame.ts";
 import {
@@ -87,7 +87,7 @@ function recordOf(message: Message): Buffer {
 
 /**
  * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message. `edges`
- * is `undefined` if it stores no message now.
+ * is `undefined` if the channel currently stores no message.
  */
 export function headFacts(
   context: MoveContext,
@@ -150,7 +150,10 @@ export function copyFacts(
     readonly sender: string;
     /** True if some copies in the inbox were sent by users. */
     readonly isListed: boolean;
-    /** True if the event feed is on: an expired copy is then migrated until it has its event. */
+    /**
+     * True if the event feed is on. An expired copy is then migrated, because its event may not
+     * have been written yet.
+     */
     readonly hasFeed: boolean;
   },
 ): readonly Fact[] {
@@ -211,8 +214,8 @@ export function streamFacts(
 }
 
 /**
- * Returns the facts of a stream's end, or no facts if it ended so long ago that every client has
- * the end.
+ * Returns the facts of a stream's end. Returns no facts if the stream ended so long ago that every
+ * client already has the end.
  */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
@@ -240,7 +243,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   ];
 }
 
-/** Returns the field v, see `library/logs.lua`. */
+/** Returns the field v of a log's head, see `library/logs.lua`. */
 function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
   if (viewLimits === undefined) return [];
   const cutIndex = snapshot.cut?.index;

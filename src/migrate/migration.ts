@@ -1,7 +1,7 @@
-// Migrates the data of an embedded store's folder to Redis before a node serves clients. The
-// process that holds the lease copies the data, and the others wait and report the status. A failed
-// attempt is repeated after an increasing delay, unless retrying cannot help. Only a process with a
-// folder loads the modules that read it.
+// Migrates the data in the folder of an embedded store to Redis before a node serves clients. The
+// process that holds the lease copies the data. The other processes wait and report the status. A
+// failed attempt is repeated after an increasing delay, unless retrying cannot help. Only a process
+// with a folder loads the modules that read the folder.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -30,7 +30,7 @@ import {
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 interface MoveSettings {
-  /** Folder of the embedded store, "" if this process only waits for another one. */
+  /** Folder of the embedded store, "" if this process only waits for another process. */
   readonly from: string;
   readonly redis: RedisSettings;
   readonly deadAfterMs: number;
@@ -48,8 +48,8 @@ export interface MoveEvents
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
-   * Called at each poll while this process waits. Not called after a failure after which retrying
-   * cannot help, until another process copies or the migration is abandoned.
+   * Called at each poll while this process waits. After a failure for which retrying cannot help,
+   * it is not called until another process copies or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -58,7 +58,9 @@ export interface MoveEvents
 }
 
 export interface OtherMove extends MoveProgress {
-  /** Message about the last failure or about an abandoned migration, or `undefined`. */
+  /**
+   * Message about the last failure or about an abandoned migration, `undefined` if there is none.
+   */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;
 }
@@ -75,7 +77,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Default of `abandonedAfterMs`, longer than any pause between two attempts. */
+/** Default of `abandonedAfterMs`. It is longer than any pause between two attempts. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -92,7 +94,10 @@ export class Migration {
     ...{ status: "migrated", step: "", lastErr: null },
   };
   #tryCount = 0;
-  /** Whether a record was ever read. If Redis loses it later, this process continues to wait. */
+  /**
+   * True if a record was ever read. If Redis later loses the record, this process continues to
+   * wait.
+   */
   #isAwaited = false;
   #stuck: StuckMoveError | undefined;
   #idleSinceMs: number | undefined;
@@ -156,9 +161,10 @@ export class Migration {
   }
 
   /**
-   * Returns the owner of a token. Until all tokens are in Redis, or while Redis is away, the tokens
-   * last read from the folder are valid. Each attempt reads the folder again, and notices logouts
-   * at a node that still uses it. Throws `unavailable` while the owner is unknown.
+   * Returns the owner of a token. Until all tokens are in Redis, or while Redis cannot be reached,
+   * the tokens that were last read from the folder are valid. Each attempt reads the folder again,
+   * and so detects logouts on a node that still uses the folder. Throws `unavailable` while the
+   * owner is unknown.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -242,7 +248,10 @@ export class Migration {
     return snapshot;
   }
 
-  /** Returns false if Redis contains the data of another folder. The next attempt reports that. */
+  /**
+   * Returns true if the data is in Redis. Returns false if Redis contains the data of another
+   * folder, which the next attempt reports.
+   */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isUnneeded)) return false;
@@ -347,7 +356,9 @@ export class Migration {
     this.#events.onWaiting({ step, done, total, lastErr, isAbandoned });
   }
 
-  /** Returns why this process does not retry the migration, `undefined` if it may retry. */
+  /**
+   * Returns the reason why this process does not retry the migration, `undefined` if it may retry.
+   */
   #stuckMessage(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
@@ -357,7 +368,10 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** Reads the summary of the folder. Its errors are reported when the folder is opened. */
+  /**
+   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
+   * opened.
+   */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await this.#readFolder().catch(() => undefined);
@@ -397,7 +411,7 @@ export class Migration {
 
   async #pause(ms: number): Promise<void> {
     const { signal } = this.#closing;
-    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` aborts the pause
+    await pause(ms, undefined, { signal }).catch(() => undefined); // `close` ends the pause
     this.#assertOpen();
   }
 

@@ -29,7 +29,7 @@ export class Progress {
     this.#nowMs = nowMs;
   }
 
-  /** Shows the progress, at most every `DRAW_MS` or `LINE_MS` within a step. */
+  /** Shows the progress. Within a step, shows it at most every `DRAW_MS` or `LINE_MS`. */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;

@@ -35,11 +35,14 @@ export interface MoveRecord {
   readonly step: string;
   readonly rows: number;
   readonly total: number;
-  /** Last copied row, and the number of rows of its step up to it, or `undefined`. */
+  /**
+   * Last copied row, and the number of rows of its step up to and including that row. `undefined`
+   * if no row was copied.
+   */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
-  /** Differences found by the last comparison, or "". */
+  /** Differences that the last comparison found, "" if there are none. */
   readonly differing: string;
   /** Error of the last attempt, "" if it did not fail. Reset when the next attempt starts. */
   readonly lastErr: string;
@@ -47,7 +50,7 @@ export interface MoveRecord {
   readonly beganAtMs: number;
 }
 
-/** Thrown if Redis differs again in the same way after a second copy. Retrying cannot help. */
+/** Thrown if Redis still differs in the same way after a second copy. Retrying cannot help. */
 export class StuckMoveError extends BrokerError {
   readonly beganAtMs: number;
 
@@ -73,7 +76,8 @@ export interface MoveSnapshot {
 
 /**
  * Reads the lease and then the record. A node that sent a heartbeat before this call can rely on
- * the result: a process that acquires the lease later sees the heartbeat and does not start.
+ * the result, because a process that acquires the lease later sees the heartbeat and does not
+ * start.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
@@ -126,15 +130,18 @@ interface EntryOptions {
   readonly lease: Lease;
   readonly source: string;
   readonly nowMs: number;
-  /** `cluster.deadAfterMs` of this process. That of a registered node counts if it is greater. */
+  /**
+   * `cluster.deadAfterMs` of this process. If a registered node has a greater value, that value is
+   * used.
+   */
   readonly deadAfterMs: number;
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Returns the existing record, or creates one, after it has waited for the greatest
- * `cluster.deadAfterMs` of registered nodes to see that none is live. Throws `internal` if the
- * migration must not start, and `unavailable` if the lease or the record is lost.
+ * Returns the existing record, or creates one. Before it creates one, waits for the greatest
+ * `cluster.deadAfterMs` of the registered nodes, to make sure that no node is live. Throws
+ * `internal` if the migration must not start, and `unavailable` if the lease or the record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -162,8 +169,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Watches the registered nodes until each must be dead, and returns their last heartbeats. Throws
- * `internal` if a node sends another heartbeat.
+ * Watches the registered nodes until each of them must be dead, and returns their last heartbeats.
+ * Throws `internal` if a node sends another heartbeat.
  */
 async function watchNodes({
   link,

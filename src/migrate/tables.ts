@@ -66,8 +66,8 @@ export interface MoveTable {
   readonly step: MoveStep;
   readonly total: number;
   /**
-   * Yields the rows after the watermark `at` ("" for all). The iteration may take any number of
-   * turns. Throws `internal` if the data cannot be read.
+   * Yields the rows after the watermark `at` ("" for all rows). The iteration may take any number
+   * of turns. Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
@@ -75,7 +75,7 @@ export interface MoveTable {
 /** Time at which a group was added to a user's index. The folder does not store this time. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-/** Score of a user whose sessions no node has checked. */
+/** Score of a user whose sessions were not checked by any node. */
 const NOT_CHECKED = "0";
 
 function table<K, V>(
@@ -111,7 +111,7 @@ function userTables(
       tables.devices,
       ({ key: [uid, flag], value }) => {
         const key = keys.user("devices", uid);
-        // The format of the row of a device.
+        // The row of a device has this format.
         const fields = fieldsOf(value, DEVICE_VERSION) as [DeviceLevel, Uint8Array, number];
         const [level, hash, revokedS] = fields;
         const item =
@@ -124,7 +124,7 @@ function userTables(
         };
       },
     ),
-    // Nobody is online after a migration. `user.offline` follows for users who do not return.
+    // No user is online after a migration. `user.offline` follows for users who do not return.
     table<string, Stored>(["user", "online"], tables.online, ({ key: uid, value }) => {
       const key = keys.user("announced", uid);
       const index = keys.bucket("online", bucketOf(userTopic(uid)));
@@ -197,7 +197,10 @@ function channelTables(
   { tables }: folder.MoveSource,
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
-  /** Creates a table whose rows add a uid to one SET of a channel for each bit that is set. */
+  /**
+   * Creates a table whose rows add a uid to several SETs of a channel, one for each bit that is
+   * set.
+   */
   const uidTable = (
     name: "members" | "lists",
     sets: Readonly<Partial<Record<CountedKind, number>>>,
@@ -207,7 +210,7 @@ function channelTables(
       tables[name],
       ({ key: [type, id, uid], value }) => {
         const bits = Number(fieldsOf(value)[0]);
-        // Object.entries loses the type of the keys.
+        // `Object.entries` loses the type of the keys.
         const bitsBySet = Object.entries(sets) as [CountedKind, number][];
         const kinds = bitsBySet.flatMap(([kind, bit]) => (bits & bit ? kind : []));
         const key = recordKey({ type, id });

@@ -1,5 +1,5 @@
--- Writes the items of one key for a migration, idempotently, or checks that they are there. A
--- process whose lease has ended by the clock of this server writes nothing.
+-- Writes the items of one key for a migration idempotently, or checks that they exist. A process
+-- whose lease has ended on the clock of this server writes nothing.
 --
 -- KEYS  1     the key
 -- ARGV  1     the fence (Unix milliseconds on the clock of this server), or 'check'
