@@ -1,14 +1,14 @@
 // Checks the claims of a JWT whose signature is valid. Pure functions: the caller passes the time,
-// because a token is checked again each time it is used.
+// because the claims are checked each time a token is used.
 
 import type { Claims } from "../broker/credentials.ts";
 import { DEVICE_FLAGS, type DeviceFlag, type DeviceLevel, isId } from "../broker/model.ts";
 import { parseRights, type Rights } from "../broker/rights.ts";
 
 export interface ClaimRules {
-  /** Value that `iss` must have. "" means that it is not checked. */
+  /** Required value of `iss`. "" means that `iss` is not checked. */
   readonly issuer: string;
-  /** Value that `aud` must have or contain. "" and "*" mean that it is not checked. */
+  /** Value that `aud` must equal or contain. "" and "*" mean that `aud` is not checked. */
   readonly audience: string;
   readonly clockToleranceS: number;
   readonly maxAgeS: number;
@@ -38,7 +38,7 @@ export type RefusalReason =
   | "claims"
   | "revoked";
 
-/** A refused token. `message` is for the log of the operator and never contains the token. */
+/** A refused token. `message` is for the operator's log and never contains the token. */
 export class TokenRefusal extends Error {
   readonly reason: RefusalReason;
 
@@ -49,12 +49,12 @@ export class TokenRefusal extends Error {
   }
 }
 
-/** Maximum length of a claim in a message. */
+/** Maximum length of a claim's value in a message. */
 const MAX_SHOWN = 64;
 
 /**
- * Returns the claims that the broker uses. Throws `TokenRefusal`, with the reason `expired` only if
- * nothing else is wrong.
+ * Returns the claims that the broker uses. Throws `TokenRefusal`. Its reason is `expired` only if
+ * everything else is valid.
  */
 export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): Claims {
   const { issuer, audience, claims: names } = rules;
@@ -82,9 +82,9 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
 }
 
 /**
- * Returns the earliest time (Unix seconds) at which a token without `iat` that is valid now can
- * have been issued, if its lifetime is at most `maxAgeS`. The tolerance counts twice: the clock of
- * the issuer may be ahead, and a token stays valid for the tolerance after `exp`.
+ * Returns the earliest possible issue time (Unix seconds) of a token without `iat` that is valid
+ * now. The lifetime of a token is at most `maxAgeS`. The tolerance is subtracted twice: the
+ * issuer's clock may be wrong by that much, and a token is accepted for that long after `exp`.
  */
 function earliestIssueS({ maxAgeS, clockToleranceS }: ClaimRules, nowS: number): number {
   return nowS - maxAgeS - 2 * clockToleranceS;

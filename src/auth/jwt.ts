@@ -1,4 +1,4 @@
-// Creates the verifier of clients' JWTs from the settings, and reads the files of the keys.
+// Creates the verifier of clients' JWTs from the settings, and reads the key files.
 
 import { readFile } from "node:fs/promises";
 import type { JwtVerifier } from "../broker/credentials.ts";
@@ -23,24 +23,22 @@ interface JwtSettings extends ClaimRules {
 
 interface JwtPorts {
   readonly clock: () => number;
-  /** Keeps the last document of a provider. Used only with `jwksUrl`. */
+  /** Stores the last key document of a provider. Used only with `jwksUrl`. */
   readonly store: {
     keySet(): Promise<StoredKeySet | undefined>;
     putKeySet(set: StoredKeySet): Promise<void>;
   };
   onRefused(reason: RefusalReason, detail: string): void;
   onKeysChanged(): void;
-  /**
-   * Called when the keys could not be read again. The former keys stay valid for a limited time.
-   */
+  /** Called when reading the keys failed. The keys read before stay valid for a limited time. */
   onKeyFailure(error: unknown): void;
 }
 
 export interface Jwt {
   readonly verifier: JwtVerifier;
-  /** Seconds since the keys were read. 0 if they are read only at the start. */
+  /** Seconds since the keys were last read. 0 if they are read only once, at the start. */
   readonly keyAgeS: number;
-  /** Must be called after the store has started. Waits at most a few seconds for the keys. */
+  /** Waits at most a few seconds for the keys. Must be called after the store has started. */
   start(): Promise<void>;
   close(): void;
 }
@@ -75,7 +73,7 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
     copy: {
       async load() {
         const stored = isUrl ? await store.keySet() : undefined;
-        // Keys of another provider must not be used.
+        // The stored keys may be those of another provider, which must not be used.
         return stored?.url === jwksUrl ? stored : undefined;
       },
       save: async (document) => {
@@ -87,7 +85,10 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
   });
 }
 
-/** Reads the keys from a file, `undefined` if the settings name a URL. Throws like `createJwt`. */
+/**
+ * Returns the keys in the file that the settings name, `undefined` if they name a URL. Throws the
+ * same errors as `createJwt`.
+ */
 export async function readKeys(settings: JwtSettings): Promise<KeySet | undefined> {
   const { secretFile, previousSecretFile, publicKeyFile, jwksFile, jwksUrl } = settings;
   if (jwksUrl !== "") return undefined;

@@ -1,16 +1,16 @@
-// Keeps the keys of an issuer fresh: reads a file or a URL in the background, and replaces the set
-// of keys when its content changes. Logins never wait for a read. State: the current set, the key
-// ids (kids) that were not in it, and the timer of the next read.
+// Keeps the keys of an issuer up to date: reads a file or a URL in the background, and replaces the
+// set of keys when the content has changed. Logins never wait for a read. State: the current set,
+// the key ids (kids) that were not found in it, and the timer of the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { TokenRefusal } from "./claims.ts";
 import type { KeySet } from "./key-set.ts";
 
-/** Content of a source of keys. */
+/** Content of a file or URL with keys. */
 interface KeyDocument {
   readonly text: string;
-  /** Unix milliseconds at which the source was read. */
+  /** Time at which the source was read, in Unix milliseconds. */
   readonly readAtMs: number;
 }
 
@@ -21,9 +21,9 @@ interface RefresherPorts {
   parse(text: string): KeySet;
   readonly refreshS: number;
   readonly maxStaleS: number;
-  /** Wall clock in Unix milliseconds, for the time in the copy. */
+  /** Returns the current time in Unix milliseconds, for `readAtMs` of the copy. */
   readonly clock: () => number;
-  /** Copy of the last content, from which a node starts while the source cannot be read. */
+  /** Copy of the last content. A node uses it if the source cannot be read when the node starts. */
   readonly copy: {
     load(): Promise<KeyDocument | undefined>;
     save(document: KeyDocument): Promise<void>;
@@ -32,11 +32,13 @@ interface RefresherPorts {
   onFailure(error: unknown): void;
 }
 
-/** Minimum time between two reads for unknown kids. */
+/** Minimum time between two reads that are triggered by unknown kids. */
 const EARLY_MS = 30_000;
 const FIRST_RETRY_MS = 1000;
 const MAX_RETRY_MS = 60_000;
-/** Share of `refreshS` by which reads are spread, so that nodes do not read at the same time. */
+/**
+ * Each wait is longer or shorter by up to this share, so that nodes do not read at the same time.
+ */
 const JITTER = 0.1;
 /** Maximum number of kids that are remembered as missing. */
 const MAX_MISSING = 10_000;
@@ -47,11 +49,11 @@ export class KeyRefresher {
   #set: KeySet | undefined;
   #text = "";
   /**
-   * Time at which the last successful read began, by the monotonic clock, because a step of the wall
-   * clock must not make the keys too old. `undefined` before the first read.
+   * Time at which the last successful read began (`performance.now()`). The system clock is not
+   * used, because a change of it must not make the keys too old. `undefined` before the first read.
    */
   #readAtMs: number | undefined;
-  /** Time at which each kid was first missing, by the monotonic clock. */
+  /** Time at which each kid was first missing (`performance.now()`). */
   #missing = new BoundedMap<string, number>(MAX_MISSING);
   #failures = 0;
   #lastEarlyMs = Number.NEGATIVE_INFINITY;
@@ -69,8 +71,8 @@ export class KeyRefresher {
   }
 
   /**
-   * Begins to read the source. Resolves when the keys are known, or when the source cannot be read
-   * and there is no copy: the node then starts without keys.
+   * Begins to read the source. Resolves when the keys are known. Without a copy, also resolves when
+   * the source could not be read; the node then starts without keys.
    */
   async start(): Promise<void> {
     try {
@@ -101,8 +103,8 @@ export class KeyRefresher {
   }
 
   /**
-   * Returns the error for a token whose key is not in the set: a refusal if the source was read
-   * since the kid was first missing. Otherwise it requests a read, and the client may try again.
+   * Returns the error for a token whose key is not in the set. If the source was read after the kid
+   * was first missing, the token is refused. Otherwise a read begins, and the client may try again.
    */
   missing(kid: string): TokenRefusal | BrokerError {
     const refusal = new TokenRefusal("key", "no key of the issuer has the kid of the token");
@@ -155,7 +157,9 @@ export class KeyRefresher {
     this.#timer = setTimeout(() => void this.#read(true), waitMs * jitter).unref();
   }
 
-  /** Replaces the set if the content has changed. Returns false if it cannot be used. */
+  /**
+   * Replaces the set if the content has changed. Returns false if the content has no usable keys.
+   */
   #adopt(text: string, readAtMs: number): boolean {
     try {
       if (text !== this.#text || this.#set === undefined) {

@@ -1,5 +1,5 @@
-// A set of keys that verify signatures, and the tokens whose signature was valid under it. A
-// changed key means a new set, so that no token outlives its key.
+// A set of keys that verify signatures, with the tokens that it has verified. When a key changes, a
+// new set is created, so that no token stays verified after its key was removed.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
 import {
@@ -15,13 +15,13 @@ import type { Payload } from "./claims.ts";
 type Key = CryptoKey | KeyObject;
 type Header = Pick<JWTHeaderParameters, "alg" | "kid">;
 
-/** Maximum number of tokens whose signature is remembered, each with a few hundred bytes. */
+/** Maximum number of verified tokens that are kept. Each takes a few hundred bytes. */
 const MAX_VERIFIED = 50_000;
 
 export class KeySet {
-  /** Payloads of tokens whose signature was valid, by the SHA-256 hash of the token. */
+  /** Payloads of tokens with a valid signature, by the SHA-256 hash of the token. */
   readonly verified = new BoundedMap<string, Payload>(MAX_VERIFIED);
-  /** Returns the keys that may have signed a token with this header, best first. */
+  /** Returns the keys that may have signed a token with this header. */
   readonly keysFor: (header: Header) => Promise<readonly Key[]>;
 
   constructor(keysFor: KeySet["keysFor"]) {
@@ -30,14 +30,14 @@ export class KeySet {
 }
 
 const MIN_SECRET_BYTES = 32;
-/** Sample secrets from well-known pages. They are long enough, but everybody knows them. */
+/** Sample secrets from well-known web pages. They are long enough, but not secret. */
 const SAMPLE_SECRETS = [
   "a-string-secret-at-least-256-bits-long",
   "a-valid-string-secret-that-is-at-least-384-bits-long",
   "a-valid-string-secret-that-is-at-least-512-bits-long-which-is-very-long",
 ];
 
-/** Returns why a secret must not be used, `undefined` if it may be. */
+/** Returns the reason why a secret must not be used, `undefined` if it may be used. */
 export function secretFault(secret: Uint8Array): string | undefined {
   if (secret.length < MIN_SECRET_BYTES)
     return `it has ${secret.length} bytes, but needs at least ${MIN_SECRET_BYTES}. Create one with openssl rand -base64 48`;
@@ -69,10 +69,10 @@ export function publicKeys(pem: string): KeySet {
   return new KeySet(async () => [key]);
 }
 
-/** Maximum number of keys that are tried for a token that does not name its key. */
+/** Maximum number of keys that are tried for a token without a `kid`. */
 const MAX_CANDIDATES = 4;
 
-/** Creates the set of a JWKS. Throws if the text is not a JWKS. */
+/** Creates the set of the keys in a JWKS. Throws if the text is not a JWKS. */
 export function jwksKeys(text: string): KeySet {
   const getKey = createLocalJWKSet(parseJwks(text));
   return new KeySet(async (header) => {

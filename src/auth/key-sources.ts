@@ -1,5 +1,5 @@
-// Reads documents of keys from files and from the URLs of identity providers. A provider may
-// respond slowly, with too much data, or not at all.
+// Reads key documents from files and from URLs of identity providers. A provider may respond
+// slowly, with too much data, or not at all.
 
 import { readFile } from "node:fs/promises";
 
@@ -16,7 +16,10 @@ export function fileSource(path: string): () => Promise<string> {
   };
 }
 
-/** Returns a function that reads a URL. It returns `undefined` for an unchanged document. */
+/**
+ * Returns a function that reads a URL. The function returns `undefined` if the document has not
+ * changed.
+ */
 export function urlSource(url: string): () => Promise<string | undefined> {
   let etag: string | undefined;
   return async () => {
@@ -26,7 +29,7 @@ export function urlSource(url: string): () => Promise<string | undefined> {
         ...(etag === undefined ? {} : { "if-none-match": etag }),
       },
       redirect: "error", // a redirect could lead to a host that the operator has not named
-      signal: AbortSignal.timeout(TIMEOUT_MS), // also ends the body
+      signal: AbortSignal.timeout(TIMEOUT_MS), // also limits the time for the body
     });
     if (response.status === 304 && etag !== undefined) {
       await response.body?.cancel();

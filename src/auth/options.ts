@@ -21,7 +21,7 @@ export const ALGORITHMS = [
   "Ed25519",
 ] as const;
 
-/** Returns true if clients may authenticate with JWTs, so that `auth.jwt` has an effect. */
+/** Returns true if clients may authenticate with JWTs. Otherwise `auth.jwt` has no effect. */
 export function acceptsJwts(clients: ClientAuth): boolean {
   return clients === "jwt" || clients === "token+jwt";
 }

@@ -1,6 +1,6 @@
 // Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// that costs more than the rest of a login; its claims and times are judged each time. State: the
-// current set of keys, with the tokens that it remembers.
+// that costs more than the rest of a login. Its claims and times are checked each time. State: the
+// current set of keys, with the tokens it has verified.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";
@@ -18,7 +18,7 @@ import type { KeySet } from "./key-set.ts";
 
 interface VerifierPorts {
   readonly keys: {
-    /** Keys that are valid now. Throws `unavailable` if no keys were read yet. */
+    /** Returns the keys that are valid now. Throws `unavailable` if no keys were read yet. */
     current(): KeySet;
     /** Returns the error for a token whose key is not among the current keys. */
     missing(kid: string): Error;
@@ -56,7 +56,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     throw failure ?? keys.missing(header.kid ?? "");
   }
 
-  /** Verifies the signature, again if the keys have changed in the meantime. */
+  /** Verifies the signature. If the keys change meanwhile, verifies it with the new keys. */
   async function verifySignature(token: string, digest: string): Promise<Payload> {
     for (;;) {
       const set = keys.current();
@@ -135,7 +135,7 @@ function parsePayload(bytes: Uint8Array): Payload {
   throw new TokenRefusal("malformed", "the payload of the token is not a JSON object");
 }
 
-/** Converts an error of `jose`, or of the cryptography below it, whose message has no secrets. */
+/** Converts an error of `jose` or of the cryptography below it. Its message contains no secret. */
 function toRefusal(cause: unknown): TokenRefusal {
   if (cause instanceof errors.JWSSignatureVerificationFailed)
     return new TokenRefusal("signature", "the signature is wrong");
