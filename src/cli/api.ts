@@ -1,5 +1,5 @@
-// Calls the HTTP API of a running node. State: the credential, and the access token that a login
-// with the manager's password has returned.
+// Calls the HTTP API of a running node. State: the credential, and the access token from a login
+// with a manager's password.
 
 import { request } from "node:http";
 import { request as requestWithTls } from "node:https";
@@ -9,7 +9,7 @@ import { CommandError, FAILED, NO_ANSWER, usageError } from "./command-error.ts"
 
 const TIMEOUT_MS = 10_000;
 
-/** Parts of the configuration with which a node can be called. */
+/** Parts of the configuration that are needed for calling a node. */
 export interface ApiConfig {
   readonly api: {
     readonly listen: string;
@@ -48,7 +48,7 @@ export class Api {
     throw new CommandError(this.#refusal(reply), FAILED);
   }
 
-  /** Returns the reply, whatever its status is. Throws a CommandError if none arrives. */
+  /** Returns the reply, whatever its status. Throws a CommandError if there is no reply. */
   async request(path: string, body?: unknown): Promise<ApiReply> {
     const { status, text } = await exchange(new URL(path.slice(1), this.url), {
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -98,7 +98,7 @@ export class Api {
   }
 }
 
-/** Sends one request, GET without a body. Does not follow redirects. */
+/** Sends one request: a GET if there is no body. Does not follow redirects. */
 function exchange(
   url: URL,
   { body, headers }: { readonly body: string | undefined; readonly headers: Headers },
@@ -125,20 +125,20 @@ function exchange(
 
 type Headers = Readonly<Record<string, string>>;
 
-/** Returns the first manager with a plain password, or `undefined`. */
+/** Returns the first manager whose password is configured in plain text, or `undefined`. */
 function accountOf({ admin, managers }: ApiConfig): Account | undefined {
   if (managers.length > 0) return managers.find(({ password }) => password !== "");
   return admin.password === "" ? undefined : { username: "admin", password: admin.password };
 }
 
-/** Returns the address of the API: `flag`, or the address on which the configured node listens. */
+/** Returns the URL of the API: `flag`, or the address on which the configured node listens. */
 export function apiUrl(flag: string | undefined, { api }: ApiConfig): URL {
   if (flag !== undefined) return urlOf(flag);
   const scheme = api.tls.certFile === "" ? "http" : "https";
   return new URL(`${scheme}://${reachable(api.listen, "--api=http://<host>:<port>")}/`);
 }
 
-/** Returns the `host:port` at which this machine reaches a listen address. */
+/** Returns the `host:port` at which this machine can reach a listener on this address. */
 export function reachable(listen: string, flag: string): string {
   const { host = "", port = 0 } = parseAddress(listen) ?? {};
   if (port === 0)
@@ -177,7 +177,7 @@ function parseReply(text: string): ApiReply["body"] | undefined {
   }
 }
 
-/** Sentences by the code of a failed connection. The first pattern that matches counts. */
+/** Messages for failed connections, by error code. The first matching pattern is used. */
 const REASONS: readonly (readonly [RegExp, (place: string, code: string) => string])[] = [
   [
     /ECONNREFUSED/,

@@ -4,10 +4,10 @@
 export const FAILED = 1;
 /** The arguments or the settings are invalid. */
 export const INVALID = 2;
-/** No node has answered. */
+/** No node has responded. */
 export const NO_ANSWER = 3;
 
-/** A failed command. Its message has whole sentences for the person at the shell. */
+/** A failed command. Its message consists of whole sentences for the user of the command. */
 export class CommandError extends Error {
   override readonly name = "CommandError";
   readonly exitCode: number;

@@ -1,4 +1,4 @@
-// The commands that call the HTTP API of a running node once: health, token, send and history.
+// The commands that call the HTTP API of a running node: health, token, send, history and events.
 
 import { randomBytes } from "node:crypto";
 import { text as readAll } from "node:stream/consumers";
@@ -12,7 +12,7 @@ import type { Arguments } from "./usage.ts";
 export interface Output {
   readonly isJson: boolean;
   print(line: string): void;
-  /** Writes a sentence for the person at the shell to standard error. */
+  /** Writes a sentence for the user of the command to standard error. */
   note(line: string): void;
 }
 
@@ -37,7 +37,7 @@ export async function health(api: Api, output: Output): Promise<void> {
 const TOKEN_BYTES = 24;
 const DEVICE_FLAGS: Readonly<Record<string, 0 | 1 | 2>> = { app: 0, web: 1, desktop: 2 };
 
-/** Returns the device flag. Throws a CommandError if the name of the class is unknown. */
+/** Returns the device flag. Throws a CommandError if the name is unknown. */
 export function deviceFlagOf(device: string): 0 | 1 | 2 {
   const flag = Object.hasOwn(DEVICE_FLAGS, device) ? DEVICE_FLAGS[device] : undefined;
   if (flag !== undefined) return flag;
@@ -54,7 +54,7 @@ export async function token(api: Api, { words, flags }: Arguments, output: Outpu
   output.print(output.isJson ? JSON.stringify(registered) : registered.token);
 }
 
-/** Registers a new random token, which replaces the one of the user and device flag. */
+/** Registers a new random token. It replaces the previous token of the user on this device flag. */
 export async function registerToken(
   api: Api,
   device: { readonly uid: string; readonly deviceFlag: 0 | 1 | 2; readonly deviceLevel: 0 | 1 },
@@ -66,7 +66,7 @@ export async function registerToken(
     device_level: device.deviceLevel,
   };
   const { status } = await api.call("/user/token", registered);
-  // The dialect `wukongim` answers a banned account with 200 and another status.
+  // In the dialect `wukongim`, the reply for a banned account is 200 with another `status`.
   if (status === "ok" || status === 200) return registered;
   throw new CommandError(`The account ${printable(device.uid)} is banned or disbanded.`, FAILED);
 }
@@ -145,9 +145,9 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
 }
 
 /**
- * Turns the event feed on or off at the node. If no node answers at the configured address, calls
- * `switchStopped`, which opens the embedded store of the configuration. It returns the cursor, and
- * `undefined` if there is no such store.
+ * Turns the event feed of the node on or off. If no node responds at the configured address, calls
+ * `switchStopped`, which opens the configured embedded store. `switchStopped` returns the cursor,
+ * or `undefined` if there is no such store.
  */
 export async function events(
   api: Api,
@@ -206,7 +206,10 @@ function required(flags: Arguments["flags"], name: string, what: string): string
   return value;
 }
 
-/** Returns the number in the flag, `undefined` without the flag. Throws a CommandError. */
+/**
+ * Returns the value of a flag as a number, `undefined` without the flag. Throws a CommandError if
+ * it is invalid.
+ */
 export function numberOf(
   flags: Arguments["flags"],
   name: string,

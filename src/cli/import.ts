@@ -1,5 +1,5 @@
-// The command `jindou import`: copies the data of a server of another product into a node of
-// Jindou, or reports what that server has and what cannot be moved.
+// The command `jindou import`: copies the data of another product's server into a Jindou node, or
+// reports what that server has and what cannot be copied.
 
 import { readFileSync } from "node:fs";
 import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV } from "../config/sources.ts";
@@ -143,7 +143,7 @@ function comparesAllOf(flags: Arguments["flags"], isLast: boolean): boolean {
   );
 }
 
-/** Returns the lines of the file that the flag names, after a check of their kinds. */
+/** Returns the lines of the file that the flag names. Checks their kinds first. */
 function linesOf(
   flags: Arguments["flags"],
   flag: "users" | "channels",

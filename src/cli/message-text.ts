@@ -1,4 +1,4 @@
-// Shows messages and channels as text on one line. Texts of users are made safe for a terminal.
+// Formats messages and channels as one line of text. Text from users is made safe for a terminal.
 // Only pure functions.
 
 import { printable } from "../lib/printable.ts";
@@ -22,7 +22,7 @@ export function messageLine(message: ShownMessage): string {
   return `${timeOf(timestampMs)} ${channel}${seq} ${printable(fromUid)}: ${printable(text)}`;
 }
 
-/** Returns the id of a group, or `@` and the other user's uid. Ids contain no `@`. */
+/** Returns the id of a group, or `@` and the other user's uid. An id never contains `@`. */
 export function channelName(channel: {
   readonly channelId: string;
   readonly channelType: number;

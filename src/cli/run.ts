@@ -1,5 +1,5 @@
 // Runs a command that calls a running server: reads its arguments and the configuration, and writes
-// to standard output. Must not exit the process.
+// its output. Must not exit the process.
 
 import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";

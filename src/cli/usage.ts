@@ -1,4 +1,4 @@
-// The arguments and the help of the commands that call a running server: one table. Only pure
+// One table with the arguments and the help of the commands that call a running server. Only pure
 // functions.
 
 import { parseArgs } from "node:util";
@@ -16,7 +16,7 @@ interface Flag {
 type Flags = Readonly<Record<string, Flag>>;
 
 interface Usage {
-  /** Arguments in the first line of the help. */
+  /** Positional arguments, as the first line of the help shows them. */
   readonly arguments: string;
   readonly maxWords: number;
   readonly about: string;
@@ -155,12 +155,15 @@ ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
   "Exit codes: 0 success, 1 a server cannot be called or both sides differ, 2 invalid arguments or\nsettings.";
 
-/** Names that people try for a flag with a credential. */
+/** Names that users may try for a flag with a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;
 
 export interface Arguments {
   readonly words: readonly string[];
-  /** Values of the flags, "" for a flag without a value. The last one counts. */
+  /**
+   * Values of the flags, "" for a flag without a value. If a flag is repeated, the last value is
+   * used.
+   */
   readonly flags: ReadonlyMap<string, string>;
 }
 

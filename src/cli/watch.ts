@@ -1,5 +1,5 @@
-// The command `jindou watch`: a client session of a user, whose messages, streams and events are
-// printed until the process is stopped.
+// The command `jindou watch`: opens a client session of a user and prints the user's messages,
+// streams and events until the process is stopped.
 
 import type { Client, LiveStream, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
 import { connect } from "../client/index.ts";
@@ -26,7 +26,7 @@ interface WatchPorts {
   readonly stopping: AbortSignal;
 }
 
-/** Resolves when the process must stop, or when `--count` messages were printed. */
+/** Resolves when the process must stop, or after `--count` messages. */
 export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   const { api, output, stopping } = ports;
   const { flags } = args;
@@ -54,7 +54,10 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   }
 }
 
-/** Returns the address for clients: from `/route` if `--api` names a node, else as configured. */
+/**
+ * Returns the URL for clients: from `/route` if `--api` names a node, otherwise from the
+ * configuration.
+ */
 async function clientUrl({ words, flags }: Arguments, ports: WatchPorts): Promise<string> {
   const { api, config } = ports;
   const { listen, tls } = config.client;
@@ -115,7 +118,7 @@ function printReceived(
     const live = client.stream(stream);
     if (followed.has(live)) return;
     followed.add(live);
-    void printStream(live, output).catch(() => undefined); // the client was closed, or is kicked
+    void printStream(live, output).catch(() => undefined); // the client was closed or kicked
   };
   let messages = 0;
   client.on("message", (message) => {

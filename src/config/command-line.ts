@@ -13,13 +13,13 @@ export interface CommandLine {
   readonly command: Command;
   readonly configFile: string | undefined;
   readonly flags: readonly Flag[];
-  /** True if a new database must replace a lost one. Only with the command `start`. */
+  /** True if a new database may replace a lost one. Only with the command `start`. */
   readonly newStore: boolean;
   /** True if the output is a JSON document. Only with the command `print-config`. */
   readonly json: boolean;
 }
 
-/** Short names of configuration keys that only the command `migrate` accepts as flags. */
+/** Short flags of the command `migrate`, with the configuration keys they set. */
 const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
   ["from", "migrate.from"],
   ["to", "redis.url"],

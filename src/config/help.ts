@@ -1,5 +1,5 @@
-// The texts of `jindou --help` and `jindou --version`. Must not import the schema of the
-// configuration, because loading it takes longer than these two commands may take.
+// The output of `jindou --help` and `jindou --version`. Must not import the schema of the
+// configuration, because these two flags must respond faster than the schema loads.
 
 import { readFileSync } from "node:fs";
 
@@ -11,7 +11,10 @@ export const COMMANDS = {
   "hash-password": "read a password from standard input and print its hash",
 } as const;
 
-/** Commands that call a running server: a node, except for `import`. Each has its own flags. */
+/**
+ * Commands that call a running server. Each has its own flags. The server is a node, or for
+ * `import` also another product.
+ */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",
   token: "register a new token for a user and print it",
@@ -31,7 +34,7 @@ const INFORMATION: ReadonlyMap<string, () => string> = new Map([
   ["-V", versionText],
 ]);
 
-/** Returns the text that a command line asks for, `undefined` if flags must be parsed first. */
+/** Returns the help or the version if the command line requests it, `undefined` otherwise. */
 export function informationFor(argv: readonly string[]): string | undefined {
   if (clientCommandOf(argv) !== undefined) return undefined; // the command has its own help
   if (argv.length === 1 && argv[0] === "help") return helpText();

@@ -1,5 +1,5 @@
-// Parses the JSON of settings. Unlike `JSON.parse`, reports the line of every error and the keys
-// that occur more than once in an object, and never quotes the text, which may contain secrets.
+// Parses the JSON of settings. Unlike `JSON.parse`, it reports the line of each error and the keys
+// that occur more than once in an object. It never quotes the text, which may contain secrets.
 
 interface JsonText {
   readonly value: unknown;
@@ -28,7 +28,7 @@ const SPACE = /[\t\n\r ]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"/y;
 const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[Ee][+-]?\d+)?/y;
 
-/** Parses JSON. The last value of a repeated key counts. Throws JsonTextError. */
+/** Parses JSON. If a key is repeated, the last value is used. Throws JsonTextError. */
 export function parseJsonText(text: string): JsonText {
   const parser = new Parser(text);
   return { value: parser.document(), repeatedKeys: parser.repeatedKeys };
@@ -82,7 +82,7 @@ class Parser {
     for (const [name, places] of lines)
       if (places.length > 1)
         this.repeatedKeys.push({ path: path === "" ? name : `${path}.${name}`, lines: places });
-    return Object.fromEntries(fields); // unlike an assignment, safe for the name `__proto__`
+    return Object.fromEntries(fields); // unlike an assignment, works for a field named `__proto__`
   }
 
   #array(path: string, depth: number): unknown {

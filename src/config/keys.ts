@@ -1,7 +1,10 @@
-// Derives the configuration keys from the option schemas: the path of each key, its environment
-// variable, and whether it is secret. Only pure functions.
+// Derives the list of configuration keys from the option schemas, with the path, the environment
+// variable and the secrecy of each key. Only pure functions.
 
-/** Keywords of JSON Schema in use, plus `unit` and `secret`, which JSON Schema does not define. */
+/**
+ * The keywords of JSON Schema that are used here, plus `unit` and `secret`, which JSON Schema does
+ * not define.
+ */
 export interface OptionSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, OptionSchema>>;
@@ -22,10 +25,10 @@ export interface OptionSchema {
 
 export interface ConfigKey {
   readonly path: readonly string[];
-  /** Path joined with dots. Flags and messages use this name. */
+  /** The parts of the path, joined with dots. Flags and messages use this name. */
   readonly name: string;
   readonly env: string;
-  /** True if the value or a part of it is secret. */
+  /** True if the value or part of it is secret. */
   readonly secret: boolean;
   readonly schema: OptionSchema;
 }

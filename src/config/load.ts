@@ -10,19 +10,19 @@ import { CONFIG_KEYS, type Config } from "./schema.ts";
 import { shown } from "./setting-text.ts";
 import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 
-/** A configuration, and where its values come from. */
+/** A configuration and the sources of its values. */
 export interface SourcedConfig {
   readonly config: Config;
-  /** Sources of each key that is not at its default, by name. The first one counts. */
+  /** The sources of each key that is set, by name. The first source determines the value. */
   readonly places: ReadonlyMap<string, readonly string[]>;
 }
 
-/** Returns the configuration of one node. Throws ConfigError with all problems of the sources. */
+/** Returns the configuration of one node. Throws a ConfigError that lists all problems. */
 export function loadConfig(sources: Sources = {}): Config {
   return loadSourcedConfig(sources).config;
 }
 
-/** Like `loadConfig`, and also returns where each value comes from. */
+/** Does the same as `loadConfig`, and also returns the source of each value. */
 export function loadSourcedConfig(sources: Sources): SourcedConfig {
   const gathered = gather(sources);
   const settings = lastSettings(gathered.settings);
@@ -65,7 +65,7 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
   );
 }
 
-/** Returns the violations of the schema. Their texts never contain a secret value. */
+/** Returns the violations of the schema as sentences, which never contain a secret value. */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
   const unknown = errors.find((error) => error.keyword === "additionalProperties");
@@ -85,7 +85,7 @@ function schemaProblems({ key, value, place }: Setting): readonly string[] {
   return [`${subject} must be ${describe(key.schema)}${actual}.`];
 }
 
-/** Returns a JSON pointer in the notation of keys: `[0].role` for `/0/role`. */
+/** Converts a JSON pointer to the notation of keys: `/0/role` becomes `[0].role`. */
 function dotted(pointer: string): string {
   return pointer.replace(/\/(\d+)/g, "[$1]").replaceAll("/", ".");
 }

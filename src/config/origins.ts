@@ -1,10 +1,10 @@
-// Checks the entries of `client.allowedOrigins`. An entry that no browser sends would allow
-// nothing, which the operator would notice only in production.
+// Checks the entries of `client.allowedOrigins`. An entry that matches no origin of a browser would
+// allow nothing, and the operator would notice that only in production.
 
-/** Origin that a browser sends for pages without one, such as local files and sandboxed frames. */
+/** What a browser sends for pages without an origin, such as local files and sandboxed frames. */
 export const NO_ORIGIN = "null";
 
-/** Schemes of addresses that are never the origin of a page, with what to write instead. */
+/** Schemes that are never part of a page's origin, with the scheme to suggest instead. */
 const NOT_PAGES: ReadonlyMap<string, string> = new Map([
   ["ws", "http"],
   ["wss", "https"],
@@ -13,8 +13,8 @@ const ORIGIN = /^([a-z][a-z0-9+.-]*):\/\/([^/\s*@?#]+)$/i;
 const HOST_PATTERN = /^\*\.(.+)$/;
 
 /**
- * Returns why no browser sends an origin that the entry matches, or `undefined`. The caller puts "…
- * contains <entry>," before the text.
+ * Returns why the entry cannot match an origin that a browser sends, `undefined` if it can. The
+ * caller puts "… contains <entry>," before the text.
  */
 export function originProblem(entry: string): string | undefined {
   if (entry === NO_ORIGIN) return undefined;

@@ -1,5 +1,5 @@
-// Generates the reference page and the default file from the option schemas. `npm run config:docs`
-// writes them, and a test fails if the files are out of date. Only pure functions.
+// Generates the reference page and the default configuration file from the option schemas. `npm run
+// config:docs` writes them, and a test fails if they are out of date. Only pure functions.
 
 import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./keys.ts";
 
@@ -86,7 +86,7 @@ function typeOf({ schema }: ConfigKey): string {
   return typeName(schema);
 }
 
-/** Returns the type without its article (`integer from 1 to 5`), or the choices. */
+/** Returns the type without an article (`integer from 1 to 5`), or the allowed values. */
 function typeName(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return schema.enum.map((choice) => code(String(choice))).join(", ");

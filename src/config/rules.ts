@@ -1,5 +1,5 @@
-// Rules that the schema of a single key cannot express: the form of addresses and origins, and
-// contradictions between keys. Only pure functions.
+// Rules that the schema of a single key cannot express, such as the form of addresses and origins,
+// and contradictions between keys. Only pure functions.
 
 import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
@@ -20,10 +20,12 @@ import { NO_ORIGIN, originProblem } from "./origins.ts";
 import type { Config } from "./schema.ts";
 import { shown } from "./setting-text.ts";
 
-/** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
+/**
+ * Maximum number of bytes that the ids, the header and the framing add to the payload in a frame.
+ */
 const FRAME_OVERHEAD_BYTES = 4096;
 
-/** Returns one sentence for each violated rule. Each key already conforms to its schema. */
+/** Returns one sentence for each violated rule. Each key must already conform to its schema. */
 export function inconsistencies(config: Config): readonly string[] {
   return [
     ...address("api.listen", config.api.listen),
@@ -166,7 +168,7 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
     problems.push(
       `auth.jwt needs exactly one source of keys, but has ${sources.join(" and ") || "none"}. Set one of ${KEY_SOURCES.join(", ")}.`,
     );
-  // A public key is not secret. If it were the key of an HS algorithm, anybody could sign tokens.
+  // A public key is not secret. If an HS algorithm used it, anybody could sign tokens.
   for (const algorithm of algorithms)
     if (sources.length === 1 && algorithm.startsWith("HS") !== (secretFile !== ""))
       problems.push(
@@ -221,7 +223,7 @@ function hooks({ connect, send }: Config["hooks"]): readonly string[] {
   return problems;
 }
 
-/** Headers that belong to the connection, or with which the node describes the request. */
+/** Headers that belong to the connection, or that the node itself sets. */
 const OWN_HEADERS: ReadonlySet<string> = new Set([
   ...["connection", "content-length", "content-type", "expect", "host", "keep-alive"],
   ...["te", "trailer", "transfer-encoding", "upgrade"],

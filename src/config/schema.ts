@@ -1,5 +1,5 @@
-// The schema of the whole configuration. It combines the sections of all modules with the sections
-// `node`, `start` and `drain` of the process, and defines the type of the loaded configuration.
+// The schema of the whole configuration and the type of the loaded configuration. It combines the
+// sections of all modules with the sections of the process: `node`, `start` and `drain`.
 
 import { type Static, Type } from "typebox";
 import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";

@@ -1,13 +1,13 @@
-// Cleans the texts of settings and finds what a shell, an env file or an editor has changed:
-// quotes, spaces, invisible characters, `~`, `$` and `%` that nothing has replaced, and paths of
-// Windows. Used for all sources [decisions: Text from the environment]. Only pure functions.
+// Cleans the text of settings, and finds traces of a shell, an env file or an editor: quotes,
+// spaces, invisible characters, Windows paths, and `~`, `$` or `%` that nothing has expanded. Used
+// for all sources [decisions: Text from the environment]. Only pure functions.
 
 import { sep } from "node:path";
 import type { OptionSchema } from "./keys.ts";
 
 const BOM = /^\uFEFF/;
 const LINE_ENDS = /[\r\n]+$/;
-/** Spaces of all kinds, and characters that no editor shows. */
+/** White space of all kinds, and invisible characters. */
 const BLANK = String.raw`[\s\p{Cf}]`;
 const BLANK_START = new RegExp(`^${BLANK}`, "u");
 const BLANK_END = new RegExp(`${BLANK}$`, "u");
@@ -16,14 +16,16 @@ const CONTROL = /[\u0000-\u001f\u007f]/;
 const REPLACEMENT = "\uFFFD";
 const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
-/** Git Bash replaces `/data` with a path such as `C:/Program Files/Git/data`. */
+/**
+ * Matches Windows paths. Git Bash replaces `/data` with `C:/Program Files/Git/data`, for example.
+ */
 const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 
 interface CleanText {
   readonly text: string;
   /**
-   * Why the text is rejected, as the rest of a sentence that begins with the name of the setting.
-   * Never quotes the value. `undefined` if the text is accepted.
+   * Reason for rejecting the text, as the end of a sentence that begins with the name of the
+   * setting. Never quotes the value. `undefined` if the text is accepted.
    */
   readonly fault: string | undefined;
 }
@@ -46,7 +48,10 @@ export function cleanJson(original: string): CleanText {
   return { text, fault: encodingFault(text) ?? quotesFault(text) };
 }
 
-/** Returns a fault if the text contains U+FFFD, which stands for bytes that are not UTF-8. */
+/**
+ * Returns a fault if the text contains U+FFFD, which a decoder inserts for bytes that are not
+ * UTF-8.
+ */
 export function encodingFault(text: string): string | undefined {
   return text.includes(REPLACEMENT) ? "is not valid UTF-8. Write it in UTF-8" : undefined;
 }
@@ -95,7 +100,7 @@ interface CleanValue {
 }
 
 /**
- * Cleans the strings in a value and reports those that are rejected. A report quotes the string
+ * Cleans the strings in a value and reports those that are rejected. The report quotes a string
  * unless the setting is secret.
  */
 export function cleanValue(
@@ -127,16 +132,16 @@ export function cleanValue(
   return { value: copy, problems };
 }
 
-/** Returns the message about a text. `text` is `undefined` if it is secret. */
+/** Returns the message about a rejected text. `text` is `undefined` if it is secret. */
 export function sentence(subject: string, fault: string, text: string | undefined): string {
   const value = text === undefined ? "" : ` The value is ${shown(text)}.`;
   return `${subject} ${fault}.${value}`;
 }
 
-/** Matches the user and the password of a URL in JSON. */
+/** Matches the user name and the password in a URL inside JSON. */
 const USER = /(:\/\/)(?:[^"\\]|\\.)*@/g;
 
-/** Returns a value as JSON, without the user and the password of a URL. */
+/** Returns a value as JSON. User names and passwords in URLs are masked. */
 export function shown(value: unknown): string {
   return JSON.stringify(value).replace(USER, "$1******@");
 }

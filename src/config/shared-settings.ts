@@ -1,10 +1,10 @@
-// Selects the settings that all nodes of a cluster should have in common. Pure functions.
+// Selects the settings that should be the same on all nodes of a cluster. Pure functions.
 
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 
 /**
- * Sections and keys that describe one process, its machine or its place in the network. Nodes with
- * another `redis.prefix` belong to another cluster.
+ * Sections and keys that describe one process, its machine or its place in the network.
+ * `redis.prefix` is also excluded: nodes with different prefixes belong to different clusters.
  */
 const OF_ONE_NODE = [
   ...[
@@ -23,7 +23,7 @@ const OF_ONE_NODE = [
   ...["sockets", "start", "store.durability", "store.maxMemtableBytes", "store.path"],
   "transport",
 ];
-/** Keys that are compared on their own, because they must be equal. */
+/** Keys that must be equal on all nodes, which is checked separately. */
 const HELD_EQUAL = ["cluster.deadAfterMs", "redis.timeoutMs", "store.dedupeWindowS"];
 const EXCLUDED = [...OF_ONE_NODE, ...HELD_EQUAL];
 

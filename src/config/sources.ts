@@ -1,6 +1,6 @@
-// Reads settings from the configuration file, from environment variables `JINDOU_<PATH>` (or
-// `JINDOU_<PATH>_FILE`, the path of a file that contains a secret), and from flags named like the
-// keys. Does not check ranges; `load.ts` checks them for all sources.
+// Reads settings from the configuration file, from environment variables (`JINDOU_<PATH>`, or
+// `JINDOU_<PATH>_FILE` for the path of a file that contains a secret), and from flags with the
+// names of the keys. Ranges are not checked here; `load.ts` checks them for all sources.
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
@@ -46,11 +46,13 @@ interface ReadResult {
   readonly problems: string[];
 }
 
-/** Environment variable with the path of the configuration file. It is not a configuration key. */
+/** Environment variable with the path of the configuration file. Not a configuration key. */
 const CONFIG_FILE_ENV = "JINDOU_CONFIG";
-/** Environment variable with the token of the user of `jindou watch`. Not a configuration key. */
+/** Environment variable with the user's token for `jindou watch`. Not a configuration key. */
 export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
-/** Environment variable with the token of the server of `jindou import`. Not a configuration key. */
+/**
+ * Environment variable with the source server's token for `jindou import`. Not a configuration key.
+ */
 export const IMPORT_TOKEN_ENV = "JINDOU_IMPORT_TOKEN";
 /** Environment variable with the credential for `--to` of `jindou import`. Not a configuration key. */
 export const TARGET_TOKEN_ENV = "JINDOU_TOKEN";
@@ -155,7 +157,9 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Adds the environment. An empty variable (`${NAME:-}` in a compose file) counts as not set. */
+/**
+ * Adds the environment variables. An empty one (`${NAME:-}` in a compose file) counts as not set.
+ */
 function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
@@ -175,7 +179,7 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
   }
 }
 
-/** Returns true if Kubernetes sets this variable because a Service is named `jindou…`. */
+/** Returns true if this is a variable that Kubernetes sets because a Service is named `jindou…`. */
 function isServiceLink(name: string, text: string): boolean {
   return (
     /_SERVICE_(HOST|PORT(_\w+)?)$/.test(name) ||
@@ -292,7 +296,10 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/** Returns a key that ends with a dot and `name` (`api.listen` for `listen`), or a similar name. */
+/**
+ * Returns the key that ends with `.` and `name` (`api.listen` for `listen`), or a key with a
+ * similar name.
+ */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>

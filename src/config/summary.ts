@@ -1,5 +1,4 @@
-// Creates the start banner, and the output of `print-config`: the configuration without secrets.
-// Must never show a secret.
+// Creates the start banner and the output of `print-config`. Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
@@ -70,7 +69,7 @@ function needsCredential({ api, auth }: Config): boolean {
   });
 }
 
-/** Returns the address of the demo, `undefined` if it is not served. */
+/** Returns the URL of the demo, `undefined` if it is not served. */
 export function demoAddress(config: Config, apiPort: number): string | undefined {
   return needsCredential(config) ? undefined : `${url("http", config.api, apiPort)}/demo/`;
 }
@@ -97,7 +96,7 @@ interface ShownSetting {
   readonly unit: string | undefined;
 }
 
-/** Returns all settings. Secrets have no value, and URLs have no user and no password. */
+/** Returns all settings, without secret values and without the user names and passwords in URLs. */
 export function shownSettings({ config, places }: SourcedConfig): readonly ShownSetting[] {
   const masked = maskSecrets(config);
   return CONFIG_KEYS.map((key) => {
@@ -114,7 +113,7 @@ export function shownSettings({ config, places }: SourcedConfig): readonly Shown
   });
 }
 
-/** Returns redis.url without its user and password. */
+/** Returns `redis.url` without its user name and password. */
 function redisHosts({ redis }: Config): string {
   const address = parseRedisUrl(redis.url);
   if (redis.url === "" || typeof address === "string") return "";
@@ -125,7 +124,7 @@ function redisHosts({ redis }: Config): string {
     .join(",");
 }
 
-/** Returns the value with the user and the password of each URL removed. */
+/** Removes the user name and the password from each URL in a value. */
 function withoutUsers(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutUsers);
   if (typeof value !== "string" || !value.includes("://") || !URL.canParse(value)) return value;
@@ -143,10 +142,10 @@ function valueAt(config: unknown, path: readonly string[]): unknown {
   );
 }
 
-/** Text that is shown instead of a secret. An empty secret is shown as empty. */
+/** Text that replaces a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Returns all secrets, including the password in redis.url, plain and URL-encoded. */
+/** Returns all secrets. The password in redis.url is included twice, plain and URL-encoded. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
@@ -169,7 +168,7 @@ export function configJson(config: Config): string {
   return `${JSON.stringify(maskSecrets(config), undefined, 2)}\n`;
 }
 
-/** Returns one line for each key: its value, with secrets masked, and where it comes from. */
+/** Returns one line for each key, with its value and its source. Secrets are masked. */
 export function configText({ config, places }: SourcedConfig): string {
   const masked = maskSecrets(config);
   const lines = CONFIG_KEYS.map(({ name, path }) => {
