@@ -1,5 +1,5 @@
-// A map with a maximum size, which drops its oldest entry when it is full. The age of an entry
-// counts from its first `set` or its last `renew`.
+// A map with a maximum size. A new entry in a full map replaces the oldest entry. `renew` makes an
+// entry the newest; `set` on an existing entry does not change its age.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
@@ -34,7 +34,7 @@ export class BoundedMap<Key, Value> {
     return this.#entries.delete(key);
   }
 
-  /** Iterates from the oldest entry. Entries may be set and deleted during the iteration. */
+  /** Iterates over the entries, oldest first. Entries may be set and deleted meanwhile. */
   [Symbol.iterator](): IterableIterator<[Key, Value]> {
     return this.#entries.entries();
   }

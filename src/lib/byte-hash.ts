@@ -1,5 +1,5 @@
-// A 64-bit hash of bytes, the same on every machine and in every version, because it is stored. It
-// distinguishes different bytes, but it does not protect against deliberate collisions.
+// A 64-bit hash of bytes. It must be the same on every machine and in every version, because it is
+// stored. It does not protect against deliberate collisions.
 
 export const HASH_BYTES = 8;
 
@@ -13,8 +13,8 @@ export function writeHash(target: Uint8Array, at: number, bytes: Uint8Array): vo
   const { length } = bytes;
   // A `DataView` reads four bytes at once, which is three times as fast as reading each byte.
   const view = new DataView(bytes.buffer, bytes.byteOffset, length);
-  // Two halves of 32 bits, which are mixed with each other as in MurmurHash3, because JavaScript has
-  // no fast integers of 64 bits.
+  // JavaScript has no fast 64-bit integers, so two 32-bit halves are mixed with each other, as in
+  // MurmurHash3.
   let a = FACTOR_C ^ length;
   let b = FACTOR_D ^ length;
   let from = 0;

@@ -1,10 +1,10 @@
-// Stops calls to a service that fails: after too many failures the circuit is open, and no call is
-// made for a time. Then one call is tried. If it succeeds, the circuit is closed again.
+// Stops calls to a failing service: after too many failures the circuit opens, and no call is made
+// for a time. Then one call is tried. If it succeeds, the circuit closes again.
 
 interface BreakerLimits {
-  /** Number of consecutive failures that opens the circuit. */
+  /** Number of consecutive failures after which the circuit opens. */
   readonly failuresInRow: number;
-  /** The circuit opens if half of this number of latest calls have failed. */
+  /** The circuit opens if half of the last `window` calls have failed. */
   readonly window: number;
   readonly openMs: number;
 }
@@ -13,15 +13,18 @@ export type CircuitState = "closed" | "open" | "half_open";
 
 export class CircuitBreaker {
   readonly #limits: BreakerLimits;
-  /** Returns the time in milliseconds. It must not depend on the system clock. */
+  /** Returns the time in milliseconds, from a clock that is never set back. */
   readonly #now: () => number;
   readonly #onOpened: () => void;
   #state: CircuitState = "closed";
-  /** Increases with each change of the state, so that results of earlier calls are ignored. */
+  /** Increases when the state changes, so that results of earlier calls are ignored. */
   #period = 0;
   #openUntilMs = 0;
   #failuresInRow = 0;
-  /** Ring of the outcomes of the latest calls, true for a failure. `#next` is the oldest one. */
+  /**
+   * Ring buffer with the results of the last calls: true for a failure. `#next` is the index of the
+   * oldest one.
+   */
   #failed: boolean[] = [];
   #next = 0;
   #failures = 0;
@@ -37,7 +40,7 @@ export class CircuitBreaker {
   }
 
   /**
-   * Returns a function that records whether the call failed, and that must be called once.
+   * Returns a function that records whether the call failed. It must be called exactly once.
    * Returns `undefined` if the call must not be made.
    */
   admit(): ((hasFailed: boolean) => void) | undefined {

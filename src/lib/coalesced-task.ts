@@ -1,4 +1,4 @@
-// Runs a task for many callers: all calls that are made during a run share the next run.
+// Runs a task for many callers. All callers that arrive during a run share the next run.
 
 export class CoalescedTask {
   readonly #step: () => Promise<void>;
@@ -9,7 +9,7 @@ export class CoalescedTask {
     this.#step = step;
   }
 
-  /** Runs the task. Settles with the first run that starts during or after this call. */
+  /** Runs the task. Settles like the first run that starts during or after this call. */
   run(): Promise<void> {
     if (this.#running === undefined) return this.#start();
     this.#next ??= this.#running.then(ignore, ignore).then(() => {

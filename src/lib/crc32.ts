@@ -1,5 +1,5 @@
-// CRC-32 (IEEE 802.3). Uses the implementation of Node (20.15, 22.2 and later) if there is one,
-// otherwise an implementation with a table.
+// CRC-32 (IEEE 802.3). Uses the implementation of Node.js (20.15, 22.2 and later) if there is one,
+// otherwise a table.
 
 import * as zlib from "node:zlib";
 
@@ -11,7 +11,7 @@ const table = new Uint32Array(256).map((_, byte) => {
   return crc;
 });
 
-/** Returns the checksum without zlib. Exported for a test. */
+/** Returns the checksum without using zlib. Exported for a test. */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
   // The index is at most 255, so the table has an entry for it.
@@ -19,7 +19,7 @@ export function crc32ByTable(data: Uint8Array, seed = 0): number {
   return ~crc >>> 0;
 }
 
-// Undefined in the oldest supported versions of Node, although its type does not allow that.
+// `undefined` in the oldest supported versions of Node.js, although the type says otherwise.
 const native = zlib.crc32 as Crc32 | undefined;
 
 /** Returns the checksum of `data`. `seed` is the checksum of the preceding data, or a salt. */

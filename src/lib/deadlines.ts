@@ -1,6 +1,6 @@
-// Calls back for each item that is still waiting when its time is over. All items wait equally
-// long, so they become due in the order in which they were added, and one timer serves all of them.
-// The timer does not keep the process alive.
+// Calls back for each item that was not deleted before its deadline. All items wait equally long,
+// so they become due in the order in which they were added, and one timer is enough. The timer does
+// not keep the process alive.
 
 export class Deadlines<Item> {
   readonly #waitMs: number;

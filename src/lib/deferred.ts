@@ -1,4 +1,4 @@
-// A promise that is settled from outside.
+// A promise with the functions that settle it.
 
 export interface Deferred<T = void> {
   readonly promise: Promise<T>;
@@ -6,7 +6,7 @@ export interface Deferred<T = void> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Creates a promise whose rejection, but not that of derived promises, counts as handled. */
+/** Creates a promise. Its rejection counts as handled, but that of a derived promise does not. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

@@ -1,5 +1,5 @@
-// A queue that is fair between keys (deficit round robin): every key with waiting items gets the
-// same share of the work, no matter how many items it queues.
+// A queue that is fair between keys (deficit round robin): each key with waiting items gets the
+// same share of the work, no matter how many items it has queued.
 
 interface Sized {
   readonly size: number;
@@ -17,7 +17,9 @@ interface Flow<Item> {
 
 /** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/** Minimum number of empty slots to delete together, because each deletion moves all items. */
+/**
+ * Minimum number of empty slots that are deleted together, because each deletion moves all items.
+ */
 const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
@@ -31,7 +33,9 @@ export class FairQueue<Item extends Sized> {
     this.#max = max;
   }
 
-  /** Returns true if the key may queue no more items. A key can fill at most half of the queue. */
+  /**
+   * Returns true if the key must not queue more items. A key can fill at most half of the queue.
+   */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return size >= this.#max.size - this.#size || bytes >= this.#max.bytes - this.#bytes;
@@ -71,7 +75,10 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /** Removes items out of turn that fit in `maxSize` together and in the credits of their keys. */
+  /**
+   * Removes and returns items out of turn. Their total size is at most `maxSize`, and each key has
+   * enough credit for its items.
+   */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
     let freeSize = maxSize;

@@ -1,6 +1,6 @@
 // A semaphore that is fair between keys: a fixed number of tasks run concurrently, and free permits
-// are assigned to the keys with waiting tasks in round-robin order. A permit is released in the
-// next turn of the event loop, so that many short tasks do not all run in one turn.
+// go to the keys with waiting tasks in round-robin order. A permit is released in the next
+// iteration of the event loop, so that many short tasks do not all run in one iteration.
 
 export class FairSemaphore {
   readonly #maxWaiting: number;
@@ -9,7 +9,9 @@ export class FairSemaphore {
   /** Waiting tasks by key, in the order in which the keys get the next permits. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
-  /** Above `maxWaiting` waiting tasks of a key, `run` rejects with the error of `full`. */
+  /**
+   * `run` rejects with the error that `full` creates if `maxWaiting` tasks of the key already wait.
+   */
   constructor(permits: number, maxWaiting: number, full: () => Error) {
     this.#free = permits;
     this.#maxWaiting = maxWaiting;
@@ -43,6 +45,6 @@ export class FairSemaphore {
     this.#waiting.delete(key);
     const go = queue.shift();
     if (queue.length > 0) this.#waiting.set(key, queue); // moves the key to the end
-    go?.(); // hands the permit over, so that it does not become free
+    go?.(); // passes the permit on
   }
 }

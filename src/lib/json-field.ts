@@ -1,6 +1,6 @@
-// Finds the text of a field's value in a JSON object, for values that must be kept as they were
-// written: `JSON.parse` rounds numbers and drops duplicate keys and white space. The text must be
-// valid JSON.
+// Finds the text of a field's value in a JSON object, for values that must be kept exactly as they
+// were written: `JSON.parse` rounds numbers and drops duplicate keys and white space. The text must
+// be valid JSON.
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -13,13 +13,13 @@ const SPACE = 0x20;
 
 interface FieldText {
   readonly text: string;
-  /** Depth of nested objects and arrays, even in duplicate keys. 0 for any other value. */
+  /** Nesting depth of objects and arrays, including those under duplicate keys. 0 for a scalar. */
   readonly depth: number;
 }
 
 /**
- * Returns the text of a field's value, or `undefined`. Of several fields with this name, the last
- * one counts.
+ * Returns the text of a field's value, `undefined` if there is no such field. If the field is
+ * repeated, the last one is used.
  */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;

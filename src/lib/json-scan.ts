@@ -1,5 +1,5 @@
-// Reads one integer or string of a JSON object, or the items of a JSON array, without building
-// other values. `JSON.parse` can need more than 10 ms for a malicious document of 60 KB, but the
+// Reads one integer or string of a JSON object, or the items of a JSON array, without creating
+// other values. `JSON.parse` can need more than 10 ms for a malicious document of 60 KB. The
 // duration of this scan depends only on the size. The scan accepts exactly what `JSON.parse`
 // accepts.
 
@@ -40,9 +40,9 @@ let isAscii = true;
 let valueEnd = INVALID;
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. If it occurs several times,
- * the last one counts. Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in
- * which the value is an integer.
+ * Returns the value of the top-level field `name`, which must be ASCII. If the field is repeated,
+ * the last one is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8 and the value
+ * is an integer.
  */
 export function integerField(bytes: Uint8Array, name: string): number | undefined {
   const start = findField(bytes, name);
@@ -50,9 +50,9 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
 }
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. If it occurs several times,
- * the last one counts. Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in
- * which the value is a string.
+ * Returns the value of the top-level field `name`, which must be ASCII. If the field is repeated,
+ * the last one is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8 and the value
+ * is a string.
  */
 export function stringField(bytes: Uint8Array, name: string): string | undefined {
   const start = findField(bytes, name);
@@ -62,7 +62,7 @@ export function stringField(bytes: Uint8Array, name: string): string | undefined
   return JSON.parse(text) as string; // the scan has found a string
 }
 
-/** Returns why `integerField` has returned `undefined` for these arguments. */
+/** Returns the reason why `integerField` returns `undefined` for these arguments. */
 export function integerFieldProblem(
   bytes: Uint8Array,
   name: string,
@@ -76,7 +76,7 @@ export function integerFieldProblem(
   return start === ABSENT ? "absent" : "not_integer";
 }
 
-/** Returns true for a scalar, or if an array may begin at `at`. */
+/** Returns true if a scalar or an array may begin at `at`. */
 function isOtherValue(bytes: Uint8Array, at: number): boolean {
   if (bytes[at] === OPEN_ARRAY) return true;
   const end = endOfScalar(bytes, at);
@@ -88,8 +88,8 @@ function findField(bytes: Uint8Array, name: string): number {
   let at = skipSpace(bytes, 0);
   isAscii = true;
   if (bytes[at] !== OPEN_OBJECT) return INVALID;
-  // Only the position is recorded, because the field may occur many times and the last value
-  // counts.
+  // Only the position is recorded, because the field may be repeated many times and only the last
+  // value is used.
   let valueStart = ABSENT;
   at = skipSpace(bytes, at + 1);
   if (bytes[at] === CLOSE_OBJECT) return isEnd(bytes, at + 1) ? ABSENT : INVALID;
@@ -112,9 +112,9 @@ function findField(bytes: Uint8Array, name: string): number {
 }
 
 /**
- * Returns the texts of the items if `bytes` are the UTF-8 text of a JSON array, or the text of the
- * value if it is another JSON value. Returns `undefined` if they are not JSON. The texts are parts
- * of `bytes`, so that numbers and strings stay as they were written.
+ * Returns the texts of the items if `bytes` is a JSON array in UTF-8, or a single text if it is
+ * another JSON value. Returns `undefined` if it is not JSON. The texts are parts of `bytes`, so
+ * that numbers and strings stay as they were written.
  */
 export function jsonItems(bytes: Uint8Array): readonly Uint8Array[] | undefined {
   isAscii = true;
@@ -138,7 +138,7 @@ export function jsonItems(bytes: Uint8Array): readonly Uint8Array[] | undefined 
   }
 }
 
-/** Returns true if only white space follows and the whole text is UTF-8. */
+/** Returns true if only white space follows and all bytes are valid UTF-8. */
 function isEnd(bytes: Uint8Array, at: number): boolean {
   return skipSpace(bytes, at) === bytes.length && (isAscii || isUtf8(bytes));
 }
@@ -282,7 +282,7 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Compares a name without creating a string. */
+/** Returns true if the field's name is `name`. Does not create a string. */
 function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {

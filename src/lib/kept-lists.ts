@@ -1,5 +1,5 @@
-// Lists that are read when they are needed and kept until they change, up to a limit on their total
-// length. A list that changes while it is read is not kept.
+// A cache of lists. Lists are read when they are needed and kept until they change. Their total
+// length is limited. A list that changes while it is being read is not kept.
 
 import type { MaybePromise } from "./maybe-promise.ts";
 
@@ -10,12 +10,15 @@ export class KeptLists<Item> {
   #length = 0;
   readonly #reads = new Map<string, Read>();
 
-  /** `maxLength` limits the number of items of all lists, plus one for each list. */
+  /** `maxLength` limits the number of items in all lists plus the number of lists. */
   constructor(maxLength: number) {
     this.#maxLength = maxLength;
   }
 
-  /** Returns the kept list, or else calls `read`, which may be called concurrently. */
+  /**
+   * Returns the kept list. If there is none, calls `read`. Concurrent calls for one key may each
+   * call `read`.
+   */
   get(key: string, read: () => MaybePromise<readonly Item[]>): MaybePromise<readonly Item[]> {
     const kept = this.#lists.get(key);
     if (kept !== undefined) {
@@ -45,7 +48,7 @@ export class KeptLists<Item> {
     }
   }
 
-  /** Drops the list of a key. Must be called after it has changed. */
+  /** Drops the list of a key. Must be called after the list has changed. */
   forget(key: string): void {
     const current = this.#reads.get(key);
     if (current !== undefined) current.hasChanged = true;

@@ -1,4 +1,4 @@
-// A mutex per key, for rare and slow steps that read before they write. It must not be used for
+// One mutex for each key, for rare and slow steps that read before they write. Must not be used for
 // every message.
 
 import { deferred } from "./deferred.ts";
@@ -7,7 +7,7 @@ import type { MaybePromise } from "./maybe-promise.ts";
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>();
 
-  /** Runs `step` after every earlier step of `key` has settled, and returns its result. */
+  /** Runs `step` after all earlier steps of `key` have settled, and returns its result. */
   run<T>(key: string, step: () => Promise<T>): Promise<T>;
   /** Runs `step` at once if no earlier step of `key` is running. */
   run<T>(key: string, step: () => MaybePromise<T>): MaybePromise<T>;

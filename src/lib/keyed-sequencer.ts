@@ -1,6 +1,6 @@
 // Keeps the calls of a key in order although their preparations take different times. Each call
-// waits until the preparations of earlier calls are finished. It does not wait for the work that
-// these calls do afterwards.
+// waits until the preparations of the earlier calls have finished, but not for the work that those
+// calls do afterwards.
 
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
@@ -19,9 +19,9 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready` and for the earlier calls of the key. Code that the callers run directly
-   * after awaiting this call runs in the order of the calls. With `followers` = `fail`, the call
-   * fails if the `ready` of an earlier call rejects.
+   * Waits for `ready`, and for `ready` of the earlier calls of the key. The code directly after
+   * `await enter(…)` runs in the order of the calls. With `followers` = `fail`, the call rejects if
+   * `ready` of an earlier call rejects.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const previous = this.#last.get(key);
@@ -36,7 +36,7 @@ export class KeyedSequencer {
   }
 
   async #after<T>(previous: Promise<unknown>, ready: Promise<T>): Promise<T> {
-    ready.catch(ignore); // the caller still gets the rejection, after `previous`
+    ready.catch(ignore); // the caller receives the rejection after `previous` has settled
     await previous;
     return ready;
   }

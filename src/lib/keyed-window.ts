@@ -1,6 +1,6 @@
-// Limits the total size of the tasks that run concurrently for one key. The tasks of a key start in
-// order, and keys do not wait for each other. The size of a task becomes known only after its
-// start.
+// Limits the total size of the tasks that run concurrently for each key. The tasks of a key start
+// in order, and keys do not wait for each other. The size of a task is known only after it has
+// started.
 
 export interface Pass {
   readonly turn: Promise<void>;
@@ -19,11 +19,15 @@ interface TaskWindow {
 export class KeyedWindow {
   readonly #max: number;
   readonly #maxWaiting: number;
-  /** Size assumed for a task until its size is known. At most two such tasks run together. */
+  /**
+   * Assumed size of a task until its size is known. At most two such tasks run at the same time.
+   */
   readonly #assumedSize: number;
   readonly #windows = new Map<string, TaskWindow>();
 
-  /** A task larger than `max` runs alone, except for tasks started before its size was known. */
+  /**
+   * A task larger than `max` runs alone, but tasks that started before its size was known go on.
+   */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;
     this.#maxWaiting = maxWaiting;

@@ -1,6 +1,6 @@
-// Keeps the digits of integers in JSON that JavaScript cannot store exactly.
+// Keeps the digits of JSON integers that JavaScript cannot store exactly.
 
-/** Matches strings, which stay as they are, and integers with 16 digits or more. */
+/** Matches strings, which are not changed, and integers with 16 digits or more. */
 const STRING_OR_LONG_INTEGER = /"(?:[^"\\]|\\.)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g;
 const LONG = /\d{16}/;
 
@@ -10,14 +10,15 @@ export function withLongIntegersAsStrings(json: string): string {
 }
 
 /**
- * Parses JSON. In the field `field` of the object, integers of 16 digits or more become strings, and
- * in all other fields they become numbers as usual. Throws like `JSON.parse`.
+ * Parses JSON. In the field `field` of the object, integers with 16 digits or more become strings.
+ * In all other fields they become numbers, as usual. Throws a SyntaxError if the JSON is invalid.
  */
 export function parseWithLongIntegers(json: string, field: string): unknown {
   const value: unknown = JSON.parse(json);
   if (!LONG.test(json) || typeof value !== "object" || value === null) return value;
   if (!Object.hasOwn(value, field)) return value;
-  // A field with a string needs no second parse. The lines of `jindou import` have a string there.
+  // If the field is a string, no second parse is needed. It is a string in the lines that `jindou
+  // import` sends.
   if (typeof Reflect.get(value, field) === "string") return value;
   const digits = JSON.parse(withLongIntegersAsStrings(json)) as Record<string, unknown>; // an object
   return { ...value, [field]: digits[field] };

@@ -1,10 +1,12 @@
-// Results that are either available immediately or promised. A step that awaits nothing creates no
-// promise, because a node with thousands of steps per second would spend its time on promises.
+// Results that are available immediately or later. A step that does not wait creates no promise,
+// because a node with thousands of steps per second would spend much of its time on promises.
 
-/** A value, or a promise of it. A function with this result type rejects, and never throws. */
+/** A value or a promise of it. A function with this return type must reject instead of throwing. */
 export type MaybePromise<T> = T | Promise<T>;
 
-/** Like `Promise.all`, but returns the values themselves if none of them is a promise. */
+/**
+ * Does the same as `Promise.all`, but returns the values themselves if none of them is a promise.
+ */
 export function together<const T extends readonly unknown[]>(
   values: T,
 ): MaybePromise<{ -readonly [At in keyof T]: Awaited<T[At]> }> {

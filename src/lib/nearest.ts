@@ -1,4 +1,4 @@
-// Finds similar names for did-you-mean suggestions. Pure functions.
+// Finds similar names, for "did you mean" suggestions. Pure functions.
 
 /** Returns the most similar candidate, if any is similar. Ignores case and separators. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {

@@ -1,9 +1,9 @@
-// A list of IP networks, and the parsing of its entries and of the addresses that are looked up.
-// State: the networks, which never change.
+// A list of IP networks, with functions that parse networks and addresses. State: the networks,
+// which never change.
 
 import { BlockList, isIPv4, isIPv6, SocketAddress } from "node:net";
 
-/** An IP network. A single address is a network with the longest prefix. */
+/** An IP network. A single address is a network with the longest possible prefix. */
 interface Network {
   readonly address: string;
   readonly prefix: number;
@@ -13,8 +13,8 @@ interface Network {
 const MAPPED = "::ffff:";
 
 /**
- * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. An IPv4-mapped one
- * is not accepted: it would never match a canonical address.
+ * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. IPv4-mapped
+ * addresses are not accepted, because they would never match a canonical address.
  */
 export function parseNetwork(text: string): Network | undefined {
   const [, address = "", digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
@@ -27,8 +27,8 @@ export function parseNetwork(text: string): Network | undefined {
 }
 
 /**
- * Returns an address in the notation of RFC 5952, without a zone and as IPv4 if it is mapped.
- * `undefined` if the text is not an address.
+ * Returns an address in the form of RFC 5952, without a zone. An IPv4-mapped address is returned as
+ * IPv4. Returns `undefined` if the text is not an address.
  */
 export function canonicalAddress(text: string): string | undefined {
   if (isIPv4(text)) return text;
@@ -40,7 +40,9 @@ export function canonicalAddress(text: string): string | undefined {
 }
 
 export class NetworkList {
-  /** One list for each family: in a shared list, `::/0` would contain every IPv4 address. */
+  /**
+   * One list for each address family: in a shared list, `::/0` would contain every IPv4 address.
+   */
   readonly #networks = { ipv4: new BlockList(), ipv6: new BlockList() };
 
   /** Throws if an entry is not a network. */

@@ -1,6 +1,9 @@
 // Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/** Returns the network of an address: for IPv6 the first 64 bits, as a host can choose the rest. */
+/**
+ * Returns the network of an address: the first 64 bits for IPv6, because a host can choose the
+ * rest.
+ */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");

@@ -1,11 +1,11 @@
-// A Bloom filter for pairs of strings, in the split-block layout: a lookup tests one bit in each of
-// the eight words of one block, and a block fits in a cache line.
+// A Bloom filter for pairs of strings, with the split-block layout: a lookup tests one bit in each
+// of the eight words of a block. A block fits in a cache line.
 
 import { charCode } from "./char-code.ts";
 
 /**
- * Base-2 logarithm of the number of blocks, with 8 MiB in all. With a million pairs, one lookup in
- * a thousand is a false positive.
+ * Base-2 logarithm of the number of blocks, which take 8 MiB. With a million pairs, one lookup in a
+ * thousand is a false positive.
  */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
@@ -25,7 +25,7 @@ export class PairFilter {
       this.#words[block + i] = (this.#words[block + i] ?? 0) | mask(bits, i);
   }
 
-  /** Returns false if the pair was certainly not added since the last `clear`. */
+  /** Returns false only if the pair was not added since the last `clear`. */
   mayHave(first: string, second: string): boolean {
     const words = this.#words;
     if (words === undefined) return false;
@@ -44,7 +44,10 @@ function mask(bits: number, word: number): number {
   return 1 << (Math.imul(bits, SALTS[word] ?? 1) >>> 27);
 }
 
-/** A pair and its hash: the first word of its block, and the number that selects the bits. */
+/**
+ * A pair and its hash: the index of the first word of its block, and the number that selects the
+ * bits.
+ */
 interface HashedPair {
   first: string | undefined;
   second: string;
@@ -52,7 +55,10 @@ interface HashedPair {
   bits: number;
 }
 
-/** The last result of `hashOf`. A store looks up a pair in two filters and then adds it to one. */
+/**
+ * The last result of `hashOf`, because a store looks up a pair in two filters and then adds it to
+ * one.
+ */
 const hashed: HashedPair = { first: undefined, second: "", block: 0, bits: 0 };
 
 /** Returns the hash of a pair, which the next call overwrites. */
@@ -65,7 +71,7 @@ function hashOf(first: string, second: string): Readonly<HashedPair> {
     a = Math.imul(a ^ unit, 0x01000193);
     b = Math.imul(b ^ unit, 0x85ebca6b);
   }
-  a = Math.imul(a ^ 0x10000, 0x01000193); // a separator that is not a UTF-16 unit
+  a = Math.imul(a ^ 0x10000, 0x01000193); // a separator that is not a UTF-16 code unit
   for (let i = 0; i < second.length; i++) {
     const unit = charCode(second, i);
     a = Math.imul(a ^ unit, 0x01000193);

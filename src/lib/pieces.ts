@@ -1,6 +1,6 @@
-// Splits a long list into pieces.
+// Splits a long list into shorter ones.
 
-/** Yields the items in arrays of this length. The last one may be shorter. */
+/** Yields the items in arrays of this length. The last array may be shorter. */
 export function* piecesOf<Item>(items: Iterable<Item>, length: number): Generator<readonly Item[]> {
   let piece: Item[] = [];
   for (const item of items)

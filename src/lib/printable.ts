@@ -7,8 +7,8 @@ const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 const SHORT: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 /**
- * Returns the text on one line, with escape sequences such as `\n` or `\u001b` for characters that
- * move the cursor, change colours or hide text.
+ * Returns the text on one line. Characters that move the cursor, change colours or hide text become
+ * escape sequences such as `\n` or `\u001b`.
  */
 export function printable(text: string): string {
   return text.replace(

@@ -1,5 +1,5 @@
-// A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. The
-// number of waiting tasks is not limited here, so callers must limit it.
+// A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. Callers
+// must limit the number of waiting tasks.
 
 import type { MaybePromise } from "./maybe-promise.ts";
 
@@ -21,7 +21,7 @@ export class Semaphore {
     }
   }
 
-  /** Takes a permit when one is free. Must be followed by one call of `leave`. */
+  /** Waits for a free permit and takes it. Must be followed by one call of `leave`. */
   enter(): MaybePromise<void> {
     if (this.#free === 0) return this.#turn();
     this.#free -= 1;
@@ -30,7 +30,7 @@ export class Semaphore {
   leave(): void {
     const next = this.#waiting?.shift();
     if (next === undefined) this.#free += 1;
-    else next(); // hands the permit over, so that it does not become free
+    else next(); // passes the permit on
   }
 
   #turn(): Promise<void> {

@@ -1,11 +1,11 @@
-// A 32-bit hash of strings (FNV-1a) with a seed that is random in each process, so that a client
-// cannot choose strings that collide in a hash table.
+// A 32-bit hash of strings (FNV-1a) with a random seed for each process, so that a client cannot
+// choose strings that collide in a hash table.
 
 import { charCode } from "./char-code.ts";
 
 const SEED = Math.trunc(Math.random() * 2 ** 32);
 const PRIME = 0x01000193;
-/** Marks the end of a string. It is not a UTF-16 unit. */
+/** Marks the end of a string. Not a UTF-16 code unit, so it differs from all characters. */
 const END = 0x10000;
 
 /** Returns the hash of a string. To hash several strings, pass the previous result as `hash`. */

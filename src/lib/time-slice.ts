@@ -1,9 +1,9 @@
-// Splits a long job into short slices, between which the event loop does other work. Jobs that
-// share `Turns` take turns: one of them continues in each iteration of the event loop.
+// Splits a long job into short slices. The event loop does other work between two slices. If
+// several jobs share a `Turns`, one of them continues in each iteration of the event loop.
 
 const STEPS_PER_READ = 4;
 const MAX_MS = 5;
-/** Maximum length of a slice, as a fraction of the time that the job has waited for the slice. */
+/** Maximum length of a slice, as a fraction of the time that the job has waited for it. */
 const SHARE = 1 / 4;
 
 export class Turns {
@@ -13,7 +13,9 @@ export class Turns {
     return this.#waiting.length > 0;
   }
 
-  /** Resolves in a later iteration of the event loop. One call resolves per iteration, in order. */
+  /**
+   * Resolves in a later iteration of the event loop. Each iteration resolves one call, in order.
+   */
   next(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#waiting.push(resolve) === 1) setImmediate(this.#wake);
@@ -33,7 +35,10 @@ export class TimeSlice {
   #sinceMs = performance.now();
   #steps = 0;
 
-  /** Later slices last up to `MAX_MS` if the event loop is busy. */
+  /**
+   * `ms` is the length of the first slice and the minimum of later ones. Later slices last up to
+   * `MAX_MS` if the event loop is busy.
+   */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;
     this.#ms = ms;
@@ -55,7 +60,10 @@ export class TimeSlice {
     this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
-  /** Calls `step` for each item, in slices. Rejects with the first error after all calls. */
+  /**
+   * Calls `step` for each item, in slices. If calls fail, rejects with the first error, but makes
+   * all calls first.
+   */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,

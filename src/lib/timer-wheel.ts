@@ -1,12 +1,12 @@
-// Calls back for each item at its own time, to the second. One timer that ticks once a second serves
-// all items, because a timer for each of tens of thousands of sessions would cost too much. The
-// timer does not keep the process alive.
+// Calls back for each item at its own time, with a precision of one second. One timer ticks every
+// second for all items, because a timer for each of tens of thousands of sessions would cost too
+// much. The timer does not keep the process alive.
 
 const TICK_MS = 1000;
 
 export class TimerWheel<Item> {
   readonly #onDue: (item: Item) => void;
-  /** Tick at which each item is due. Ticks are seconds of `performance.now()`. */
+  /** Tick at which each item is due. Ticks are whole seconds of `performance.now()`. */
   readonly #ticks = new Map<Item, number>();
   readonly #slots = new Map<number, Set<Item>>();
   #lastTick = 0;
@@ -20,7 +20,7 @@ export class TimerWheel<Item> {
     return this.#ticks.size;
   }
 
-  /** Sets the time until an item is due. The timer may be one second late. */
+  /** Sets the time until an item is due. The callback may be one second late. */
   set(item: Item, waitMs: number): void {
     this.delete(item);
     const nowMs = performance.now();

@@ -1,11 +1,11 @@
-// A rate limit as a token bucket, which refills over time and from which each use removes its cost.
+// A rate limit with a token bucket: the bucket refills over time, and each use removes tokens.
 // There is no timer: a bucket is refilled when it is used.
 
 export interface RateLimit {
   /** Number of tokens that a bucket gains per second. 0 means no limit. */
   readonly perSecond: number;
   readonly burst: number;
-  /** Maximum debt, one burst by default. The cost beyond it is not charged. */
+  /** Maximum debt. Cost beyond it is not charged. Default: `burst`. */
   readonly maxDebt?: number;
 }
 
@@ -14,7 +14,7 @@ export class TokenBucket {
   /** Tokens in the bucket. Negative if there is a debt. */
   #tokens: number;
   #refilledAtMs: number;
-  /** Cost of refused uses. It is at most one burst, and decreases at the rate of the refill. */
+  /** Cost of refused uses, at most `burst`. It decreases at the refill rate. */
   #refusedCost = 0;
 
   constructor(limit: RateLimit, nowMs: number) {
@@ -24,8 +24,8 @@ export class TokenBucket {
   }
 
   /**
-   * Charges the cost, even if the use is refused. Returns 0 if it is allowed, otherwise the
-   * milliseconds to wait for one token.
+   * Charges the cost, even if the use is refused. Returns 0 if the use is allowed, otherwise the
+   * milliseconds until there is one token.
    */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
@@ -34,7 +34,7 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Returns the milliseconds until the debt of accepted uses is paid. */
+  /** Returns the milliseconds until the debt from accepted uses is paid. */
   debtMs(nowMs: number): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -43,7 +43,10 @@ export class TokenBucket {
     return debt <= 0 ? 0 : Math.ceil((debt * 1000) / perSecond);
   }
 
-  /** Returns the milliseconds until there are `tokens` tokens, or with 0 until there is no debt. */
+  /**
+   * Returns the milliseconds until the bucket has `tokens` tokens. With 0, that is until there is
+   * no debt.
+   */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -53,8 +56,8 @@ export class TokenBucket {
   }
 
   /**
-   * Removes the cost of work, which may leave a debt. A negative cost adds tokens. Returns the
-   * number removed.
+   * Removes the cost of work that was done, which may leave a debt. A negative cost adds tokens.
+   * Returns the number of tokens removed.
    */
   charge(cost: number): number {
     const { burst, maxDebt = burst } = this.#limit;
@@ -68,17 +71,22 @@ export class TokenBucket {
     this.countRefused(cost);
   }
 
-  /** Counts a use that was already charged as refused. */
+  /** Counts a use as refused whose cost was already charged. */
   countRefused(cost: number): void {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 
-  /** True if refused uses have cost a whole burst, so the caller does not seem to slow down. */
+  /**
+   * True if the cost of refused uses has reached a whole burst, which means that the caller does
+   * not slow down.
+   */
   get exhausted(): boolean {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }
 
-  /** Returns true if more than this share of a burst is missing, always false without a limit. */
+  /**
+   * Returns true if the bucket lacks more than this share of a burst. Always false without a limit.
+   */
   hasSpent(share: number, nowMs: number): boolean {
     const { perSecond, burst } = this.#limit;
     if (perSecond === 0) return false;

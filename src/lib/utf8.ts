@@ -1,6 +1,6 @@
-// UTF-8 with the platform's encoder and decoder, which are looked up on first use. JavaScript
-// engines without them (React Native, WeChat, Jest with jsdom) use `encodeURIComponent`, which is
-// slower. Browser-safe.
+// Encodes and decodes UTF-8. The platform's encoder and decoder are created on first use.
+// JavaScript engines without them (React Native, WeChat, Jest with jsdom) use `encodeURIComponent`,
+// which is slower. Also runs in browsers.
 
 let encoder: InstanceType<typeof TextEncoder> | undefined;
 let decoder: InstanceType<typeof TextDecoder> | undefined;
@@ -18,7 +18,10 @@ export function encodeUtf8(text: string): Uint8Array {
   return Uint8Array.from(binary, (unit) => unit.charCodeAt(0));
 }
 
-/** Returns the text. U+FEFF is an ordinary character. Throws if the bytes are not valid UTF-8. */
+/**
+ * Returns the text of the bytes. U+FEFF is an ordinary character. Throws if the bytes are not valid
+ * UTF-8.
+ */
 export function decodeUtf8(bytes: Uint8Array): string {
   if (typeof TextDecoder !== "undefined") {
     decoder ??= new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -30,7 +33,10 @@ export function decodeUtf8(bytes: Uint8Array): string {
   return decodeURIComponent(escape(binary));
 }
 
-/** Writes a text at the beginning of `target`. `read` is lower than its length if it is cut. */
+/**
+ * Writes a text at the beginning of `target`. If there is not enough room, `read` is less than the
+ * length of the text.
+ */
 export function encodeUtf8Into(
   text: string,
   target: Uint8Array,

@@ -1,10 +1,11 @@
 // Waits for a promise for a limited time.
 
-/** Settles with `work`, or resolves after `ms`. `work` continues after that time. */
+/** Settles like `work`, or resolves after `ms` milliseconds. `work` then continues. */
 export async function waitAtMost(work: Promise<unknown>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const limit = new Promise<void>((resolve) => {
-    // After a long turn, the timer would otherwise fire before the input that has arrived is read.
+    // Without `setImmediate`, a timer that fires late would win over input that has arrived but was
+    // not read yet.
     timer = setTimeout(() => setImmediate(resolve), ms);
   });
   try {

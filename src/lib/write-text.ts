@@ -1,13 +1,13 @@
-// Writes short strings into buffers faster than `Buffer.write`, which is a call into C++. No state.
+// Writes short strings into buffers, faster than `Buffer.write`, which calls C++. No state.
 
 import { charCode } from "./char-code.ts";
 
-/** Maximum length that is written here. `Buffer.write` is faster for longer strings. */
+/** Maximum length of a short string. `Buffer.write` is faster for longer strings. */
 const SHORT = 48;
 
 /**
- * Writes `text` at `at` and returns the number of bytes written. `target` must have room for 3 bytes
- * per UTF-16 unit.
+ * Writes `text` at `at` and returns the number of bytes written. `target` must have room for 3
+ * bytes per UTF-16 code unit.
  */
 export function writeText(target: Buffer, at: number, text: string): number {
   const size = text.length;
