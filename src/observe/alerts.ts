@@ -1,7 +1,7 @@
-// The alerts and recording rules for Prometheus, in the order in which an operator reads them:
-// symptoms before causes. `npm run config:docs` writes config/observability/rules.yaml from them.
-// Each alert has a section with its name in docs/operations.md. The console makes its verdict from
-// the same table, so this file must be safe for browsers. Keeps no state.
+// The alerts and recording rules for Prometheus, with symptoms before causes. `npm run config:docs`
+// writes config/observability/rules.yaml from them. Each alert has a section with its name in
+// docs/operations.md. The console evaluates the same table, so this file must run in browsers.
+// Keeps no state.
 
 import {
   type Comparison,
@@ -16,20 +16,21 @@ import {
   value,
 } from "./conditions.ts";
 
-/** `critical` needs action at once, `warning` on the same day. `info` explains other alerts. */
+/** `critical` requires action at once, `warning` on the same day. `info` explains other alerts. */
 type Severity = "critical" | "warning" | "info";
 
 export interface AlertRule {
   readonly name: `Jindou${string}`;
   readonly severity: Severity;
   /**
-   * The condition: comparisons, of which at least one must hold, or an expression in PromQL if the
-   * current metrics of one node are not enough. The alert fires for each series of its result.
+   * The condition: a list of comparisons, at least one of which must hold, or a PromQL expression
+   * if the current metrics of one node are not enough. The alert fires for each series in the
+   * result.
    */
   readonly when: readonly Comparison[] | string;
-  /** Time for which the expression must hold, in minutes. */
+  /** Time for which the condition must hold, in minutes. */
   readonly forMinutes: number;
-  /** One sentence, in which `{{ $labels.x }}` is a label and `{{ $value }}` the value. */
+  /** One sentence. `{{ $labels.x }}` stands for a label and `{{ $value }}` for the value. */
   readonly summary: string;
 }
 
@@ -45,7 +46,7 @@ interface RecordingRule {
 const MIB = 2 ** 20;
 const SEND_DURATION = fullName("send_duration_seconds");
 
-/** Rates and percentiles over five minutes, for the alerts and for dashboards of users. */
+/** Rates and percentiles over five minutes, for the alerts and for users' own dashboards. */
 export const RECORDING_RULES: readonly RecordingRule[] = [
   {
     name: "instance:jindou_messages_accepted:rate5m",
@@ -342,7 +343,7 @@ export const ALERTS: readonly AlertRule[] = [
   },
 ];
 
-/** Returns the series of the metric `jindou_<name>` of this job. */
+/** Returns the selector for the metric `jindou_<name>` of the job. */
 function metric(name: string): string {
   return selector({ metric: fullName(name) });
 }

@@ -1,21 +1,21 @@
-// Conditions on the metrics of a node. One table of them, in `alerts.ts`, is the source of the
-// alerts for Prometheus and of the console's verdict, which is computed in the browser
-// (`src/console/verdict.ts`). Pure, and safe for browsers.
+// Conditions on the metrics of a node. The table in `alerts.ts` uses them both for the alerts of
+// Prometheus and for the console's verdict, which is computed in the browser
+// (`src/console/verdict.ts`). Pure functions, which also run in browsers.
 
-/** Name of the scrape job in Prometheus. The dashboard lets its reader choose another job. */
+/** Name of the scrape job in Prometheus. In the dashboard, another job can be selected. */
 export const JOB = "jindou";
 
 interface Selector {
-  /** Name of the metric, with its prefix. */
+  /** Name of the metric, including the prefix. */
   readonly metric: string;
   readonly where?: { readonly label: string; readonly values: readonly string[] };
 }
 
-/** Change per second, or in total, over the last minutes. */
+/** Change over the last `minutes`: per second or in total. */
 export interface Change extends Selector {
   readonly kind: "rate" | "increase";
   readonly minutes: number;
-  /** Labels by which the series are summed. */
+  /** Labels that the sums are grouped by. */
   readonly by?: readonly string[];
 }
 
@@ -24,7 +24,7 @@ export type Figure =
   | ({ readonly kind: "value" | "absolute" } & Selector)
   | Change
   | { readonly kind: "ratio"; readonly of: string; readonly to: string }
-  /** 99th percentile of a histogram over 5 minutes, which has a recording rule. */
+  /** 99th percentile of a histogram over 5 minutes, from a recording rule. */
   | { readonly kind: "p99"; readonly histogram: string };
 
 export interface Comparison {
@@ -33,7 +33,7 @@ export interface Comparison {
   readonly than: number;
 }
 
-/** Minutes over which a recording rule computes rates and percentiles. */
+/** Period over which the recording rules compute rates and percentiles, in minutes. */
 export const RECORDED_MINUTES = 5;
 
 export function value(name: string): Figure {
@@ -85,7 +85,7 @@ function figureExpression(figure: Figure): string {
   }
 }
 
-/** Returns the PromQL selector of the metric's series of this job. */
+/** Returns the PromQL selector for the metric's series of the job. */
 export function selector({ metric, where }: Selector): string {
   if (where === undefined) return `${metric}{job="${JOB}"}`;
   const { label, values } = where;

@@ -1,17 +1,17 @@
-// Turns any error into the fields that the log shows. Errors of libraries have further properties,
-// which may contain a password (ioredis: the arguments of the failed command; Node.js: the text
-// that is not a URL), so these are never copied.
+// Turns any error into the fields for the log. Other properties of an error are never copied,
+// because they may contain a password (ioredis: the arguments of the failed command; Node.js: the
+// text that is not a URL).
 
 import { withSourceLines } from "./source-lines.ts";
 
 interface ErrorFields {
   readonly type: string;
-  /**
-   * Code of the broker, of Node.js or of a reply of Redis. `internal` for an error without a code.
-   */
+  /** Code of the broker, of Node.js or of a Redis reply. `internal` for an error without a code. */
   readonly code: string;
   readonly message: string;
-  /** Stack frames of the error and of its causes, with lines of the sources, without messages. */
+  /**
+   * Stack frames of the error and its causes, with lines of the source files and without messages.
+   */
   readonly stack: string;
 }
 
@@ -39,10 +39,10 @@ export function sentenceOf(error: unknown): string {
   return texts.join(": ");
 }
 
-/** Returns the message of the error itself, without the input that a library quotes in it. */
+/** Returns the message of the error itself, without input that a library quotes in it. */
 export function messageOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  // V8 quotes the text that it could not parse, and Redis the arguments of a command.
+  // V8 quotes the text that it could not parse, and Redis quotes the arguments of a command.
   if (error instanceof SyntaxError && /JSON/.test(text)) return "a text is not valid JSON";
   return text.replace(/,? with args beginning with:.*$/s, "");
 }
@@ -57,7 +57,7 @@ function chainOf(error: unknown): readonly unknown[] {
   return chain;
 }
 
-/** Returns the cause, which an error of ioredis for a Redis Cluster has in `lastNodeError`. */
+/** Returns the cause. In an ioredis error for a Redis Cluster, it is in `lastNodeError`. */
 function causeOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

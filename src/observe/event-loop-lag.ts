@@ -1,10 +1,10 @@
-// Measures by how much the timers of the event loop are late. Replaces the monitor of prom-client,
-// whose timer wakes an idle process 100 times a second.
+// Measures how late the timers of the event loop fire. Replaces the monitor of prom-client, whose
+// timer wakes an idle process 100 times per second.
 
 import { createHistogram, performance } from "node:perf_hooks";
 
 const BUSY_INTERVAL_MS = 10;
-/** Interval while the loop is idle. No turn of the loop that takes longer is missed. */
+/** Interval while the event loop is idle. An iteration that takes longer is never missed. */
 const IDLE_INTERVAL_MS = 250;
 const BUSY_SHARE = 0.1;
 const NS_PER_MS = 1e6;
@@ -23,7 +23,9 @@ export class EventLoopLag {
   #timer: NodeJS.Timeout | undefined;
   #dueMs = 0;
   #utilization = performance.eventLoopUtilization();
-  /** Values of the gauges at the last scrape, in seconds, by the middle part of their names. */
+  /**
+   * Values of the gauges at the last scrape, in seconds. The key is the middle part of the name.
+   */
   #scraped: ReadonlyMap<string, number> = new Map();
 
   start(): void {
@@ -34,7 +36,7 @@ export class EventLoopLag {
     clearTimeout(this.#timer);
   }
 
-  /** Returns gauges with the names of prom-client. A read of the first one updates them all. */
+  /** Returns gauges with the names of prom-client's. Reading the first one updates them all. */
   gauges(): readonly LagGauge[] {
     const newest = {
       name: `${PREFIX}seconds`,
@@ -78,7 +80,7 @@ export class EventLoopLag {
 
   readonly #measure = (): void => {
     const delayMs = performance.now() - this.#dueMs;
-    this.#newestNs = Math.max(1, Math.round(delayMs * NS_PER_MS)); // a histogram starts at 1
+    this.#newestNs = Math.max(1, Math.round(delayMs * NS_PER_MS)); // the minimum of a histogram is 1
     this.#delays.record(this.#newestNs);
     const utilization = performance.eventLoopUtilization();
     const { utilization: share } = performance.eventLoopUtilization(utilization, this.#utilization);

@@ -1,4 +1,4 @@
-// Counters, gauges and histograms, grouped in families. Counting changes a plain field and costs
+// Counters, gauges and histograms, grouped in families. Counting changes a plain field, which takes
 // about a nanosecond. The metrics page reads the fields at each scrape.
 
 import type { MetricRow } from "./table.ts";
@@ -39,7 +39,7 @@ export class Histogram {
     return this.#sum;
   }
 
-  /** Counts a value. A negative (the clock was set back) or non-finite value counts as 0. */
+  /** Counts a value. A negative value (the clock was set back) or a non-finite one counts as 0. */
   observe(seconds: number): void {
     const value = Number.isFinite(seconds) ? Math.max(seconds, 0) : 0;
     let index = 0;
@@ -65,7 +65,10 @@ export class Family<Series> {
     this.#make = make;
   }
 
-  /** Returns the series of these labels, created on first use. A hot path should keep it. */
+  /**
+   * Returns the series with these label values, and creates it on first use. A hot path should keep
+   * the result.
+   */
   of(...labels: readonly string[]): Series {
     const key = labels.join("\0");
     const entry = this.#series.get(key);

@@ -1,6 +1,6 @@
-// The destination of log lines and of texts for the operator: a file descriptor that is written
-// without blocking the event loop or the exit of the process, even if a pipe, socket or terminal is
-// full because its reader hangs.
+// The destination of log lines and other output for the operator: a file descriptor. Writing never
+// blocks the event loop or the exit of the process, even if a pipe, socket or terminal is full
+// because its reader hangs.
 
 import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
 import { Socket } from "node:net";
@@ -12,23 +12,26 @@ const MAX_CHUNK_BYTES = 65_536;
 const RETRY_MS = 10;
 /** Pause after an error other than a full destination, for example a full disk. */
 const ERROR_RETRY_MS = 1000;
-/** Maximum time for which the exit of the process waits for a reader. */
+/** Maximum time that the exit of the process waits for a reader. */
 export const LAST_FLUSH_MS = 500;
 
 export class LogOutput {
   readonly #fd: number;
-  /** True if a write returns at once with EAGAIN instead of waiting for a reader. */
+  /** True if a write fails at once with EAGAIN instead of waiting for a reader. */
   readonly #isNonBlocking: boolean;
   #lines: string[] = [];
   #queuedBytes = 0;
-  /** The bytes that are written next. They count as queued. */
+  /** The bytes that are written next. They count towards the size of the queue. */
   #chunk = Buffer.alloc(0);
   #status: "idle" | "scheduled" | "writing" = "idle";
   #isDropping = false;
   #dropped = 0;
   #reported = 0;
 
-  /** Called when lines are accepted again, with the number of lines dropped since the last call. */
+  /**
+   * Called when lines are accepted again. `dropped` is the number of lines dropped since the last
+   * call.
+   */
   onResumed: (dropped: number) => void = () => {};
 
   constructor(fd: number) {
@@ -51,11 +54,11 @@ export class LogOutput {
     this.#lines.push(line);
     this.#queuedBytes += bytes;
     if (this.#status !== "idle") return;
-    this.#status = "scheduled"; // the lines of a turn are written together
+    this.#status = "scheduled"; // lines logged in the same turn are written together
     setImmediate(this.#flush);
   }
 
-  /** Writes the queue before the process exits. Gives up if the reader does not read. */
+  /** Writes the queue before the process exits. Stops if the reader does not read. */
   flushBeforeExit(): void {
     if (this.#status === "writing" && !this.#isNonBlocking) this.#take(this.#chunk.length);
     const untilMs = performance.now() + LAST_FLUSH_MS;
@@ -128,8 +131,8 @@ function isFull(error: unknown): boolean {
 }
 
 /**
- * Opens the terminal again without blocking writes. The shell shares the descriptor and must not
- * see a terminal that does not block.
+ * Opens the terminal again for non-blocking writes. The shell shares the original descriptor, which
+ * must stay blocking.
  */
 function reopenTerminal(fd: number): number | undefined {
   if (!isatty(fd)) return undefined;
@@ -141,7 +144,7 @@ function reopenTerminal(fd: number): number | undefined {
   }
 }
 
-/** Switches the descriptor to non-blocking writes. In Node.js, only a Socket does this. */
+/** Switches the descriptor to non-blocking writes. Node.js can do this only through a Socket. */
 function setNonBlocking(fd: number): boolean {
   try {
     const stats = fstatSync(fd);

@@ -1,5 +1,5 @@
-// The log: one line of JSON, or a line for people, for each event. pino writes the lines, with a
-// child logger for each room (top-level folder of src).
+// The log: one line for each event, in JSON or in a readable form. pino writes the lines. Each room
+// (top-level folder of src) has a child logger.
 
 import { type DestinationStream, type Logger, pino } from "pino";
 import { errorFields } from "./error-fields.ts";
@@ -8,10 +8,10 @@ import { prettyLine } from "./pretty-line.ts";
 
 export type { Logger } from "pino";
 
-/** Fields that are redacted if a caller logs them by mistake. */
+/** Fields that are redacted, in case a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Minimum length of a secret that is masked. A shorter one may be part of ordinary words. */
+/** Minimum length of a secret that is masked. Shorter ones may occur in ordinary words. */
 const MIN_SECRET_LENGTH = 4;
 const MASK = "******";
 
@@ -25,7 +25,7 @@ interface LogOptions {
 
 type LogForm = "json" | "pretty" | "coloured";
 
-/** Returns the form of the lines for a value of `log.format`. */
+/** Returns the form of the lines for this value of `log.format`. */
 export function logForm(
   format: "auto" | "json" | "pretty",
   output: { readonly isTerminal: boolean; readonly mayHaveColours: boolean },
@@ -34,7 +34,7 @@ export function logForm(
   return output.isTerminal && output.mayHaveColours ? "coloured" : "pretty";
 }
 
-/** Creates the logger. Variable data belongs in fields, not in the message. */
+/** Creates the logger. Callers must put variable data into fields, not into the message. */
 export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
   const { form = "json", newestErrors } = options;
   const maskSecrets = maskerOf(options.secrets ?? []);
@@ -48,7 +48,7 @@ export function createLogger(options: LogOptions, destination: DestinationStream
       level: options.level,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }), log: withErrorFields },
-      serializers: { err: (fields: unknown) => fields }, // `withErrorFields` has made the fields
+      serializers: { err: (fields: unknown) => fields }, // `withErrorFields` has already replaced the error
       hooks: {
         streamWrite: form === "json" ? mask : (line) => prettyLine(mask(line), form === "coloured"),
       },
@@ -58,7 +58,7 @@ export function createLogger(options: LogOptions, destination: DestinationStream
   );
 }
 
-/** Replaces errors with their fields. An error that is logged without a name is in `err`. */
+/** Replaces errors with their fields. pino puts an error without a field name into `err`. */
 function withErrorFields(fields: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => [
@@ -72,7 +72,7 @@ function maskerOf(secrets: readonly string[]): (line: string) => string {
   const texts = secrets
     .filter(({ length }) => length >= MIN_SECRET_LENGTH)
     .map((secret) => JSON.stringify(secret).slice(1, -1))
-    .sort((a, b) => b.length - a.length); // a secret may be a part of another one
+    .sort((a, b) => b.length - a.length); // longest first, because a secret may be part of another one
   return (line) => texts.reduce((text, secret) => text.replaceAll(secret, MASK), line);
 }
 

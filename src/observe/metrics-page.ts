@@ -7,12 +7,14 @@ import type { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, type Family, type Histogram } from "./families.ts";
 
 /**
- * Gauges of prom-client with a counter's name, which `promtool check metrics` rejects. Each is the
- * sum of a gauge with the label `type`, which is kept.
+ * Gauges of prom-client that are removed, because `promtool check metrics` rejects gauges with the
+ * name of a counter. Each is the sum of a gauge with the label `type`, which is kept.
  */
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 
-/** Interval of prom-client's event-loop monitor: never, because it cannot be disabled. */
+/**
+ * Interval of prom-client's event-loop monitor, which cannot be disabled. In effect, it never runs.
+ */
 const NEVER_MS = 2 ** 31 - 1;
 
 export function createRegistry(
@@ -28,7 +30,8 @@ export function createRegistry(
       type: kind,
       get: () => ({ name, help, type: kind, values: samplesOf(family) }),
     };
-    // The registry reads only name, help, type and get(), but its type demands prom-client classes.
+    // The registry reads only name, help, type and get(), but its type requires prom-client
+    // classes.
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });

@@ -1,5 +1,5 @@
-// The metrics of one node: a family for each row of the table in `table.ts`, and the methods
-// through which the gateway and the API report events. Counting must neither allocate nor throw.
+// The metrics of one node: a family for each row of the table in `table.ts`, and the methods with
+// which the gateway and the API count. Counting must neither allocate memory nor throw.
 
 import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, Family, Histogram } from "./families.ts";
@@ -19,16 +19,16 @@ export interface GatewayMetrics {
   ended(reason: string): void;
   frameIn(bytes: number): void;
   worked(operation: string, frames: number): void;
-  /** Counts a message from a socket that became durable `ms` milliseconds after it was received. */
+  /** Counts a message from a socket that was stored `ms` milliseconds after it was received. */
   sent(channelType: number, ms: number): void;
-  /** Counts an event of a client that was passed on. */
+  /** Counts an event from a client that was forwarded. */
   emitted(channelType: number): void;
   refused(code: string): void;
   /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
   acknowledged(ms: number): void;
   resumed(messages: number): void;
   eventPushed(sessions: number): void;
-  /** Counts streams whose missed part was sent in one piece to a session that lagged or joined. */
+  /** Counts streams that were sent again in one piece to a session that lagged or joined late. */
   caughtUp(streams: number): void;
   /** Adds `by`, which may be negative, to the number of catch-ups in progress. */
   catchingUp(by: number): void;
@@ -37,14 +37,17 @@ export interface GatewayMetrics {
 }
 
 export interface ApiMetrics {
-  /** Counts a request. `route` is a pattern: the path itself would create a series for each id. */
+  /**
+   * Counts a request. `route` is the pattern of the path. The path itself would create a series for
+   * each id.
+   */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
   login(outcome: "ok" | "failed" | "throttled"): void;
 }
 
-/** The page for Prometheus. Its module is loaded at the first scrape. */
+/** The metrics page for Prometheus. Its module is loaded at the first scrape. */
 interface MetricsPage {
   readonly contentType: string;
   metrics(): Promise<string>;
@@ -53,7 +56,7 @@ interface MetricsPage {
 export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
-  /** All families. Other modules connect their own counters to them. */
+  /** All families. Other modules add their own counters to them. */
   readonly families: Families;
   readonly page: MetricsPage;
   readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;
@@ -101,11 +104,11 @@ function createFamilies(): Families {
       : new Family(row, () => new Cell()),
   ]);
   // Object.fromEntries loses the types of the families. The cast is safe, because the kind of each
-  // row selected the right type above.
+  // row has selected the right type above.
   return Object.fromEntries(entries) as Families;
 }
 
-/** Listener of WebSockets, which every node has. */
+/** Name of the WebSocket listener, which every node has. */
 const CLIENT_LISTENER = "client";
 const DEVICES = ["app", "web", "desktop"];
 const channelName = (type: number) => (type === 1 ? "person" : "group");
@@ -203,7 +206,10 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/** Series of one route. A map by status avoids joining labels on each call, which would be slow. */
+/**
+ * Series of one route. The maps by status avoid joining labels for each request, which would be
+ * slow.
+ */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

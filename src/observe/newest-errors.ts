@@ -1,20 +1,20 @@
 // Keeps the newest warnings and errors of the log in memory, for operators. A repeated line is
-// counted and not stored again, so that a flood does not push the others out.
+// counted instead of stored again, so that many repetitions do not displace other lines.
 
 import { lineFields } from "./pretty-line.ts";
 
 export interface LoggedError {
-  /** Time of the newest occurrence, ISO 8601. */
+  /** Time of the newest occurrence in ISO 8601. */
   readonly time: string;
   readonly level: "warn" | "error" | "fatal";
-  /** Room of the code, "" if the line has none. */
+  /** Room that logged the line, "" if the line has none. */
   readonly room: string;
   readonly message: string;
   /** Message of the cause, "" if the line has none. */
   readonly reason: string;
   /** Number of occurrences while the entry was kept. */
   readonly count: number;
-  /** Other fields of the newest occurrence. Only texts, numbers and booleans. */
+  /** Other fields of the newest occurrence. Only strings, numbers and booleans. */
   readonly fields: Readonly<Record<string, string | number | boolean>>;
 }
 
@@ -22,16 +22,16 @@ const MAX_ERRORS = 100;
 const MAX_FIELDS = 20;
 const MAX_TEXT_LENGTH = 500;
 const LINE = /^\{"level":"(?:warn|error|fatal)"/;
-/** Fields that have a place of their own, or are the same in every line of a node. */
+/** Fields that have their own property above, or are the same in every line of a node. */
 const KNOWN_FIELDS = new Set(["level", "time", "room", "msg", "reason", "node", "pid", "hostname"]);
 
 export class NewestErrors {
-  /** From the oldest to the newest occurrence. */
+  /** Ordered by the newest occurrence, oldest first. */
   readonly #errors = new Map<string, LoggedError>();
 
   /**
-   * Adds a line of the log in JSON, in which secrets are masked. Ignores lines of lower levels, and
-   * a line that is no longer valid JSON, because a mask has replaced a part of a number.
+   * Adds a log line in JSON, in which secrets are already masked. Ignores lines of lower levels,
+   * and lines that are not valid JSON because the mask has replaced part of a number.
    */
   add(line: string): void {
     const fields = LINE.test(line) ? lineFields(line) : undefined;

@@ -1,9 +1,9 @@
-// Formats a line of the log for people: the time, the level, the room and the message, then the
-// other fields, and the stack of an error of this node below. Only pure functions.
+// Formats a log line for reading in a terminal: the time, the level, the room, the message and the
+// other fields. The stack of an internal error follows below. Only pure functions.
 
 import { printable } from "../lib/printable.ts";
 
-/** Fields of every line that do not help a person who looks at one process. */
+/** Fields of every line that are not useful when only one process is watched. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);
@@ -17,7 +17,7 @@ const COLOURS: Readonly<Record<string, string>> = {
   fatal: "\u001b[1;31m",
 };
 
-/** Formats a line of the log. A line that is not a JSON object is returned unchanged. */
+/** Formats a log line. A line that is not a JSON object is returned unchanged. */
 export function prettyLine(json: string, isColoured: boolean): string {
   const fields = lineFields(json);
   if (fields === undefined) return json;
@@ -42,13 +42,13 @@ export function prettyLine(json: string, isColoured: boolean): string {
   return [words.filter((word) => word !== "").join(" "), ...frames.map(printable), ""].join("\n");
 }
 
-/** Returns the fields of a line of the log, `undefined` if it is not a JSON object. */
+/** Returns the fields of a log line, `undefined` if it is not a JSON object. */
 export function lineFields(json: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(json);
     return typeof value === "object" && value !== null ? { ...value } : undefined;
   } catch {
-    return undefined; // the mask of a secret may be inside a number
+    return undefined; // the mask of a secret may have replaced part of a number
   }
 }
 

@@ -1,12 +1,13 @@
-// Finds the source lines of places in the bundled program, with the source map beside each bundled
-// file. State: the places that were looked up. Maps are not kept, because they need much memory.
+// Finds the source lines for positions in the bundled program, using the source map beside each
+// bundled file. State: the positions that were looked up. The maps are not kept, because they need
+// much memory.
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../lib/bounded-map.ts";
 
 const BUNDLE = new URL("..", import.meta.url);
-/** Folder to which the paths of sources are relative. */
+/** Folder that the source paths are relative to. */
 const PROJECT = fileURLToPath(new URL("..", BUNDLE));
 const PLACE = new RegExp(
   `${BUNDLE.href.replace(/[^\w/]/g, "\\$&")}([\\w./-]+\\.js):(\\d+):(\\d+)`,
@@ -21,7 +22,10 @@ interface SourceMap {
   readonly mappings: string;
 }
 
-/** Replaces places in bundled files with places in the sources, for example `src/start.ts:12:5`. */
+/**
+ * Replaces positions in bundled files with positions in the source files, such as
+ * `src/start.ts:12:5`.
+ */
 export function withSourceLines(stack: string): string {
   return stack.replace(PLACE, (place, name: string, line: string, column: string) => {
     const existing = places.get(place);
@@ -32,7 +36,10 @@ export function withSourceLines(stack: string): string {
   });
 }
 
-/** Returns the source place of a bundled place, if a map has it. Lines and columns begin at 1. */
+/**
+ * Returns the source position for a position in a bundled file, `undefined` if the map has none.
+ * Lines and columns begin at 1.
+ */
 export function sourcePlace(file: URL, line: number, column: number): string | undefined {
   try {
     const address = new URL(`${file.href}.map`);

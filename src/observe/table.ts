@@ -1,5 +1,5 @@
-// The table of all metrics with their kind, help text and labels, and the documentation page that
-// is generated from it. Keeps no state. A label must have few values, so it never contains an id.
+// The table of all metrics, with their kind, help text and labels, and the generator of the
+// documentation page. Keeps no state. A label must have few values, so it never contains an id.
 
 export interface MetricRow {
   readonly kind: "counter" | "gauge" | "histogram";
