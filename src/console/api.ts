@@ -2,7 +2,7 @@
 // credential, in memory and in the session storage of this tab, never in a cookie.
 
 const STORED = "jindou.console";
-/** Maximum number of calls until a balancer has sent one to the chosen node. */
+/** Maximum number of calls that are made to reach the chosen node through a balancer. */
 export const MAX_ATTEMPTS = 12;
 
 interface Account {
@@ -13,7 +13,7 @@ interface Account {
 
 interface Credential {
   readonly token: string;
-  /** `undefined` for a token that the operator has pasted. */
+  /** `undefined` if the operator has pasted a token. */
   readonly account: Account | undefined;
 }
 
@@ -45,7 +45,7 @@ export class Api {
   #credential: Credential | undefined = readStored();
   readonly #onSignedOut: () => void;
 
-  /** `onSignedOut` is called when the API no longer accepts the credential. */
+  /** Calls `onSignedOut` when the API no longer accepts the credential. */
   constructor(onSignedOut: () => void) {
     this.#onSignedOut = onSignedOut;
   }
@@ -66,7 +66,7 @@ export class Api {
     );
   }
 
-  /** Returns true if the API accepts calls with the present credential, or without any. */
+  /** Returns true if the API accepts calls with the current credential, or needs none. */
   async isAdmitted(): Promise<boolean> {
     const { status } = await this.#fetch("GET", "/varz", undefined);
     if (status === 401) this.#set(undefined);
@@ -81,7 +81,10 @@ export class Api {
     this.#set({ token, account: user });
   }
 
-  /** Uses a static token or an access token. Rejects if the API does not accept it. */
+  /**
+   * Calls the API with this static token or access token from now on. Rejects if the API does not
+   * accept it.
+   */
   async useToken(token: string): Promise<void> {
     this.#set({ token, account: undefined });
     const answer = await this.#fetch("GET", "/varz", undefined);
@@ -105,7 +108,7 @@ export class Api {
     return this.#body(await this.send("POST", path, body));
   }
 
-  /** Returns the text of a reply that is not JSON. */
+  /** Returns the body of a reply as text. */
   async text(path: string): Promise<string> {
     const answer = await this.send("GET", path, undefined);
     if (answer.status >= 400) throw new ApiError(answer);
@@ -113,8 +116,9 @@ export class Api {
   }
 
   /**
-   * Returns the body of the chosen node. Behind a balancer another node may answer, so the call is
-   * repeated a few times. Returns the last body if the node does not answer, or if none was chosen.
+   * Returns the reply of the chosen node. Behind a balancer another node may reply, so the call is
+   * repeated a few times. Returns the last reply if the chosen node does not reply or no node was
+   * chosen.
    */
   async getFrom<Body extends { readonly node_id: string }>(
     path: string,
@@ -126,7 +130,7 @@ export class Api {
     }
   }
 
-  /** Makes a call and returns the reply, whatever its status is. */
+  /** Makes a call and returns the reply, whatever its status. */
   async send(method: string, path: string, body: unknown): Promise<Answer> {
     const answer = await this.#fetch(method, path, body);
     if (answer.status === 401) {
@@ -164,7 +168,7 @@ export class Api {
       if (credential === undefined) sessionStorage.removeItem(STORED);
       else sessionStorage.setItem(STORED, JSON.stringify(credential));
     } catch {
-      // Without session storage, the credential lasts until the page is loaded again.
+      // Without session storage, the credential is lost when the page is reloaded.
     }
   }
 }
@@ -185,7 +189,7 @@ function parse(text: string): unknown {
   }
 }
 
-/** Returns the path with a query string of the parameters that are not empty. */
+/** Returns the path and a query string. Empty parameters are omitted. */
 export function withQuery(
   path: string,
   parameters: Readonly<Record<string, string | number | undefined>>,

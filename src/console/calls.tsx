@@ -1,4 +1,5 @@
-// Page of the API: each call of the OpenAPI document as a form, with its reply and a command for it.
+// Page of the API: a form for each call in the OpenAPI document. It shows the reply and an
+// equivalent curl command.
 
 import { useState } from "preact/hooks";
 import { type Answer, bodyText, withQuery } from "./api.ts";
@@ -179,7 +180,7 @@ function CallForm({ call, document }: { readonly call: Call; readonly document: 
   );
 }
 
-/** Returns the path with the values of its parameters. */
+/** Returns the path with its parameters filled in. */
 function targetOf(
   path: string,
   parameters: readonly Parameter[],

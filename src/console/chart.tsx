@@ -1,4 +1,4 @@
-// A chart of the last minutes, drawn by uPlot with the colours of the style sheet.
+// A chart of the last minutes, drawn by uPlot in the colours of the style sheet.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import UPlot from "uplot";
@@ -7,14 +7,14 @@ import { Help } from "./parts.tsx";
 
 interface Line {
   readonly label: string;
-  /** Values at the times of the chart. `null` leaves a gap. */
+  /** One value for each time of the chart. `null` leaves a gap. */
   readonly values: readonly (number | null)[];
 }
 
 const HEIGHT = 150;
-/** Shortest time span of the axis, so that the first value has a place on it. */
+/** Minimum time span of the axis, so that a single value can be drawn. */
 const MIN_SPAN_S = 60;
-/** Time span below which the labels of the axis have seconds. */
+/** Time span below which the labels of the axis show seconds. */
 const SECONDS_BELOW_S = 240;
 const COLOURS = ["accent", "gold", "muted"];
 
@@ -102,7 +102,7 @@ function optionsOf(
     scales: {
       x: {
         range: ({ data: [times] }, min, max) => {
-          // uPlot passes a range of a day if there is one value.
+          // If there is only one value, uPlot passes a range of one day.
           const last = times.length > 1 ? max : min;
           return [Math.min(min, last - MIN_SPAN_S), last];
         },
@@ -137,14 +137,14 @@ function optionsOf(
   };
 }
 
-/** Returns the times, with seconds if the chart shows only a few minutes. */
+/** Formats the times. They have seconds if the chart shows only a few minutes. */
 function clockTimes(times: readonly number[]): string[] {
   const spanS = (times.at(-1) ?? 0) - (times[0] ?? 0);
   const length = spanS < SECONDS_BELOW_S ? "HH:mm:ss".length : "HH:mm".length;
   return times.map((time) => clockTime(time * 1000).slice(0, length));
 }
 
-/** Returns a colour of the style sheet in a form that a canvas understands. */
+/** Returns a colour of the style sheet in a form that a canvas accepts. */
 function colourOf(element: HTMLElement, name: string): string {
   const probe = document.createElement("span");
   probe.className = `paint-${name}`;

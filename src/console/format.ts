@@ -1,4 +1,4 @@
-// Numbers, times and payloads as text.
+// Formats numbers, times and payloads as text.
 
 const KIB = 1024;
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -21,7 +21,7 @@ export function number(value: number): string {
   return value.toFixed(value >= 10 ? 1 : 2);
 }
 
-/** Returns the duration as text with its two largest units. */
+/** Formats a duration with its two largest units. */
 export function duration(seconds: number): string {
   if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
@@ -44,7 +44,7 @@ export function clockTime(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
-/** Returns the date, unless it is today, and the time. */
+/** Formats a time, with its date if that is not today. */
 export function dateTime(ms: number): string {
   const date = new Date(ms);
   const isToday = date.toDateString() === new Date().toDateString();
@@ -52,7 +52,7 @@ export function dateTime(ms: number): string {
   return `${day}${clockTime(ms)}`;
 }
 
-/** Returns the JSON document in a payload, or its text if it is not JSON. */
+/** Returns the parsed JSON of a payload, or its text if it is not JSON. */
 export function decodePayload(base64: string): unknown {
   let text: string;
   try {
@@ -68,7 +68,7 @@ export function decodePayload(base64: string): unknown {
   }
 }
 
-/** Returns the payload of a text message in Base64. */
+/** Returns the Base64 payload of a text message. */
 export function textPayload(content: string): string {
   const bytes = new TextEncoder().encode(JSON.stringify({ type: 1, content }));
   return btoa(String.fromCharCode(...bytes));

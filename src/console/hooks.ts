@@ -1,4 +1,4 @@
-// Hooks that load data for a page. A page that is hidden loads nothing.
+// Hooks that load data for a page. They do not reload data while the page is hidden.
 
 import { createContext } from "preact";
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks";
@@ -21,8 +21,9 @@ export interface Loaded<Data> {
 }
 
 /**
- * Loads data when `key` changes, and again every `everyMs` milliseconds while the page is visible. 0
- * means only once. Keeps the last data while it loads, and drops replies that come too late.
+ * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. With
+ * 0, loads it only once. Returns the previous data during a reload, and ignores replies to outdated
+ * calls.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
   const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({
@@ -82,13 +83,13 @@ export function whileVisible(act: () => void, everyMs: number): () => void {
   };
 }
 
-/** Returns the page and its parameters, which are the fragment of the address. */
+/** Returns the page and the parameters that the fragment of the URL names. */
 export function useRoute(): Route {
   const [route, setRoute] = useState(readRoute);
   useEffect(() => {
     const change = () => setRoute(readRoute());
     addEventListener("hashchange", change);
-    change(); // the address may have changed before the effect ran
+    change(); // the URL may have changed before the effect ran
     return () => removeEventListener("hashchange", change);
   }, []);
   return route;
@@ -104,7 +105,7 @@ function readRoute(): Route {
   return { page: page || "overview", parameters: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** Returns the address of a page of the console. */
+/** Returns a link to a page of the console. */
 export function linkTo(page: string, parameters: Readonly<Record<string, string>> = {}): string {
   const query = new URLSearchParams(parameters).toString();
   return `#/${page}${query === "" ? "" : `?${query}`}`;

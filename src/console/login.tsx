@@ -1,4 +1,4 @@
-// The log-in: a manager's password, or a token that is pasted.
+// The login form: for a manager's password or a pasted token.
 
 import { useState } from "preact/hooks";
 import { useApi } from "./hooks.ts";

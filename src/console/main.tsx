@@ -1,4 +1,4 @@
-// The console of the operator: navigation, log-in and pages.
+// The operator's console: navigation, login and pages.
 
 import { render } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";

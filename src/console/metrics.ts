@@ -1,5 +1,5 @@
-// Reads pages of metrics in the Prometheus text format, and keeps those of the last 15 minutes by
-// node, so that figures of two nodes behind a balancer are never mixed.
+// Parses metrics pages in the Prometheus text format, and keeps the last 15 minutes of metrics for
+// each node separately, so that the figures of two nodes behind a balancer are never mixed.
 
 const WINDOW_MS = 15 * 60_000;
 /** Series that the console needs. Keeping all series would use too much memory. */
@@ -57,7 +57,7 @@ export class MetricsHistory {
   add({ nodeId, sample, help }: MetricsPage): void {
     const samples = this.#byNode.get(nodeId) ?? [];
     const kept = samples.filter(({ atMs }) => atMs > sample.atMs - WINDOW_MS);
-    // A counter that has become smaller means that the node was started again.
+    // Counters begin at 0 after a restart, so earlier samples are dropped.
     const startedAt = (of: Sample | undefined) => sumOf(of, "process_start_time_seconds");
     const isSameProcess = startedAt(kept.at(-1)) === startedAt(sample);
     this.#byNode.set(nodeId, isSameProcess ? [...kept, sample] : [sample]);
@@ -68,7 +68,7 @@ export class MetricsHistory {
     return [...this.#byNode.keys()];
   }
 
-  /** Returns the samples of a node, the oldest first. */
+  /** Returns the samples of a node, oldest first. */
   of(nodeId: string): readonly Sample[] {
     return this.#byNode.get(nodeId) ?? [];
   }
@@ -80,7 +80,7 @@ function matches(labels: Labels, where: Labels): boolean {
   return Object.entries(where).every(([name, value]) => labels[name] === value);
 }
 
-/** Returns the sum of the series with these labels, `undefined` if the node does not measure it. */
+/** Returns the sum of the series with these labels, `undefined` if there are none. */
 export function sumOf(
   sample: Sample | undefined,
   metric: string,
@@ -113,7 +113,7 @@ interface Span {
   readonly to: Sample | undefined;
 }
 
-/** Returns the 99th percentile of the values that a histogram counted between two samples. */
+/** Returns the 99th percentile of the values that a histogram has counted between two samples. */
 export function p99Of(
   histogram: string,
   { from, to }: Span,

@@ -1,5 +1,5 @@
-// Overview: whether the node is healthy, how close it is to its limits, and its load in the last
-// minutes. Everything is computed from /metrics of one node.
+// The overview: whether the node is healthy, how close it is to its limits, and its recent load.
+// Everything is computed from the metrics of one node.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
@@ -35,14 +35,14 @@ const MINUTE_MS = 60_000;
 interface Metrics {
   readonly history: MetricsHistory;
   readonly error: Error | undefined;
-  /** Node whose metrics are shown: the chosen one, or the first that answered. */
+  /** Node whose metrics are shown: the chosen one, or the first that replied. */
   readonly node: string | undefined;
   choose(node: string): void;
 }
 
 /**
- * Reads the metrics while the console is open, even on its other pages. Behind a balancer the call
- * is repeated until the node answers; the metrics of the others are kept as well.
+ * Reads the metrics while the console is open, even on its other pages. Behind a balancer, the call
+ * is repeated until the node replies. The metrics of the other nodes are also kept.
  */
 export function useMetrics(): Metrics {
   const api = useApi();
@@ -168,7 +168,7 @@ function VerdictBanner(props: {
   );
 }
 
-/** Critical conditions count at once, because the page may have been opened because of them. */
+/** A critical condition is shown at once, because it may be the reason for opening the page. */
 function levelOf(reasons: Verdict["reasons"]): "bad" | "warn" | "watch" | "good" {
   if (reasons.some(({ severity }) => severity === "critical")) return "bad";
   if (reasons.some(({ severity, isRecent }) => severity === "warning" && !isRecent)) return "warn";
@@ -435,7 +435,7 @@ function LoggedErrors() {
   );
 }
 
-/** Refusals that were counted since the page was opened, and the clients that were ended last. */
+/** Shows the refusals since the page was opened, and the last sessions that the node closed. */
 function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   const api = useApi();
   const path = "/connz?state=closed&limit=8";

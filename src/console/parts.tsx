@@ -1,4 +1,4 @@
-// Parts of which the pages are made. Texts of users are always text nodes.
+// Components that the pages share. Text from users is always shown in text nodes.
 
 import type { ComponentChildren, TargetedInputEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -49,7 +49,7 @@ export function Card(props: {
   );
 }
 
-/** A "?" that shows a definition. */
+/** A "?" button that shows a definition. */
 export function Help({ of, children }: { readonly of: string; readonly children: string }) {
   const [isOpen, setOpen] = useState(false);
   const box = useRef<HTMLSpanElement>(null);
@@ -132,7 +132,7 @@ export function ErrorNote({ error }: { readonly error: Error | undefined }) {
   );
 }
 
-/** Shows which permission is missing, in place of the part that needs it. */
+/** Shown instead of a part of a page if the manager lacks the permission for it. */
 export function Missing({
   permission,
   what,
@@ -147,7 +147,7 @@ export function Missing({
   );
 }
 
-/** Head of a column, with the definition of its figures. */
+/** Header of a column, with the definition of its figures. */
 export function FigureHead({ label, help }: { readonly label: string; readonly help: string }) {
   return (
     <th class="right">
@@ -157,7 +157,7 @@ export function FigureHead({ label, help }: { readonly label: string; readonly h
   );
 }
 
-/** A part of the page that can be scrolled sideways, even by keyboard. */
+/** A part of the page that can be scrolled sideways, also with the keyboard. */
 export function Scroll({
   label,
   children,
@@ -177,11 +177,11 @@ export function Empty({ children }: { readonly children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }
 
-/** Buttons of a list that is read in pages. Shows nothing if the list has only one page. */
+/** Buttons for a list with several pages. Shows nothing if the list has only one page. */
 export function PageButtons(props: {
-  /** Cursor of the page that is shown, empty for the first page. */
+  /** Cursor of the current page. Empty for the first page. */
   readonly cursor: string;
-  /** Cursor of the next page, empty on the last page. */
+  /** Cursor of the next page. Empty on the last page. */
   readonly next: string;
   readonly go: (cursor: string) => void;
 }) {
@@ -233,7 +233,7 @@ export function Field({
   );
 }
 
-/** Returns the attributes of an input whose text is kept by the caller. */
+/** Returns the attributes of an input whose text the caller keeps. */
 export function textInput(value: string, change: (value: string) => void) {
   return {
     value,
@@ -255,7 +255,10 @@ export function ChannelTypeSelect(props: {
   );
 }
 
-/** A button that asks for confirmation in its place. Shows the error if the action fails. */
+/**
+ * A button that is replaced by a question for confirmation when it is clicked. Shows the error if
+ * the action fails.
+ */
 export function ActionButton(props: {
   readonly label: string;
   readonly confirm: string;
@@ -304,7 +307,7 @@ export function ActionButton(props: {
   );
 }
 
-/** Shows the reply of a call as JSON, with the command that makes the same call. */
+/** Shows the reply of a call as JSON, and the curl command for the same call. */
 function JsonLink({ path }: { readonly path: string }) {
   const api = useApi();
   const dialog = useRef<HTMLDialogElement>(null);
@@ -353,7 +356,7 @@ interface CurlCall {
   readonly body?: string;
 }
 
-/** Shows the command that makes the call, with a button that copies it. */
+/** Shows the curl command for a call, with a button that copies it. */
 export function CurlLine(call: CurlCall) {
   const line = curlLine(call, useApi().hasCredential);
   const [isCopied, setCopied] = useState(false);
@@ -371,7 +374,7 @@ export function CurlLine(call: CurlCall) {
   );
 }
 
-/** Returns the command for a POSIX shell. The credential is a variable, never the token. */
+/** Returns the curl command for a POSIX shell. It contains a variable instead of the token. */
 function curlLine({ method, path, body }: CurlCall, hasCredential: boolean): string {
   return [
     "curl -s",

@@ -1,4 +1,4 @@
-// Shapes of the replies that the console reads. The OpenAPI document describes them.
+// Types of the replies that the console reads. The OpenAPI document describes them.
 
 export interface NodeRow {
   readonly id: string;

@@ -1,4 +1,4 @@
-// Page of the sessions: who is connected to a node, and why other sessions were closed.
+// Page of the sessions: who is connected to a node, and why past sessions were closed.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";
@@ -18,7 +18,7 @@ import {
 import type { ClosedPage, ClosedRow, NodeRow, OpenPage, SessionRow } from "./replies.ts";
 
 const PAGE_SIZE = 100;
-/** Pause after a key before a search begins. */
+/** Time without a keystroke after which the search begins. */
 const TYPING_MS = 300;
 
 const OPEN_SORTS = [
@@ -51,7 +51,10 @@ export function Sessions({ route }: { readonly route: Route }) {
   const [sort, setSort] = useState("");
   const [offset, setOffset] = useState(0);
   const [chosenNode, setChosenNode] = useState<string>();
-  /** The node that answered first, which is asked again, so that pages fit together. */
+  /**
+   * The node that replied first. All pages of the list are read from it, so that they are
+   * consistent.
+   */
   const firstNode = useRef<string | undefined>(undefined);
   const applied = useDelayed(filters);
   const sorts = isClosed ? CLOSED_SORTS : OPEN_SORTS;
@@ -331,7 +334,7 @@ function ClientText({ row }: { readonly row: SessionRow }) {
   );
 }
 
-/** Returns the value once it has not changed for a moment. */
+/** Returns the last value that has not changed for `TYPING_MS`. */
 function useDelayed<Value>(value: Value): Value {
   const [delayed, setDelayed] = useState(value);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Page of the settings: the configuration in effect and where each value comes from, the managers,
+// Page of the settings: the effective configuration with the source of each value, the managers,
 // and the nodes.
 
 import { useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-// Page of a user: everything the broker knows about the user on all nodes, and why the user is
+// Page of a user: everything that the broker knows about the user on all nodes, and why the user is
 // offline.
 
 import { useEffect, useState } from "preact/hooks";
@@ -28,7 +28,7 @@ import {
 import { ClosedTable, KickButton } from "./sessions.tsx";
 
 const POLL_MS = 5000;
-/** Conversations and commands shown. */
+/** Maximum number of conversations and of commands that are shown. */
 const SHOWN = 50;
 
 export function User({ route }: { readonly route: Route }) {
@@ -143,7 +143,7 @@ function UserDetails({ uid }: { readonly uid: string }) {
   );
 }
 
-/** Reads the closed sessions of the user from all nodes to which a balancer sends the calls. */
+/** Shows the user's closed sessions on all nodes that a balancer reaches. */
 function WhyOffline({ uid }: { readonly uid: string }) {
   const api = useApi();
   const path = withQuery("/connz", { state: "closed", uid, limit: 20 });

@@ -1,5 +1,5 @@
-// The verdict on a node: evaluates the conditions of the alerts on the metrics that this page has
-// read. A condition on a window is judged once the page has been open for that long.
+// The verdict on a node: evaluates the conditions of the alerts on the metrics that the console has
+// read. A condition over a period can be evaluated only after the page has been open for that long.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import {
@@ -17,13 +17,13 @@ interface Reason {
   readonly name: string;
   readonly severity: AlertRule["severity"];
   readonly text: string;
-  /** True if the condition holds, but not yet for as long as the alert requires. */
+  /** True if the condition has not yet held for as long as the alert requires. */
   readonly isRecent: boolean;
 }
 
 export interface Verdict {
   readonly reasons: readonly Reason[];
-  /** Milliseconds until the last condition can be judged, 0 if all are. */
+  /** Milliseconds until all conditions can be evaluated. 0 if they already can. */
   readonly measuringMs: number;
 }
 
@@ -31,11 +31,11 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
   const reasons: Reason[] = [];
   let measuringMs = 0;
   for (const rule of ALERTS) {
-    if (typeof rule.when === "string") continue; // one node cannot judge it
+    if (typeof rule.when === "string") continue; // it cannot be evaluated for a single node
     for (const comparison of rule.when) {
       const { series, missingMs } = evaluate(comparison.figure, samples);
       const failing = series.find((each) => holds(comparison, each.value));
-      // A counter that has grown in a part of the window has grown in the whole window.
+      // A counter that has grown in part of the period has grown in the whole period.
       const isCertain = missingMs === 0 || comparison.than === 0;
       if (!isCertain || failing === undefined) {
         measuringMs = Math.max(measuringMs, missingMs);
@@ -53,7 +53,10 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
   return { reasons, measuringMs };
 }
 
-/** Returns for how long the comparison has held. A figure over a window has held for the window. */
+/**
+ * Returns how long the comparison has held. For a figure over a period, that is at least the
+ * period.
+ */
 function heldMs(comparison: Comparison, samples: readonly Sample[]): number {
   const { kind } = comparison.figure;
   if (kind === "rate" || kind === "increase" || kind === "p99") return Number.POSITIVE_INFINITY;
@@ -78,7 +81,7 @@ function holds({ is, than }: Comparison, value: number): boolean {
 
 interface Result {
   readonly series: readonly Series[];
-  /** Milliseconds of the window that the samples do not cover yet. */
+  /** Milliseconds of the period that the samples do not cover yet. */
   readonly missingMs: number;
 }
 
@@ -118,7 +121,7 @@ function windowOf(samples: readonly Sample[], minutes: number) {
   return { from, missingMs: Math.max(0, spanMs - openMs) };
 }
 
-/** Minutes of metrics that the page keeps, less the time between two samples. */
+/** Maximum period: the 15 minutes of metrics that are kept, minus the time between two samples. */
 const MAX_MINUTES = 14;
 
 function changes(
@@ -165,7 +168,7 @@ const FORMATS: Readonly<Record<string, (value: number) => string>> = {
   humanizeDuration: duration,
 };
 
-/** Fills in the placeholders of Prometheus in the summary of an alert. */
+/** Fills in the Prometheus placeholders in the summary of an alert. */
 function fillIn(summary: string, nodeId: string, { labels, value }: Series): string {
   return summary.replaceAll(/\{\{ (.*?) \}\}/g, (_, placeholder: string) => {
     const [name = "", format = ""] = placeholder.split(" | ");

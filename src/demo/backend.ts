@@ -1,15 +1,15 @@
-// The backend of the demo: it registers the tokens of the users, creates their group, and lets a
-// model write into it. Real apps do this on their server, which holds the credential of the API. In
-// protected mode the API needs none, and admits its own pages.
+// The backend of the demo: it registers the users' tokens, creates their group, and sends the bot's
+// replies. A real app does this on its server, which has a credential for the API. In protected
+// mode the API needs no credential and accepts calls from its own pages.
 
 import { FAKE_ANSWER, HISTORY, randomLetters, type World } from "./world.ts";
 
-/** Time in seconds after which a message is removed from the store. */
+/** Time in seconds after which the messages are removed from the store. */
 export const EXPIRE_S = 3600;
 const GROUP = 2;
 const WORD_MS = 100;
 
-/** Calls the API. The call is completed even if the page is closed in the meantime. */
+/** Calls the API. The call is completed even if the page is closed meanwhile. */
 async function post(path: string, body: object): Promise<{ stream?: { state: string } }> {
   const response = await fetch(path, {
     method: "POST",
@@ -22,7 +22,9 @@ async function post(path: string, body: object): Promise<{ stream?: { state: str
   return reply;
 }
 
-/** Registers both users on a main device, of which a user has only one at a time. */
+/**
+ * Registers both users' tokens for main devices. A user can have only one session on a main device.
+ */
 export async function setUp({ users, group, bot }: World): Promise<void> {
   for (const { uid, token } of users)
     await post("/user/token", { uid, token, device_flag: 1, device_level: 1 });
@@ -38,7 +40,7 @@ export async function setUp({ users, group, bot }: World): Promise<void> {
     });
 }
 
-/** Lets the model answer in the group, word by word, until it has finished or a user stops it. */
+/** Sends the bot's reply to the group word by word, until it is complete or a user stops it. */
 export async function answer({ group, bot }: World): Promise<void> {
   const channel = { channel_id: group, channel_type: GROUP };
   const stream = { ...channel, client_msg_no: randomLetters(24), from_uid: bot, expire: EXPIRE_S };
@@ -53,7 +55,7 @@ export async function answer({ group, bot }: World): Promise<void> {
   await event("End");
 }
 
-/** Removes the group and logs the users out, which also removes their tokens. */
+/** Removes the group, and logs the users out, which also invalidates their tokens. */
 export async function cleanUp({ users, group }: World): Promise<void> {
   const quits = users.map(({ uid }) => post("/user/device_quit", { uid, device_flag: -1 }));
   const deletion = post("/channel/delete", { channel_id: group, channel_type: GROUP });

@@ -1,4 +1,4 @@
-// A device of a user: a client of the SDK, and what the user sees of it. Everything that it does is
+// A device of a user: a client of the SDK, and the state that the page shows. Everything it does is
 // a call to `jindou-client`.
 
 import type { ChannelRef, ClientEvents, ReceivedMessage, Status } from "jindou-client";
@@ -9,7 +9,7 @@ import { randomLetters, type Seat } from "./world.ts";
 
 const PAGE_SIZE = 20;
 
-/** A message that the broker has not acknowledged yet, or has refused. */
+/** A message that the broker has refused or not acknowledged yet. */
 interface Draft {
   readonly clientMsgNo: string;
   readonly text: string;
@@ -20,7 +20,7 @@ interface Draft {
 class Thread {
   messages: readonly ReceivedMessage[] = [];
   drafts: readonly Draft[] = [];
-  /** True if there is an older page that is not being read. */
+  /** True if there are older messages and they are not being read. */
   hasOlder = false;
   unread = 0;
 
@@ -38,7 +38,7 @@ export class Device {
   status: Status = "connecting";
   isPeerOnline = false;
   kicked: ClientEvents["kicked"] | undefined;
-  /** Last error that is not the result of a call, empty while the device is online. */
+  /** The last error that is not the result of a call. Empty while the device is online. */
   problem = "";
 
   constructor(
@@ -74,7 +74,9 @@ export class Device {
     this.#markRead(thread);
   }
 
-  /** Sends a text. It waits while the client is offline, and is stored once. */
+  /**
+   * Sends a text message. While the client is offline, the message waits. It is stored only once.
+   */
   async send(text: string): Promise<void> {
     const { thread } = this;
     const clientMsgNo = randomLetters(24);

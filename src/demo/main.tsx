@@ -1,5 +1,5 @@
-// The demo: two users side by side, each with a client of their own. When the page is closed, its
-// tokens and its group are removed, and its messages expire.
+// The demo: two users side by side, each with their own clients. When the page is closed, its
+// tokens and its group are removed. Its messages expire later.
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -11,7 +11,7 @@ const { clientUrl = "", consolePath = "" } = document.body.dataset;
 const world = createWorld();
 addEventListener("pagehide", () => void cleanUp(world));
 addEventListener("pageshow", ({ persisted }) => {
-  if (persisted) location.reload(); // what the page uses was removed when it was hidden
+  if (persisted) location.reload(); // the tokens and the group were removed when the page was hidden
 });
 
 function Demo() {

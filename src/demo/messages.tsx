@@ -1,11 +1,11 @@
-// The messages of a conversation. Older ones are read when the user scrolls up, and streams grow
-// while they are written.
+// The messages of a conversation. Older ones are read when the user scrolls up. Streams are shown
+// while they are being written.
 
 import type { ReceivedMessage } from "jindou-client";
 import { useEffect, useMemo, useReducer, useRef } from "preact/hooks";
 import type { Device } from "./device.ts";
 
-/** Distance from the top in pixels at which older messages are read. */
+/** Distance from the top, in pixels, at which older messages are read. */
 const NEAR_TOP = 120;
 const clock = (ms: number) => new Date(ms).toLocaleTimeString([], { timeStyle: "short" });
 
@@ -59,7 +59,7 @@ export function Messages({ device }: { readonly device: Device }) {
   );
 }
 
-/** Follows a stream, and draws it again after each change. */
+/** Follows a stream and draws it again after each change. */
 function StreamBubble({ device, message }: { device: Device; message: ReceivedMessage }) {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const live = useMemo(() => device.client.stream(message), [device, message.messageId]);

@@ -1,16 +1,16 @@
-// The network of one user, which a switch can cut. The SDK opens its sockets with the class that the
-// app passes to it. This class fails its sockets as a lost network does.
+// The network of one user, which a switch can cut. The SDK opens its sockets with the class that
+// the app passes to it. The sockets of this class fail when the network is cut.
 
 import type { SocketConstructor, SocketLike } from "jindou-client";
 
 /** The event of a connection that was lost without a close frame. */
 const LOST = new CloseEvent("close", { code: 1006 });
-/** Time until a connect without a network fails. */
+/** Time until a connection attempt without a network fails. */
 const FAIL_MS = 300;
 
 export class Network {
   readonly #sockets = new Set<WebSocket>();
-  /** Time of the last cut and time of its end, which is `Infinity` while the network is cut. */
+  /** Start and end of the last cut. The end is `Infinity` while the network is cut. */
   away = { fromMs: 0, toMs: 0 };
 
   /** Class of the sockets in this network. */

@@ -1,4 +1,4 @@
-// One side of the page: what one user sees, and the switches that make life hard for this user.
+// One side of the page: what one user sees, and the switches that disturb this user's connections.
 
 import { useMemo, useReducer, useState } from "preact/hooks";
 import { answer } from "./backend.ts";
@@ -67,7 +67,7 @@ export function Pane(seat: Seat) {
   );
 }
 
-/** Shows which setting keeps the clients from connecting. */
+/** Shows which setting prevents the clients from connecting. */
 function Unreachable({ problem }: { readonly problem: string }) {
   const { refusedOrigin = "" } = document.body.dataset;
   return refusedOrigin === "" ? (

@@ -7,7 +7,7 @@ interface User {
 }
 
 export interface World {
-  /** Beginning of all ids: `demo-` and 8 random letters. */
+  /** Prefix of all ids: `demo-` and 8 random letters. */
   readonly prefix: string;
   readonly users: readonly [ann: User, ben: User];
   /** Id of the group of both users and the bot. */
@@ -15,7 +15,7 @@ export interface World {
   readonly bot: string;
 }
 
-/** One side of the page: the user whose devices it shows, and the other user. */
+/** What one side of the page needs: the user whose devices it shows, and the other user. */
 export interface Seat {
   readonly clientUrl: string;
   readonly world: World;
@@ -23,7 +23,7 @@ export interface Seat {
   readonly peer: User;
 }
 
-/** Creates ids that no other visitor has, so that visitors do not end each other's sessions. */
+/** Creates ids that no other visitor has, so that visitors do not close each other's sessions. */
 export function createWorld(): World {
   const prefix = `demo-${randomLetters(8)}`;
   const ann = { uid: `${prefix}-ann`, name: "Ann", token: randomLetters(24) };
@@ -36,7 +36,7 @@ export function randomLetters(count: number): string {
   return String.fromCharCode(...bytes.map((byte) => 97 + (byte % 26)));
 }
 
-/** Earlier messages of the group, written by both users alternately. */
+/** Earlier messages of the group. The two users alternate. */
 export const HISTORY = `Morning! Did the new beans arrive? / Yes, two bags. One is from Yunnan.
 / Lovely. What do they smell of? / Plums, and a bit of cocoa. / Then let us put them on the
 menu. / From Friday? / Friday works. Who prints the cards? / I can, if you send me the text. /
