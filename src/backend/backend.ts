@@ -1,6 +1,6 @@
 // The package `jindou-server` for backends on Node.js. The exports of this file are its public
-// interface. A call is repeated if it has certainly changed nothing, or if repeating it is harmless:
-// a message keeps its client_msg_no, and an event keeps its id.
+// interface. A failed call is repeated if it has certainly changed nothing, or if repeating it is
+// harmless: a repeated message has the same client_msg_no, and a repeated event the same id.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -37,11 +37,14 @@ interface Call {
   readonly body: string | undefined;
 }
 
-/** Statuses after which the same call may succeed. The broker has then changed nothing. */
+/** Statuses after which the same call may succeed later. The failed call has changed nothing. */
 const UNCHANGED: ReadonlySet<number> = new Set([429, 503]);
-/** Statuses of proxies that got no reply from the broker, which may have made the change. */
+/** Statuses of proxies that got no reply from the broker. The broker may have made the change. */
 const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
-/** Calls that fail or act twice if an earlier attempt without a reply has succeeded. */
+/**
+ * Calls that must not be repeated without a reply: if the first attempt has succeeded, the second
+ * one fails or acts again.
+ */
 const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
   "createChannel",
   "createWebhook",
@@ -49,10 +52,13 @@ const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
 ]);
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
-/** Maximum wait that the broker may request. If it requests more, the call fails at once. */
+/**
+ * Longest wait requested by the broker that is accepted. After a longer one, the call fails at
+ * once.
+ */
 const MAX_WAIT_MS = 10_000;
 
-/** Returns the calls of the HTTP interface. Each rejects only with a `JindouApiError`. */
+/** Returns the calls of the HTTP API. Each rejects only with a `JindouApiError`. */
 export function createBackend(options: BackendOptions): Backend {
   const { url, token, retries = 3, timeoutMs = 10_000 } = options;
   if (!/^https?:\/\//.test(url)) throw new TypeError("url must begin with https:// or http://");
@@ -113,7 +119,7 @@ function mayRepeat(name: keyof Operations, status: number): boolean {
   return UNCHANGED.has(status) || (UNKNOWN.has(status) && !NOT_REPEATABLE.has(name));
 }
 
-/** Adds the key by which the broker recognises a repeated call, unless the caller has set it. */
+/** Adds the id by which the broker recognises a repeated call, unless the caller has set it. */
 function withKey(name: keyof Operations, body: object): object {
   if (name === "sendMessage" || name === "sendMessageToUsers")
     return { client_msg_no: randomUUID(), ...body };
@@ -122,7 +128,7 @@ function withKey(name: keyof Operations, body: object): object {
   return { ...body, event: { id: randomUUID(), ...event } };
 }
 
-/** Fills in the parameters of the path, and appends the other parameters as the query. */
+/** Fills in the parameters of the path, and adds the other parameters as a query string. */
 function targetOf(path: string, query: object): string {
   const remaining = new Map(Object.entries(query).filter(([, value]) => value !== undefined));
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {

@@ -1,18 +1,18 @@
-// Errors of the calls of this package.
+// The error of this package's calls.
 
 export interface ErrorDetail {
   readonly path: string;
   readonly message: string;
 }
 
-/** A call that failed: a refusal of the broker, or no reply. */
+/** A call that failed: the broker refused it or did not reply. */
 export class JindouApiError extends Error {
   /**
-   * Code of the broker (docs/http.md), or `unreachable` (no connection, or a lost one), `timeout`
-   * or `bad_reply` (the reply is not JSON, for example from a proxy).
+   * Code of the broker (docs/http.md), or `unreachable` (no connection, or it was lost), `timeout`
+   * or `bad_reply` (the reply, for example from a proxy, is not JSON).
    */
   readonly code: string;
-  /** HTTP status, 0 without a reply. */
+  /** HTTP status. 0 if there was no reply. */
   readonly status: number;
   readonly details: readonly ErrorDetail[];
 

@@ -12,7 +12,7 @@ import {
 export interface TokenClaims {
   /** User who may log in with the token. */
   readonly uid: string;
-  /** Class of the device: 0 app, 1 web, 2 desktop. Default: any. */
+  /** Device flag: 0 app, 1 web, 2 desktop. Default: any. */
   readonly deviceFlag?: 0 | 1 | 2 | undefined;
   /** 0 secondary, 1 main. Default: the setting `auth.jwt.deviceLevelDefault` of the broker. */
   readonly deviceLevel?: 0 | 1 | undefined;
@@ -34,7 +34,7 @@ export type TokenAlgorithm =
 
 export interface TokenKey {
   readonly algorithm: TokenAlgorithm;
-  /** Secret of at least 32 bytes (HS…), or private key in PEM. */
+  /** Secret of at least 32 bytes (HS…), or private key in PEM form. */
   readonly key: string | Uint8Array | KeyObject;
   /** Id of the key (`kid`), if the broker has several. */
   readonly keyId?: string | undefined;

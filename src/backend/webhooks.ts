@@ -1,5 +1,5 @@
-// Verifies webhooks that are signed as Standard Webhooks describe: HMAC-SHA256 of the id, the time
-// and the body. During a rotation of secrets the header has a signature for each secret.
+// Verifies webhooks that are signed according to Standard Webhooks: HMAC-SHA256 of the id, the time
+// and the body. During a rotation of secrets, the header has one signature for each secret.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 
@@ -32,9 +32,10 @@ const SECRET_PREFIX = "whsec_";
 const VERSION = "v1";
 
 /**
- * Verifies a webhook and returns its parsed body. `body` is the body as it was received: text that
- * was parsed and written again has another signature. `secrets` is one secret (`whsec_…`) or, during
- * a rotation, several. Throws `WebhookError`, and `TypeError` if a secret is invalid.
+ * Verifies a webhook and returns its parsed body. `body` is the body exactly as it was received:
+ * JSON that was parsed and serialized again may have another signature. `secrets` is one secret
+ * (`whsec_…`) or, during a rotation, several. Throws `WebhookError`, or `TypeError` if a secret is
+ * invalid.
  */
 export function verifyWebhook(
   body: string | Uint8Array,
@@ -68,7 +69,7 @@ export function verifyWebhook(
   }
 }
 
-/** Compares a signature of the header in constant time. */
+/** Compares a signature from the header in constant time. */
 function isEqual(signature: string, expected: Buffer): boolean {
   const [version, encoded = ""] = signature.split(",");
   const bytes = Buffer.from(encoded, "base64");
