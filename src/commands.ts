@@ -1,6 +1,6 @@
-// Parses the command line of `jindou` and runs one command. Prints each problem as one line on
+// Parses the command line of `jindou` and runs one command. Prints each problem as one line to
 // standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 no
-// node responds to a command that calls one.
+// response from the node that the command calls.
 
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -70,7 +70,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   const { runClientCommand } = await import("./cli/run.ts");
   const stopping = new AbortController();
   if (command === "watch") onStopSignal(() => stopping.abort());
-  // The program that reads the output, such as `head`, may exit before the command.
+  // The program that reads the output, such as `head`, may exit before this command.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => process.exit());
   await runClientCommand(command, argv, {
     env: process.env,
@@ -92,7 +92,7 @@ function printConfig(line: CommandLine): void {
   print(line.json ? configJson(sourced.config) : configText(sourced));
 }
 
-/** Checks the configuration against this machine. An address in use is only a warning. */
+/** Checks the configuration on this machine. An address that is in use causes only a warning. */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -109,7 +109,7 @@ async function start(line: CommandLine): Promise<void> {
     throw new ConfigError(["--new-store is for the embedded store, but redis.url is set."]);
   const { fileProblems } = await import("./server/preflight.ts");
   const problems = await fileProblems(config);
-  // Exit code 1 instead of 2, because a missing file may appear later.
+  // The exit code is 1 instead of 2, because a missing file may appear later.
   if (problems.length > 0) throw new StartError(problems.join(" "));
   const { startNode } = await import("./start.ts");
   await startNode(sourced, version(), line.newStore);
@@ -146,7 +146,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Reads a password from standard input. On a terminal, reads one line without echo. */
+/** Reads a password from standard input. On a terminal, reads one line without echoing it. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return text(process.stdin);
   process.stderr.write("Password: ");

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The entry point of the `jindou` command. Must import nothing before the signals, which are lost
-// or end the process in the wrong way until the first module has run, and nothing large.
+// The entry point of the `jindou` command. Must import signals.ts first, because a signal that
+// arrives earlier is lost or ends the process in the wrong way. Must not import anything large.
 
 import "./signals.ts";
 import { informationFor } from "./config/help.ts";

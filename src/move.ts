@@ -1,4 +1,4 @@
-// The command `jindou migrate`: one migration, with its progress on standard error.
+// The command `jindou migrate`: runs one migration and prints its progress to standard error.
 
 import type { Config } from "./config/schema.ts";
 import { printable } from "./lib/printable.ts";
@@ -77,7 +77,8 @@ const ECHO_MS = 300;
 const FAILED = 1;
 
 /**
- * Handles signals. The first ends the migration after the current page, a later one the process.
+ * Handles signals. The first one stops the migration after the current page. A later one ends the
+ * process.
  */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;

@@ -1,5 +1,5 @@
-// One node: the order in which its parts start and stop. It stops in reverse order: reject new
-// work, disconnect clients, finish the calls in progress, flush and close.
+// One node: starts and stops its parts in the right order. To stop, it rejects new work,
+// disconnects the clients, finishes the calls in progress, and closes the store and the cluster.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
@@ -17,14 +17,20 @@ import { createNodeWebhooks } from "./server/webhooks.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 import type { WebhookService } from "./webhooks/webhooks.ts";
 
-/** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
+/**
+ * Fraction of the drain time for disconnecting clients. The rest is for finishing calls in
+ * progress.
+ */
 const DRAIN_SHARE = 0.8;
 const CLOSE_STORE_MS = 5000;
-/** Time for the last replies, which are sent at the end of a turn of the event loop. */
+/**
+ * Time for sending the last replies, which are written at the end of an iteration of the event
+ * loop.
+ */
 const LAST_REPLIES_MS = 5;
 
 interface Server {
-  /** Starts the node. Rejects with a message for the operator. */
+  /** Starts the node. Rejects with an error whose message is for the operator. */
   start(): Promise<{
     readonly apiPort: number;
     readonly clientPort: number;
@@ -33,7 +39,7 @@ interface Server {
     /** Port of `protocol.wkproto.listen`. Absent if it is not set. */
     readonly wkprotoPort?: number;
   }>;
-  /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
+  /** Drains and stops the node. First waits for a start in progress. Can be called twice. */
   close(): Promise<void>;
 }
 
@@ -80,7 +86,8 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     const { managers: accounts, admin } = config;
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
-    // If there is a folder to move, the migration itself waits for Redis, without a time limit.
+    // If there is a data folder to move, the migration itself waits for Redis, without a time
+    // limit.
     if (config.migrate.from === "") await waitForStore(node, waitPorts);
     const earlyPorts = await finishMigration();
     await waitForStore(node, waitPorts);
@@ -93,7 +100,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await node.jwt?.start();
     // Until the node is ready, the listeners reject calls with 503.
     const ports = earlyPorts ?? (await listen());
-    // The managers start last, because a start that fails must not show a generated password.
+    // The managers start last, so that a generated password is not shown if the start fails.
     await managers.start();
     node.streams.start();
     webhooks.start();
@@ -103,7 +110,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     return ports;
   }
 
-  /** Joins the cluster. If a migration has begun, leaves the cluster again and throws. */
+  /** Joins the cluster. If a migration has begun meanwhile, leaves the cluster again and throws. */
   async function join(): Promise<void> {
     await node.cluster.start();
     try {
@@ -148,7 +155,10 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     return { ...apiPorts, clientPort, wkprotoPort: tcpPort };
   }
 
-  /** Closes the store and throws `failure`. An unclean stop makes the next start check all data. */
+  /**
+   * Closes the store and throws `failure`. Without a clean close, the next start would check all
+   * data.
+   */
   async function closeStore(failure: unknown): Promise<never> {
     const closed = node.store.close().catch(() => undefined); // `failure` is reported
     await waitAtMost(closed, CLOSE_STORE_MS);
@@ -217,8 +227,8 @@ async function stop(
 }
 
 /**
- * Returns true if another node can accept this node's clients, or if that is unknown. Otherwise the
- * drain does not spread the disconnects.
+ * Returns true if another node can accept this node's clients, or if that is unknown. If false, the
+ * clients are disconnected all at once.
  */
 async function hasSuccessor({ cluster }: Node): Promise<boolean> {
   try {

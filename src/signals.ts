@@ -1,6 +1,6 @@
 // The signals of this process. State: the handler of SIGTERM and SIGINT. main.ts imports this file
-// before all others, so it must not load any other module. Node.js resets signals that are ignored
-// at its start, so even under `nohup` a SIGHUP would end the process without this file.
+// before all others, so it must not load other modules. Node.js resets ignored signals when it
+// starts. Without this file, a SIGHUP would end the process even under `nohup`.
 
 import type { ClientCommand, COMMANDS } from "./config/help.ts";
 
@@ -14,7 +14,7 @@ const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
   "print-config": true,
 };
 
-/** Commands that must be the first argument, because their names are likely values of flags. */
+/** Commands that must be the first argument, because their names may also be values of flags. */
 const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
   events: true,
   health: true,
@@ -32,8 +32,8 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => ha
 for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
 /**
- * Replaces the handler of SIGTERM and SIGINT. Until then, a node exits with 0, because it has
- * nothing to drain, and other commands are ended by the signal.
+ * Replaces the handler of SIGTERM and SIGINT. Before the first call, a signal makes a node exit
+ * with 0, because there is nothing to drain, and kills other commands.
  */
 export function onStopSignal(handler: (signal: StopSignal) => void): void {
   handleStop = handler;
@@ -46,9 +46,12 @@ function isNode(): boolean {
   return !argv.some((argument) => Object.hasOwn(OTHER_COMMANDS, argument));
 }
 
-/** Ends the process by the signal, so that the caller does not take the command for completed. */
+/**
+ * Ends the process with the signal itself, so that the caller does not conclude that the command
+ * has succeeded.
+ */
 function endBy(signal: StopSignal): void {
   process.removeAllListeners(signal);
   process.kill(process.pid, signal);
-  process.exit(1); // process 1 of a container is not ended by its own signal
+  process.exit(1); // process 1 of a container is not killed by its own signal
 }

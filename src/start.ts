@@ -1,5 +1,5 @@
-// Runs one node in this process: start, signals, drain and exit. Only this file may exit the
-// process of a running node. It logs every error.
+// Runs one node in this process: handles its start, signals, drain and exit. Only this file may
+// exit the process of a running node. Logs every error.
 
 import { BrokerError } from "./broker/errors.ts";
 import { ConfigError } from "./config/errors.ts";
@@ -18,7 +18,10 @@ import { chooseDriver } from "./transport/drivers.ts";
 
 type Server = Awaited<ReturnType<typeof createServer>>;
 
-/** Time for closing and the last log lines after the drain. Then the process exits in any case. */
+/**
+ * Time for closing the node and writing the last log lines after the drain. Then the process exits
+ * in any case.
+ */
 const GRACE_MS = 5000;
 const STANDARD_OUTPUT = 1;
 const STANDARD_ERROR = 2;
@@ -26,8 +29,8 @@ const STANDARD_ERROR = 2;
 const REPEATED_SIGNAL_MS = 300;
 
 /**
- * Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. With
- * `newStore`, first moves a lost store aside.
+ * Runs a node until a signal arrives. The first signal drains the node and exits with 0, a later
+ * one exits with 1. With `newStore`, a lost store is first moved aside.
  */
 export async function startNode(
   { config, places: configPlaces }: SourcedConfig,

@@ -1,5 +1,5 @@
-// Creates the client side of a node: the parts that deliver to its sessions, and the gateway that
-// accepts client connections. Keeps no state.
+// Creates the parts of a node that serve clients: the delivery to its sessions, and the gateway
+// that accepts client connections. Keeps no state.
 
 import type { LocalSession } from "../api/connections.ts";
 import { type DeviceFlag, MAX_ID_LENGTH } from "../broker/model.ts";
@@ -32,10 +32,13 @@ import { type LocalFacts, requiresCredential } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
-/** Maximum payload bytes in one page of a resume, of history or of conversations on a socket. */
+/**
+ * Maximum number of payload bytes in one page of a resume, of history or of conversations on a
+ * socket.
+ */
 const PAGE_BYTES = 131_072;
 const PAGE_MESSAGES = 200;
-/** Approximate number of bytes of a message in a frame, without its payload. */
+/** Approximate size of a message in a frame, without its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 const MAX_WATCHED_UIDS = 200;
@@ -55,7 +58,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** Creates the delivery. `topics.publisher` is set later, when the listeners are created. */
+/** Creates the delivery. `topics.publisher` must be set later, after the listeners were created. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
@@ -150,7 +153,7 @@ export function createNodeGateway(
   return { ...gateway, endpoint, facts };
 }
 
-/** Returns a function that logs refused logins, once for each user and device flag. */
+/** Returns a function that logs logins with the wrong device flag, once for each user and flag. */
 function wrongFlagLog({ logger }: Node) {
   const log = roomLogger(logger, "broker");
   const logged = new BoundedMap<string, true>(MAX_LOGGED_LOGINS);
@@ -265,7 +268,10 @@ function readLimits(client: Config["client"]): ReadLimits {
   };
 }
 
-/** Returns the maximum size of a page, which must fit in the buffer of a client on a slow link. */
+/**
+ * Returns the maximum size of a page. A page must fit into the send buffer of a client on a slow
+ * connection.
+ */
 function maxPageBytes({ maxBufferedBytes }: Config["client"]): number {
   return Math.min(PAGE_BYTES, maxBufferedBytes / 4);
 }

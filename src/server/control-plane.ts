@@ -1,5 +1,5 @@
-// Creates the HTTP side of a node: the manager accounts, the endpoint for backends and the endpoint
-// for viewers. Keeps no state.
+// Creates the HTTP parts of a node: the manager accounts, the endpoint for backends and the
+// endpoint for stream viewers. Keeps no state.
 
 import { readFile } from "node:fs/promises";
 import type { ClosedConnection, LocalSession } from "../api/connections.ts";
@@ -149,21 +149,24 @@ export function createApi(
   return gatedHttp({ ...endpoint, routes: [...endpoint.routes, ...pages] }, node);
 }
 
-/** Folder of the pages, which the build writes and which a start from the sources uses as well. */
+/**
+ * Folder of the pages, which the build writes. A node that runs from its source files uses the same
+ * folder.
+ */
 const BUILT_PAGES = new URL("../../dist/pages/", import.meta.url);
 
 function readBuiltPage(path: string): Promise<Uint8Array> {
   return readFile(new URL(path, BUILT_PAGES));
 }
 
-/** Addresses at which a page on this machine reaches a listener on all or on loopback addresses. */
+/** Addresses at which a page on this machine reaches a listener on all addresses or on loopback. */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "localhost"],
   ["::1", "localhost"], // a Content-Security-Policy cannot name an IPv6 address
 ]);
 
-/** Returns what the demo needs, `undefined` unless the node is in protected mode. */
+/** Returns the settings of the demo, `undefined` unless the node is in protected mode. */
 function demoSite(config: Node["config"], clientPort: () => number): DemoSite | undefined {
   if (requiresCredential(config)) return undefined;
   const { api, client, cluster } = config;
@@ -225,7 +228,10 @@ export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
   return gatedHttp(endpoint, node);
 }
 
-/** Returns the log of the API, without errors of an outage that the log already reports. */
+/**
+ * Returns the log of the API. It omits errors that result from an outage which is already in the
+ * log.
+ */
 function apiLog({ logger, drivers }: Node): ApiLog {
   const log = roomLogger(logger, "api");
   return {

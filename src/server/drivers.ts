@@ -1,5 +1,5 @@
-// The ports of a node's drivers, its store and its cluster, and the settings that both kinds of
-// drivers share. Must import nothing of a store or a cluster, because only one kind is loaded.
+// The types of a node's drivers (its store and its cluster), and the values that both kinds of
+// drivers need. Must not import code of a store or a cluster, because only one kind is loaded.
 
 import {
   type Clock,
@@ -20,7 +20,7 @@ export interface DriverPorts {
   readonly about: NodeDetails;
   /** Called when this node was declared dead and continues under a new incarnation. */
   readonly onNewIncarnation: () => void;
-  /** Called when another process owns the data. Must exit this process at once. */
+  /** Called when another process owns the data. This process must then exit at once. */
   readonly onLost: (error: unknown) => void;
   readonly newStore: boolean;
 }
@@ -31,36 +31,41 @@ export interface Drivers {
   readonly cluster: Cluster;
   readonly throttle: Throttle;
   readonly clock: Clock;
-  /** Milliseconds by which the time in a message id may be lower than in an earlier id. */
+  /** Milliseconds by which the time in a message id may be less than the time in an earlier id. */
   readonly lookBackMs: number;
   /**
-   * Connects to the server of the store before its start. Rejects with `RedisAway` if a later call
-   * may succeed, otherwise with another error.
+   * Connects to the server of the store before the store is started. Rejects with `RedisAway` if a
+   * later call may succeed, otherwise with another error.
    */
   reach(): Promise<void>;
-  /** Returns why the last attempt of `reach`, or a part of it, failed, if one did. */
+  /** Returns why the last attempt of `reach` or a part of it failed, `undefined` if it did not. */
   reason(): string | undefined;
-  /** Returns true if the error results from an outage of Redis, which the log reports once. */
+  /** Returns true if the error results from a Redis outage, which is logged only once. */
   isKnownOutage(error: unknown): boolean;
-  /** Closes the drivers after the store and the cluster are closed. Safe to call twice. */
+  /** Closes the drivers after the store and the cluster have been closed. Can be called twice. */
   close(): Promise<void>;
 }
 
-/** Divisor of `client.maxBufferedBytes`. A stream may not be larger than the quotient. */
+/** A stream must not be larger than `client.maxBufferedBytes` divided by this number. */
 const BUFFER_DIVISOR = 4;
 
-/** Returns the maximum size of a stream. A viewer who joins is sent all of it in one piece. */
+/**
+ * Returns the maximum size of a stream. When a viewer joins, the whole stream is sent in one piece.
+ */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / BUFFER_DIVISOR;
   return Math.min(streams.maxStreamBytes, share);
 }
 
-/** Returns true if `ban` also bans the account, as in WuKongIM [decisions: A banned account]. */
+/**
+ * Returns true if the flag `ban` also bans the account, as in WuKongIM [decisions: A banned
+ * account].
+ */
 export function judgesBans({ api }: Config): boolean {
   return api.dialect === "wukongim";
 }
 
-/** Returns the time after which no JWT that was issued before a logout can be valid any more. */
+/** Returns the time after a logout when no JWT from before the logout can still be valid. */
 export function logoutMs({ auth: { jwt } }: Config): number {
   return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + 2 * jwt.clockToleranceS) * 1000);
 }

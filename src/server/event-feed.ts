@@ -10,7 +10,9 @@ const TRIM_INTERVAL_MS = 60_000;
 const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
-/** Returns the positions up to which no webhook needs events, `undefined` without a webhook. */
+/**
+ * Returns the positions up to which webhooks no longer need events, `undefined` without webhooks.
+ */
 type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
 
 export class EventFeedKeeper {
@@ -19,7 +21,7 @@ export class EventFeedKeeper {
   #trimming: Promise<void> | undefined;
   readonly #needed: NeededEvents;
 
-  /** Events after the positions that `needed` returns are kept until the feed is too large. */
+  /** Events after the positions returned by `needed` are kept until the feed is too large. */
   constructor(
     node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">,
     needed: NeededEvents,
@@ -28,7 +30,7 @@ export class EventFeedKeeper {
     this.#needed = needed;
   }
 
-  /** Throws StartError if the store and `events.feed` disagree. */
+  /** Throws StartError if the state of the store contradicts `events.feed`. */
   async start(): Promise<void> {
     const { config, store } = this.#node;
     const { feed } = config.events;

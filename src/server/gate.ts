@@ -1,5 +1,5 @@
-// While a node starts, it serves only health checks, metrics and the result of a migration. While
-// it waits for its store, it serves only health checks. All other calls are rejected with 503, and
+// While a node starts, it serves only health checks, metrics and the status of a migration. While
+// it waits for its store, it serves only health checks. Other calls are rejected with 503, and
 // sockets are closed.
 
 import { edgeReply, errorReply } from "../api/errors.ts";
@@ -15,7 +15,7 @@ import { hasData, type Node, WAITING } from "./node.ts";
 
 const ALWAYS: ReadonlySet<string> = new Set(["/healthz", "/readyz", "/health"]);
 const WHILE_STARTING: ReadonlySet<string> = new Set(["/metrics", "/migrate/result"]);
-/** Calls that change nothing, except for logins, and are served while an import is open. */
+/** Calls that are served while an import is open. Except for logins, they change nothing. */
 const WHILE_IMPORTING: ReadonlySet<string> = new Set([
   "/admin/import",
   "/admin/import/open",
@@ -32,7 +32,7 @@ const WHILE_IMPORTING: ReadonlySet<string> = new Set([
   "/conversation/channels",
   "/conversation/syncByChannels",
 ]);
-/** Calls with GET that serve clients. */
+/** GET calls for clients. */
 const FOR_CLIENTS = /^\/(stream|route)\b/;
 const RETRY_AFTER_S = 5;
 const RETRY_LATER = { "retry-after": `${RETRY_AFTER_S}` };
@@ -67,7 +67,8 @@ export function gatedHttp(
 }
 
 /**
- * Closes new sockets while the node is not open. The close code asks the client to reconnect later.
+ * Closes new sockets while the node does not accept clients. With the close code, clients reconnect
+ * later.
  */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
@@ -79,7 +80,7 @@ export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): S
 
 function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
-  // The connection opens only after this function has returned.
+  // The connection is opened after this function has returned.
   setImmediate(() => connection.end(code, message));
   return { received() {}, pinged() {}, drained() {}, lagging() {}, closed() {} };
 }

@@ -1,10 +1,10 @@
-// Collects what libraries and Node.js print on standard output and standard error, where only this
-// process and its log should write. Changes the console of the process.
+// Collects what libraries and Node.js print to standard output and standard error, because only the
+// log should be written there. Changes the global `console`.
 
 import { format } from "node:util";
 import { isReportedElsewhere } from "../redis/causes.ts";
 
-/** Passes each text that is printed from now on to `report`, and prints nothing. */
+/** From now on, passes everything that would be printed to `report` instead. */
 export function collectLibraryOutput(report: (text: string) => void): void {
   const collect = (...values: readonly unknown[]) => {
     const text = format(...values);

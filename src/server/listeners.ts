@@ -1,5 +1,5 @@
-// Creates the listeners of a node: one for backends and one for clients, or a single one for both,
-// and one for clients that speak WKProto over TCP. Keeps no state.
+// Creates the listeners of a node: one for backends and one for clients, or one for both, and one
+// for clients that use WKProto over TCP. Keeps no state.
 
 import { PacketFramer } from "../compat/wukongim/wkproto/framer.ts";
 import { WKPROTO } from "../compat/wukongim/wkproto/wkproto.ts";
@@ -18,7 +18,10 @@ import type { HttpEndpoint, Listener, ListenerSpec, TopicPublisher } from "../tr
 import { errorLog, type Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Sockets reserved for the API, so that a node whose clients use all others can be managed. */
+/**
+ * Number of sockets reserved for the API, so that a node can be managed even if clients use all
+ * others.
+ */
 const SPARE_SOCKETS = 64;
 const REFUSAL_LOG_MS = 10_000;
 
@@ -28,7 +31,7 @@ interface Listeners {
   readonly client: Listener;
   /** Listener of WKProto over TCP, `undefined` if none is configured. */
   readonly wkproto: Listener | undefined;
-  /** Publishes to the client sockets of all listeners. */
+  /** Publishes frames to the client sockets of all listeners. */
   readonly publisher: TopicPublisher;
 }
 
@@ -165,7 +168,7 @@ const VARIABLES = {
   "protocol.wkproto.listen": "JINDOU_PROTOCOL_WKPROTO_LISTEN",
 } as const;
 
-/** Starts the listener and returns its port. Throws StartError, which names the setting. */
+/** Starts the listener and returns its port. Throws a StartError that names the setting. */
 export async function startListener(
   listener: Listener,
   setting: keyof typeof VARIABLES,

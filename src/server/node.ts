@@ -1,5 +1,5 @@
-// Creates the parts of a node that sockets, HTTP calls and listeners share: store, cluster, use
-// cases and metrics. State: the status of the node.
+// Creates the parts of a node that its sockets, HTTP calls and listeners share: store, cluster,
+// broker operations and metrics. State: the status of the node.
 
 import { randomBytes } from "node:crypto";
 import { totalmem } from "node:os";
@@ -50,23 +50,29 @@ export interface ServerDeps {
   readonly newestErrors: () => readonly LoggedError[];
   readonly version: string;
   readonly transport: Driver;
-  /** Where each configured value comes from, by key. Absent means that it is not known. */
+  /** The sources of each configured value, by key. Absent if they are not known. */
   readonly configPlaces?: ReadonlyMap<string, readonly string[]>;
-  /** True if an embedded store whose database is lost is moved aside and a new one begins. */
+  /**
+   * True if a new embedded store may be created when the database is lost. The old one is moved
+   * aside.
+   */
   readonly newStore?: boolean;
-  /** Shows the operator a generated password, which must not reach the log. */
+  /** Shows a generated password to the operator. It must not be logged. */
   announcePassword(username: string, password: string): void;
-  /** Called when the node must stop serving at once: another process moves or owns its data. */
+  /** Called when the node must stop at once, because another process moves or owns its data. */
   onUnfit(error: unknown): void;
 }
 
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
-  /** Time of the monotonic clock at which the node was created. */
+  /** Time at which the node was created (`performance.now()`). */
   readonly steadyStartMs: number;
   readonly drivers: Pick<Drivers, "clock" | "reach" | "reason" | "isKnownOutage" | "close">;
-  /** Migration to finish before the store is started, `undefined` with the embedded store. */
+  /**
+   * The migration that must finish before the store is started. `undefined` with the embedded
+   * store.
+   */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
   readonly store: Store;
@@ -76,11 +82,13 @@ export interface Node extends ServerDeps {
   readonly credentials: Credentials;
   /** `undefined` if clients do not authenticate with JWTs. */
   readonly jwt: Jwt | undefined;
-  /** Limits guesses of clients' tokens, on sockets and `/stream`, and of signatures of URLs. */
+  /**
+   * Limits how often clients' tokens (on sockets and `/stream`) and URL signatures can be guessed.
+   */
   readonly tokens: TokenGate;
-  /** Work budgets of users, for their frames and their requests to `/stream`. */
+  /** Rate limits of users, for their frames and their requests to `/stream`. */
   readonly rates: UserRates;
-  /** Numbers of messages and events that were sent to channels through this node. */
+  /** Numbers of messages and events sent to each channel through this node. */
   readonly activity: ChannelActivity;
   readonly hooks: Hooks | undefined;
   readonly messages: Messages;
@@ -97,11 +105,11 @@ export interface Node extends ServerDeps {
   readonly channels: Channels;
   readonly interest: Interest;
   readonly imports: Imports;
-  /** Ends the sessions of all clients. The gateway sets it. */
+  /** Closes the sessions of all clients. Set by the gateway. */
   endClients: () => Promise<void>;
-  /** Returns the types of events that webhooks name. The webhooks set it. */
+  /** Returns the event types that the webhooks use. Set by the webhooks. */
   webhookTypes: () => Promise<readonly (readonly string[])[]>;
-  /** A node that is `waiting` cannot use its store yet. */
+  /** `waiting` means that the node cannot use its store yet. */
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
 }
 
@@ -267,7 +275,7 @@ function memoryLimit(): number {
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
-/** Time after which no call that was in progress can still store something. */
+/** Returns the time after which no call in progress can still store anything. */
 function quietMs({ redis }: Config): number {
   return redis.url === "" ? LOCAL_QUIET_MS : redis.timeoutMs;
 }
@@ -376,7 +384,10 @@ function workLimits(client: Config["client"]): WorkLimits {
   };
 }
 
-/** Returns a function that logs the errors of a room, except those of a known outage. */
+/**
+ * Returns a function that logs the errors of a room. It omits errors that result from a known
+ * outage.
+ */
 export function errorLog(
   { logger, drivers }: Pick<Node, "logger" | "drivers">,
   room: string,
@@ -387,14 +398,14 @@ export function errorLog(
   };
 }
 
-/** Returns false while the node starts, which includes the migration of its data. */
+/** Returns false while the node starts, which includes a migration of its data. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting" && status !== "waiting";
 }
 
 const IMPORTING = "An import is open. Close it with POST /admin/import/close";
 
-/** The cause is not shown, because it may contain addresses of the network behind the node. */
+/** The cause is not shown, because it may contain addresses of the internal network. */
 export const WAITING = "The node waits for its store. Its log has the reason";
 
 export async function readiness(

@@ -1,5 +1,5 @@
-// Checks a configuration against this machine: the driver loads, the files exist, and the
-// listen addresses are free. Changes nothing.
+// Checks a configuration on this machine: that the store's driver can be loaded, the files exist,
+// and the listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
@@ -32,11 +32,11 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
 
 interface MachineReport {
   readonly problems: readonly string[];
-  /** Findings that are normal if a node is running or a migration has finished. */
+  /** Findings that are normal while a node is running or after a migration. */
   readonly warnings: readonly string[];
 }
 
-/** Checks the machine. Listens on all addresses for a moment. */
+/** Checks the machine. Listens on each configured address for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const problems: string[] = [];
   const warnings: string[] = [];

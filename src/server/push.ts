@@ -1,4 +1,4 @@
-// Creates the parts of a node that decide which users need a push notification. Keeps no state.
+// Creates the parts of a node that determine which users need a push notification. Keeps no state.
 
 import { Acknowledgements } from "../broker/acknowledgements.ts";
 import { PushCursors } from "../broker/push-cursors.ts";
@@ -7,15 +7,15 @@ import type { OperationPorts } from "../gateway/operations.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { errorLog, type Node } from "./node.ts";
 
-/** Maximum time for which an acknowledgement waits until it is stored, together with others. */
+/** Maximum time that an acknowledgement waits before it is stored together with others. */
 const MAX_WRITE_MS = 500;
-/** Time for which an acknowledgement is kept after the decision for which it was made. */
+/** Time for which an acknowledgement is kept after the decision that it was needed for. */
 const KEEP_MS = 60_000;
 
 export interface NodePush {
   /**
    * Receives acknowledgements and background states from the sessions of this node. `undefined` in
-   * the dialect `wukongim`, whose push rule ignores them.
+   * the dialect `wukongim`, whose rule for push notifications ignores them.
    */
   readonly signals: OperationPorts["push"];
   start(): Promise<void>;

@@ -1,4 +1,5 @@
-// Creates the store and the cluster of a node on a Redis that several nodes share. Keeps no state.
+// Creates the store and the cluster of a node that uses Redis, which several nodes share. Keeps no
+// state.
 
 import { BrokerError } from "../broker/errors.ts";
 import { heartbeatMs } from "../cluster/options.ts";
@@ -17,7 +18,9 @@ import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
-/** Difference of the clocks above which the log says that message ids use Redis' clock. */
+/**
+ * Difference between the clocks above which the node logs that message ids use the clock of Redis.
+ */
 const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */
 const UNSUBSCRIBE_DELAY_MS = 10_000;
@@ -34,7 +37,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
   const { families } = ports.metrics;
   const { nodeId } = about;
   const log = roomLogger(logger, "redis");
-  // An unreachable Redis is logged as a warning, because it is not an error of this node.
+  // An unreachable Redis is logged as a warning, because this node is not at fault.
   const onError = (error: unknown, message: string) => {
     if (causeOf(error) !== undefined) link.outage.record(error);
     if (link.outage.covers(error)) return;

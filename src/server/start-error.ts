@@ -1,14 +1,21 @@
-// The error for a start that the operator can repair, and the message of any error as a sentence.
+// The error for a failed start that the operator can repair, and the conversion of any error to a
+// sentence.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
 
-/** A reason why the node cannot start. It has no cause, because the log would print its stack. */
+/**
+ * A reason why the node cannot start. It has no `cause`, because the log would print the stack of
+ * that.
+ */
 export class StartError extends Error {
   override readonly name = "StartError";
 }
 
-/** Returns the message without a full stop. Appends the cause to the default message of a code. */
+/**
+ * Returns the message without a full stop. If it is the default message of its code, appends the
+ * cause.
+ */
 export function reasonOf(error: unknown): string {
   const message = messageOf(error);
   const isGeneral =

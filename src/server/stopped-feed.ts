@@ -7,13 +7,15 @@ import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Interval of the sweep of expired data, which is not needed while the store is open for a moment.
+ * Interval of the sweeps of expired data. They are not needed, because the store is open only
+ * briefly.
  */
 const NEVER_MS = 2 ** 31 - 1;
 
 /**
- * Opens the data folder and turns its feed on or off. Returns the cursor from which the feed is
- * complete, `undefined` if there is no data folder. Throws a BrokerError if a node uses the folder.
+ * Opens the data folder and turns its event feed on or off. Returns the cursor after which the feed
+ * is complete, `undefined` if there is no data folder. Throws a BrokerError if a node uses the
+ * folder.
  */
 export async function switchStoppedFeed(
   config: Config,

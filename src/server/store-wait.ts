@@ -1,4 +1,5 @@
-// Waits at the start of a node, with the API open, until its store can be used. Keeps no state.
+// Waits during the start of a node until its store can be used. Meanwhile the API is open. Keeps no
+// state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { waitAtMost } from "../lib/wait-at-most.ts";
@@ -7,7 +8,7 @@ import { RedisAway } from "../redis/errors.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Time after which the API is opened although the store cannot be used yet. */
+/** Time after which the API is opened if the store cannot be used yet. */
 const OPEN_API_MS = 1000;
 const RETRY_MS = 500;
 const LOG_MS = 5000;
@@ -18,7 +19,7 @@ interface WaitPorts {
   readonly signal: AbortSignal;
 }
 
-/** Throws a StartError if waiting does not help or takes too long, or when `signal` is aborted. */
+/** Throws a StartError if waiting is pointless or takes too long, or when `signal` is aborted. */
 export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
   const { drivers, config } = node;
   const limitS = config.start.waitForStoreS;
@@ -78,9 +79,9 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
 }
 
 /**
- * Opens the store or reads its data with `open`, without a time limit, because a check of the data
- * may read all of it, and opens the API meanwhile. Rejects like `open`, or with a StartError if the
- * API cannot be opened or `signal` is aborted.
+ * Calls `open`, which opens the store or reads its data, and opens the API if that takes long.
+ * There is no time limit, because a check may read all data. Rejects with the error of `open`, or
+ * with a StartError if the API cannot be opened or `signal` is aborted.
  */
 export async function whileStoreOpens<Result>(
   node: Node,
@@ -109,8 +110,8 @@ function stoppedError(): StartError {
 }
 
 /**
- * Returns the error of an attempt to reach the store, `undefined` if it succeeded. After `leftMs`,
- * returns a `RedisAway` with an empty message. The time is not limited unless `leftMs` is positive.
+ * Tries to reach the store. Returns the error, `undefined` if there is none. After `leftMs`,
+ * returns a `RedisAway` with an empty message. If `leftMs` is not positive, there is no time limit.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");

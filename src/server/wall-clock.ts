@@ -1,11 +1,11 @@
-// The clock of this machine, as the store uses it for message ids and times. State: the last valid
-// time. A time after LATEST_TIME_MS is never returned [decisions: A time is only a time].
+// The system clock, for the times and message ids of the store. State: the last valid time. Never
+// returns a time after LATEST_TIME_MS [decisions: A time is only a time].
 
 import { LATEST_TIME_MS } from "../broker/model.ts";
 import { StartError } from "./start-error.ts";
 
 interface WallClockPorts {
-  /** Called when the machine begins to show a time that is too late. */
+  /** Called when the system clock begins to show a time that is too late. */
   readonly onInvalid: (timeMs: number) => void;
   readonly onValid: () => void;
 }
@@ -26,8 +26,8 @@ export class WallClock {
   }
 
   /**
-   * Returns the time. While the machine shows a time that is too late, the last valid time is
-   * continued by the monotonic clock.
+   * Returns the time in Unix milliseconds. While the system clock shows a time that is too late,
+   * continues from the last valid time with the monotonic clock.
    */
   readonly now = (): number => {
     const timeMs = Date.now();
