@@ -1,7 +1,7 @@
-// How long do users who do nothing wrong wait during an attack? For each attack of
-// docs/SECURITY.md, the same node is measured alternately alone and under the attack. All limits
-// have their defaults. The attackers run in a process of their own with the lowest priority,
-// because they would run on other machines.
+// How long do well-behaved users wait during an attack? For each attack in docs/SECURITY.md, the
+// same node is measured alternately with and without the attack. All limits have their defaults.
+// The attackers run in a separate process with the lowest priority, because real attackers use
+// other machines.
 
 import { setPriority } from "node:os";
 import { setTimeout } from "node:timers/promises";
@@ -39,7 +39,7 @@ type Build = Extract<Subject, { kind: "broker" }>;
 const STORES = ["embedded", "Redis"] as const;
 type Store = (typeof STORES)[number];
 
-/** A user's messages and connects may take this many times as long beside an attack. */
+/** During an attack, a user's messages and connects may take this many times as long. */
 const MAX_SLOWDOWN = 3;
 const LOWEST_PRIORITY = 19;
 const MEMBERS = 2000;
@@ -97,13 +97,13 @@ export const attacks: Benchmark = {
   },
 };
 
-/** BENCH_ATTACKS selects attacks by their names, with commas between them. */
+/** The variable BENCH_ATTACKS selects attacks by name, separated by commas. */
 function isSelected(name: string): boolean {
   const { BENCH_ATTACKS: names = "" } = process.env;
   return names === "" || names.split(",").includes(name);
 }
 
-/** With one build, the baseline is the node alone. */
+/** With only one build, the baseline is the node without an attack. */
 async function rowsOf(
   bench: Bench,
   worlds: readonly World[],

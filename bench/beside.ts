@@ -1,5 +1,5 @@
-// How much longer does a send take beside lists of conversations, or beside connects, of users in
-// 1,000 groups? One sender waits for each answer; the lists, or the connects, run one after another.
+// How much longer does a send take while users in 1,000 groups list their conversations or connect?
+// One sender waits for each reply. The lists or connects run one after another.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -30,7 +30,7 @@ interface World {
   readonly load: LoadClient;
 }
 
-/** Time of the slowest hundredth of the sends, by what ran beside them. */
+/** 99th percentile of the send times, by the work that ran at the same time. */
 type Samples = Readonly<Record<Work | "alone", Sample[]>>;
 
 export const beside: Benchmark = {
@@ -58,7 +58,7 @@ export const beside: Benchmark = {
   },
 };
 
-/** With one build, the baseline is the send alone. */
+/** With only one build, the baseline is a send without other work. */
 function rowOf(
   { subjects, plan }: Bench,
   { store, work }: { readonly store: string; readonly work: Work },

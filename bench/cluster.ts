@@ -33,7 +33,7 @@ import { redisLimit } from "./support/redis-limit.ts";
 import { startBroker } from "./support/servers.ts";
 
 const MANY_IN_FLIGHT = 16;
-/** Load of Redis with the same number of messages in flight as the runs with all callers. */
+/** Load on Redis with as many messages in flight as in the runs with all callers. */
 const PIPELINED = { connections: 4, depth: MANY_IN_FLIGHT };
 const PRIMARIES = 3;
 /**
@@ -51,8 +51,8 @@ const HOP = {
   unit: "µs, median",
 };
 /**
- * Measured with one message in flight. With more, a busy node writes several messages at once and
- * seems cheaper than a node with less load.
+ * Measured with one message in flight. With more, a busy node writes several messages at once, so
+ * it seems to need less time than a node with less load.
  */
 const BUSIEST = {
   title: "fan-out, 1 in flight, per CPU-second of the busiest node",
@@ -266,9 +266,9 @@ async function compareFanout(
 }
 
 /**
- * Returns a run that measures the least that a fan-out can cost Redis: one message at a time, to
- * one subscriber per node. More than one at a time would be unrealistic, because the nodes make a
- * thousand deliveries for each message.
+ * Returns a run that measures the minimum cost of a fan-out for Redis: one message at a time, to
+ * one subscriber per node. More at a time would be unrealistic, because the nodes make a thousand
+ * deliveries for each message.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};

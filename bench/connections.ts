@@ -1,8 +1,8 @@
 // How much memory and processor time do idle sessions need, and how fast can they connect? Opens
-// 4,000 authenticated sessions and then the others, each a member of two of 20 groups. The raw server
-// holds as many sockets with two topics each. Memory is the resident set of the server process when
-// it no longer changes. Every measurement starts a new server, because a process does not return all
-// freed memory to the system.
+// 4,000 authenticated sessions and then the others. Each user is a member of two of 20 groups. The
+// raw server has as many sockets with two topics each. Memory is the resident set of the server
+// process when it no longer changes. Every measurement starts a new server, because a process does
+// not return all freed memory to the system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
@@ -25,7 +25,7 @@ const GROUPS_OF_A_KIND = 10;
 /** Number of sessions after which the memory is measured for the first time. */
 const FEW_SESSIONS = 4000;
 const REST_STEP_MS = 500;
-/** Relative change in memory per step below which the process counts as at rest. */
+/** Relative change in memory per step below which the process counts as idle. */
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 const IDLE_SECONDS = 10;
@@ -46,12 +46,15 @@ interface Contender {
 }
 
 interface Costs {
-  /** Memory for each session while there are `FEW_SESSIONS`. */
+  /** Memory for each session when there are `FEW_SESSIONS`. */
   readonly fewBytes: Sample;
   readonly bytes: Sample;
   readonly rate: Sample;
   readonly idlePercent: Sample;
-  /** Share of a core that a console page with the Overview adds. The raw server has no console. */
+  /**
+   * Additional share of a core while one console page shows the overview. The raw server has no
+   * console.
+   */
   readonly consolePercent: Sample;
 }
 
@@ -162,7 +165,7 @@ async function start(
   };
 }
 
-/** Waits at most six seconds until the resident set hardly changes, and returns its size. */
+/** Waits until the resident set hardly changes, for at most six seconds, and returns its size. */
 async function restingBytes(pid: number): Promise<number> {
   let last = residentBytes(pid);
   for (let step = 0; step < REST_STEPS_MAX; step++) {
@@ -182,7 +185,10 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
   return ((threadSeconds(pid) - before) / ((performance.now() - startMs) / 1000)) * 100;
 }
 
-/** Returns the share of a core while the calls of the console's Overview are made at their pace. */
+/**
+ * Returns the share of a core while the calls of the console's overview are made at their usual
+ * rate.
+ */
 async function consoleShare(server: Server, polls: number): Promise<number> {
   const calls = async () => {
     for (let poll = 0; poll < polls; poll++) {

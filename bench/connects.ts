@@ -1,6 +1,6 @@
 // How much processor time does a connect cost the server? All clients of one group connect at once:
-// to a server that has just started, and again when V8 has compiled the code. The processor time is
-// that of all threads of the server, including the work that follows the last CONNACK. Every
+// first to a server that has just started, and again after V8 has compiled the code. The processor
+// time is that of all threads of the server, including the work after the last CONNACK. Every
 // measurement starts a new server.
 
 import { TOKEN } from "./support/backend.ts";
@@ -19,7 +19,7 @@ import { row } from "./support/stats.ts";
 const CLIENTS = 4000;
 /** Number of times that all clients connect before the code counts as compiled. */
 const WARMUPS = 3;
-/** Two scripts, and a share of the node's heartbeats, which are counted too. */
+/** Two scripts for each connect, and a share of the node's heartbeats, which are also counted. */
 const MAX_CALLS = 2.1;
 const STORES = ["embedded", "Redis"] as const;
 const GROUP = "all";

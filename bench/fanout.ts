@@ -1,4 +1,4 @@
-// How many deliveries per second does a group of 1,000, 100 or 10 online members receive? The raw
+// How many deliveries per second can a group with 1,000, 100 or 10 online members receive? The raw
 // server publishes a frame of the same size to as many sockets. One publisher, on a socket or over
 // HTTP, keeps 4 or 16 messages in flight. A message is in flight until all members have received
 // it.
@@ -24,7 +24,7 @@ const GROUP = { id: "everyone", type: 2 } as const;
 interface FanoutLoad {
   readonly publisher: "socket" | "http";
   readonly inFlight: number;
-  /** Target of the ratio to the raw server. */
+  /** Target for the ratio to the raw server. */
   readonly atLeast: number;
 }
 

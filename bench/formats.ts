@@ -1,7 +1,6 @@
-// What does a wire format cost when one message is delivered to a group of 1,000 members? The
-// baseline is the same group on the same build with native sessions, compared with sessions of one
-// other format. The load client acknowledges nothing, so each session holds the maximum number of
-// unacknowledged messages.
+// What does a wire format cost when messages are delivered to a group of 1,000 members? Compares
+// sessions of each format with native sessions, on the same build and with the same group. The load
+// client acknowledges nothing, so each session holds the maximum number of unacknowledged messages.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row } from "./support/benchmark.ts";
@@ -32,7 +31,7 @@ interface Format {
   readonly opening: Opening;
   /** First bytes of a pushed message. */
   readonly replyStart: Uint8Array;
-  /** Target of the ratio to native. Without it, the ratio is only reported. */
+  /** Target for the ratio to the native format. If absent, the ratio is only reported. */
   readonly atLeast?: number;
 }
 

@@ -1,5 +1,6 @@
-// Does a send, or a start, cost more when more is stored? Each row compares little with much:
-// messages in the channel, members of the group, channels in the store, messages in the store.
+// Does a send or a start cost more when more data is stored? Each row compares a small and a large
+// number of messages in the channel, members of the group, channels in the store, or messages in
+// the store.
 
 import { Backend } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -16,7 +17,7 @@ interface Sizes {
   readonly channels: number;
   /** Number of sends in one measurement. */
   readonly sends: number;
-  /** Length of the runs that store the messages. */
+  /** Duration of the runs that store the messages, in seconds. */
   readonly fillSeconds: number;
 }
 
@@ -41,7 +42,7 @@ const GROUP_WITH_MANY_MESSAGES = "old";
 const GROUP_WITH_MANY_MEMBERS = "large";
 const TEXT = Buffer.from(PAYLOAD).toString("base64");
 
-/** A store, and the node that runs on it now. */
+/** A store and the node that currently uses it. */
 class World {
   readonly redis: Redis | undefined;
   readonly #start: () => Promise<Server>;
@@ -68,7 +69,7 @@ class World {
   }
 }
 
-/** The stores of a build: one with little in it, and one with much in it. */
+/** The two stores of a build: one with little data and one with much data. */
 interface Worlds {
   readonly little: World;
   readonly much: World;
@@ -100,7 +101,9 @@ export const growth: Benchmark = {
 
 const sizesOf = ({ plan }: Bench): Sizes => (plan.isQuick ? QUICK_SIZES : SIZES);
 
-/** With one build, the baseline is the cost with little, so that the ratio is the growth. */
+/**
+ * With only one build, the baseline is the cost with little data, so that the ratio is the growth.
+ */
 function rowsOf(
   { subjects }: Bench,
   { store, part }: { readonly store: string; readonly part: keyof Cost },
@@ -167,7 +170,7 @@ async function fill({ apiPort: port, pid }: Server, load: LoadClient, sizes: Siz
   }
 }
 
-/** Returns the costs of each round, by build. Starts come first, when little is stored. */
+/** Returns the costs in each round, by build. Starts with little data are measured first. */
 async function measure(
   builds: readonly Worlds[],
   sizes: Sizes,

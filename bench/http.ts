@@ -1,7 +1,7 @@
 // How many messages per second can a backend store over `/message/send` with 64 connections? The
 // raw server parses the same JSON and responds with a body of the same size. Two clients are used:
 // autocannon, so that others can repeat the measurement, and the load client, because autocannon
-// itself limits these rates.
+// cannot send fast enough to find the maximum.
 
 import autocannon from "autocannon";
 import type {

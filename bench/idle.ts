@@ -1,5 +1,5 @@
-// How much processor time does a node need that serves nobody? All nodes are measured at the same
-// time, because an idle node does not disturb the others.
+// How much processor time does an idle node need? All nodes are measured at the same time, because
+// an idle node does not disturb the others.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -9,7 +9,7 @@ import { type Server, startBroker, startRaw } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
 const SECONDS = 60;
-/** Time for the work that follows a start, for example the compilation of hot functions. */
+/** Time for the work after a start, such as the compilation of hot functions. */
 const SETTLE_SECONDS = 30;
 const STORES = ["embedded", "Redis"] as const;
 type Store = (typeof STORES)[number];

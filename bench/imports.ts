@@ -1,7 +1,7 @@
 // How much processor time does a node need to import a message of 200 bytes? The lines arrive as
-// `jindou import` sends them: pages of 1,000 messages of a channel, four calls at once. The raw server
-// parses the same lines and stores nothing. Every measurement starts a new node, because an import is
-// opened only in an empty store.
+// `jindou import` sends them: pages of 1,000 messages of one channel, in four concurrent calls. The
+// raw server parses the same lines and stores nothing. Every measurement starts a new node, because
+// an import is opened only in an empty store.
 
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
@@ -18,7 +18,7 @@ const CALLS_AT_ONCE = 4;
 const CONTENT = "x".repeat(172);
 const SINCE_S = 1_790_000_000;
 const ANSWER = '{"stored":1000,"unchanged":0,"refused":[]}';
-/** Promised processor time of a message: 20,000 messages per second and core, on Redis 10,000. */
+/** Promised processor time per message: 20,000 messages per second and core, or 10,000 on Redis. */
 const PROMISED_US = { embedded: 50, Redis: 100 } as const;
 const STORES = ["embedded", "Redis"] as const;
 
@@ -71,7 +71,7 @@ async function measure(
   return { value };
 }
 
-/** Yields the lines of each call. All workers take their next page from it. */
+/** Yields the lines of each call. All workers take their next page from this generator. */
 function* pagesOf(count: number): Generator<readonly string[]> {
   for (let page = 0; page < count / PAGE; page++)
     yield Array.from({ length: PAGE }, (_, at) => {

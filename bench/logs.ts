@@ -1,6 +1,6 @@
-// What do logs cost? Compares a chunk of a stream over POST /event with a stored message of the same
-// build. Compares appends, readers and memory of Durable Streams with the reference server of the
-// protocol (npm @durable-streams/server, with files), or with `--against` with another build.
+// What do logs cost? Compares a stream chunk over POST /event with a stored message of the same
+// build. Compares appends, readers and memory of Durable Streams with the protocol's reference
+// server (npm @durable-streams/server, with files) or, with `--against`, with another build.
 
 import { execFileSync } from "node:child_process";
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
@@ -33,7 +33,7 @@ const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import
 /** Installs the packages of the reference server if they are missing. */
 const INSTALL = fileURLToPath(new URL("../.ci/packages", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
-/** A record such as those of an AI answer. */
+/** A record like those in an AI reply. */
 const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
 const CHUNKS = 2000;
 const REST_MS = 1500;
@@ -159,7 +159,7 @@ async function protocolRows(bench: Bench, load: LoadClient): Promise<readonly Ro
   ];
 }
 
-/** Returns the subjects, with the reference server in place of the raw one. */
+/** Returns the subjects, with the reference server instead of the raw server. */
 function subjectsOf({ subjects: [baseline, ours] }: Bench) {
   const name = baseline.kind === "raw" ? "@durable-streams/server" : baseline.name;
   return [{ name }, ours] as const;
@@ -183,7 +183,7 @@ async function appendRate(load: LoadClient, server: Server, plan: Bench["plan"])
   return { value: 1e6 / Math.max(cpuUs, MIN_CPU_US) };
 }
 
-/** Returns the processor time of one record for one live reader. */
+/** Returns the processor time for delivering one record to one live reader. */
 async function deliveryCost(server: Server, count: number, records: number): Promise<Sample> {
   await call(server, "PUT", "live");
   const readers = await openReaders(server, "live", count);
@@ -198,7 +198,7 @@ async function deliveryCost(server: Server, count: number, records: number): Pro
   return { value: (cpuMs * 1000) / (count * records) };
 }
 
-/** Returns the processor time and the memory of a reader that comes after the last record. */
+/** Returns the processor time and the memory for a reader that connects after the last record. */
 async function joinCost(server: Server, count: number, records: number) {
   await call(server, "PUT", "late");
   for (let at = 0; at < records; at++) await call(server, "POST", "late", RECORD);
@@ -230,7 +230,7 @@ async function idleBytes(server: Server, count: number): Promise<Sample> {
 // --- Finished logs -------------------------------------------------------------------------------
 
 async function finishedRow(bench: Bench): Promise<Row> {
-  // the reference server makes less than a thousand durable calls per second
+  // the reference server handles fewer than a thousand durable calls per second
   const count = bench.plan.sessions * (bench.subjects[0].kind === "broker" ? 10 : 1);
   const [baseline, ours] = await alternate(bench, async (subject): Promise<Sample> => {
     const server = await start(bench, subject);
@@ -264,7 +264,7 @@ async function call(
     const status = await statusOf(server, { method, name, body, headers });
     if (status < 300) return;
     if (status !== 404) throw new Error(`${method} ${name} was answered ${status}`);
-    await pause(RETRY_MS); // the reference server does not yet know a stream that it has created
+    await pause(RETRY_MS); // the reference server may not yet find a stream that it has just created
   }
 }
 

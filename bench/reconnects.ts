@@ -1,6 +1,7 @@
-// Do 10,000 clients that reconnect at once, each with 100 resume points, or that disconnect at once,
-// delay others? A sender that stays connected sends at a fixed rate meanwhile. Ten resume points of
-// a client are groups, the others are personal channels. No client has missed a message.
+// Are other clients delayed while 10,000 clients disconnect at once, or reconnect at once with 100
+// resume points each? Meanwhile, a sender that stays connected sends at a fixed rate. Ten of a
+// client's resume points are for groups, the others for personal channels. No client has missed a
+// message.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { ChannelRef } from "../src/broker/model.ts";
@@ -20,13 +21,16 @@ import { row } from "./support/stats.ts";
 const GROUPS = 10;
 const POINTS = 100;
 const SEND_INTERVAL_MS = 10;
-/** Time for which a refused send is repeated. Its time counts from the first attempt. */
+/**
+ * A refused send is repeated for this time. The measured time of a send begins with its first
+ * attempt.
+ */
 const MAX_SEND_MS = 30_000;
 const QUIET_MS = 3000;
 const SHARE = 0.99;
 const SENDER = "sender";
 
-/** A build that is measured, and the Redis that it uses. */
+/** A measured build and the Redis it uses. */
 interface World {
   readonly subject: Extract<Subject, { kind: "broker" }>;
   readonly redis: Redis | undefined;
@@ -35,7 +39,7 @@ interface World {
 
 interface Figures {
   readonly servedSeconds: Sample;
-  /** 99 of 100 sends took at most this number of milliseconds. */
+  /** 99th percentiles of the send times in milliseconds. */
   readonly quietMs: Sample;
   readonly reconnectMs: Sample;
   readonly disconnectMs: Sample;
@@ -62,7 +66,7 @@ export const reconnects: Benchmark = {
   },
 };
 
-/** With one build, the baseline of a send is a send to the quiet server. */
+/** With only one build, the baseline is a send while no client connects or disconnects. */
 function rowsOf(bench: Bench, store: string, samples: readonly (readonly Figures[])[]): Row[] {
   const [first = [], last = first] = samples;
   const [baseline, ours] = bench.subjects;
@@ -136,7 +140,10 @@ function pointsOf(): readonly ResumePoint[] {
   }));
 }
 
-/** Sends at a fixed rate until `end` resolves. Returns the time to the SENDACK of 99 of 100. */
+/**
+ * Sends at a fixed rate until `end` resolves. Returns the 99th percentile of the times until the
+ * SENDACK.
+ */
 async function sendDuring(sender: NativeClient, end: Promise<unknown>): Promise<Sample> {
   const channel = { id: "receiver", type: 1 } as const;
   const times: Promise<number>[] = [];

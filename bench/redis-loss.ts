@@ -1,7 +1,7 @@
 // How many acknowledged messages are lost when Redis is killed under load? Measures one server with
-// different settings of the AOF, and a primary with replicas with different values of
-// redis.minReplicas. The results are quoted in docs/cluster.md. Unlike a power failure, a killed
-// process loses no data that it has passed to the kernel.
+// different AOF settings, and a primary with replicas with different values of redis.minReplicas.
+// docs/cluster.md quotes the results. Unlike after a power failure, data that a killed process has
+// passed to the kernel is not lost.
 //
 // Usage: npx tsx bench/redis-loss.ts [--rounds 3] [--seconds 2] [part of a case's name]
 // Needs `npm run build`, Linux and redis-server.

@@ -39,7 +39,9 @@ const RETRY_MS = 50;
 const POLL_MS = 20;
 const TIMEOUT_S = 120;
 const SENDERS = 16;
-/** Wait after the last message. A message that is delivered twice arrives within this time. */
+/**
+ * Wait after the last message. A message that is delivered a second time arrives within this time.
+ */
 const REPEAT_WAIT_MS = 500;
 
 /** The signal that stops Redis, and the time for which Redis stays down. */
@@ -55,15 +57,12 @@ const OUTAGES: readonly Outage[] = [
   { name: "killed, 5 s down", signal: "SIGKILL", downMs: 5000 },
 ];
 
-/**
- * Results of one outage. Times are in seconds, counted from the moment at which Redis accepts
- * commands again.
- */
+/** Results of one outage. Times are in seconds since Redis has accepted commands again. */
 interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;
   readonly queried: RedisUsage;
-  /** Time until the nodes send no more commands than when idle. */
+  /** Time until the nodes send no more commands than when they are idle. */
   readonly restS: number;
   readonly alone: RedisUsage;
   /** Number of connections that the nodes closed. */

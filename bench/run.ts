@@ -1,7 +1,7 @@
-// The program of `npm run bench`, see USAGE below. Runs the overview, or single benchmarks by name,
-// whose tables it prints and writes to bench/results/<name>.json (with --quick: <name>-quick.json).
-// Stops everything it has started, also after a signal or an error. A missed target never fails a
-// run.
+// The program of `npm run bench`; see USAGE below. Runs the overview, or single benchmarks by name.
+// Prints the table of each benchmark and writes its result to bench/results/<name>.json (with
+// --quick: <name>-quick.json). Stops everything it has started, even after a signal or an error. A
+// run does not fail because of a missed target.
 
 import { loadavg } from "node:os";
 import { join } from "node:path";
@@ -143,9 +143,12 @@ interface CommandLine {
   readonly plan: Plan;
   /** Git reference of the build to compare with. Empty to compare with the raw server. */
   readonly against: string;
-  /** True if our build runs on the portable transport and is compared with itself on the other. */
+  /**
+   * True if our build on the portable transport is compared with the same build on the other
+   * transport.
+   */
   readonly isPortable: boolean;
-  /** True if a report of where our build spends its time is printed, too. */
+  /** True if a report on where our build spends its time is also printed. */
   readonly isProfiled: boolean;
   /** Command line for the result. */
   readonly command: string;
@@ -345,7 +348,7 @@ function listOf(text: string | undefined, defaultText = ""): readonly string[] {
   return (text ?? defaultText).split(",").filter((name) => name !== "");
 }
 
-/** Returns the names in a list, or all names if the list is absent. Throws for another name. */
+/** Returns the names in a list, or all names if the list is absent. Throws if a name is unknown. */
 function namesIn<Name extends string>(
   text: string | undefined,
   names: readonly Name[],

@@ -1,6 +1,6 @@
-// How many messages per second are acknowledged on sockets? SEND to SENDACK on the native protocol,
-// durable, with 64 messages in flight. The raw server answers a frame of the size of a SEND with
-// one of the size of a SENDACK.
+// How many messages per second are acknowledged on sockets? Measures SEND and SENDACK in the native
+// protocol, with durable messages and 64 of them in flight. The raw server replies to a frame of
+// the size of a SEND with one of the size of a SENDACK.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";

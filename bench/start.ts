@@ -1,4 +1,4 @@
-// How much processor time does a start need? A node is measured until it is ready, on an empty store,
+// How much processor time does a start need? Measures a node with an empty store until it is ready,
 // and the command `jindou --version` until it has ended.
 
 import type { Bench, Benchmark, Question, Row, Sample, Subject } from "./support/benchmark.ts";

@@ -1,5 +1,5 @@
-// What does WKProto cost over TCP, compared with WKProto over WebSocket on the same build? Measures
-// the fan-out to one group with encryption and without, a connect, and the memory of a session.
+// What does WKProto over TCP cost, compared with WKProto over WebSocket on the same build? Measures
+// the fan-out to one group with and without encryption, a connect, and the memory of a session.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Target } from "./support/benchmark.ts";
@@ -94,7 +94,10 @@ async function fanout(bench: Bench, load: LoadClient, isEncrypted: boolean): Pro
   return row({ title, unit: "deliveries/s", ...(isEncrypted && { target }) }, WAYS, samples);
 }
 
-/** Every measurement starts a new server, because a process keeps memory that it has freed. */
+/**
+ * Every measurement starts a new server, because a process does not return all freed memory to the
+ * system.
+ */
 async function connects(bench: Bench, load: LoadClient): Promise<readonly Row[]> {
   const count = Math.min(bench.plan.sessions, CLIENTS);
   const [web, own] = await alternate(bench, async (_, at) => {

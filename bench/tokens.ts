@@ -1,6 +1,6 @@
 // How much processor time does a connect with a JWT cost the server, compared with a registered
 // token? The users of one server connect with each kind of token in turn. The signature of a JWT is
-// verified at its first connect and then remembered.
+// verified at its first connect, and the result is kept.
 
 import { createHmac } from "node:crypto";
 import { writeFileSync } from "node:fs";
@@ -22,7 +22,10 @@ const CONCURRENCY = 100;
 const WARMUPS = 2;
 const LIFE_S = 3600;
 const SECRET = "the secret with which this bench signs its tokens";
-/** Maximum processor time of a connect with a remembered JWT beyond that with a registered token. */
+/**
+ * Maximum additional processor time of a connect with a JWT that is already verified, compared with
+ * a registered token.
+ */
 const MAX_MORE_US = 10;
 
 type TokenOf = (uid: string) => string;
@@ -109,7 +112,7 @@ function base64(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString("base64url");
 }
 
-/** Connects all users, and returns the processor time of the server for each in microseconds. */
+/** Connects all users. Returns the server's processor time for each connect in microseconds. */
 async function costOfConnects(
   server: Server,
   uids: readonly string[],
@@ -133,7 +136,9 @@ const HEAD_END = "\r\n\r\n";
 const CONNACK = 65;
 const MAX_HEADER_BYTES = 8;
 
-/** Opens a WebSocket and sends CONNECT. Resolves with the CONNACK, and rejects without it. */
+/**
+ * Opens a WebSocket and sends CONNECT. Resolves when the CONNACK arrives, and rejects if none does.
+ */
 function openSession(port: number, frame: Uint8Array): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, "127.0.0.1", () => socket.write(NATIVE_UPGRADE));

@@ -1,6 +1,6 @@
-// Does the cost of a list of conversations, and of a connect, grow with the number of the user's
-// groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement
-// visits all users in turn, so that the caches of the server do not hold a single user.
+// Does the cost of a list of conversations or of a connect grow with the number of the user's
+// groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement uses
+// all users in turn, so that the server's caches do not contain just one user.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -22,7 +22,7 @@ const QUICK_GROUP_COUNTS = [2, 20];
 /** Number of users with each number of groups. */
 const USERS = 20;
 const LISTS_PER_USER = 5;
-/** The last users of each kind, who have read all groups but a few. */
+/** The last users of each kind have read all but a few groups. */
 const READERS = 4;
 const UNREAD_GROUPS = 2;
 const PAGE_SIZE = 100;

@@ -1,6 +1,6 @@
 // How many events per second does a webhook deliver, and what do the event feed and a receiver that
-// hangs cost the senders? The baseline of the deliveries is a client that posts prepared bodies of 100
-// events with 8 requests in flight. The messages are sent 100 in a call, so that their senders are not
+// hangs cost the senders? The baseline of the deliveries is a client that posts prepared bodies of
+// 100 events with 8 requests in flight. Each call sends 100 messages, so that the senders are not
 // the limit. The rows about sends compare two nodes of the same build.
 
 import { createServer, type Server as HttpServer } from "node:http";
@@ -29,7 +29,7 @@ const BODY = `{"type":"batch","data":{"events":[${new Array(BATCH).fill(EVENT).j
 /** A server that counts the events of webhooks. */
 interface Receiver {
   readonly url: string;
-  /** Number of events of live deliveries, and of replays. */
+  /** Numbers of events in live deliveries and in replays. */
   readonly live: number;
   readonly replayed: number;
   /** Resolves when the condition is true. */
@@ -135,7 +135,7 @@ async function rateOf(count: number, work: () => Promise<void>): Promise<number>
   return (count * 1000) / (performance.now() - startedMs);
 }
 
-/** Measures what the feed, and a webhook whose receiver hangs, cost the senders of messages. */
+/** Measures what the feed and a webhook whose receiver hangs cost the senders of messages. */
 async function sends({ workbench, plan, subjects: [, ours] }: Bench): Promise<readonly Row[]> {
   if (ours.kind === "raw") throw new Error("the raw server has no event feed");
   const load = new LoadClient(workbench, await compileLoad());

@@ -1,5 +1,5 @@
-// The calls of the specification, as requests of autocannon. `[<id>]` is replaced by a new id for
-// each request. A call with several requests sends them in turn on each connection.
+// Calls of the HTTP API, as requests of autocannon. autocannon replaces `[<id>]` with a new id in
+// each request. If a call has several requests, each connection sends them in turn.
 
 const GROUP = { channel_id: "bench", channel_type: 2 };
 const PAYLOAD = btoa(JSON.stringify({ type: 1, content: "x".repeat(178) })); // 200 bytes
@@ -11,13 +11,13 @@ const post = (path, body) => ({
   body: JSON.stringify(body),
 });
 
-/** Creates what the calls need. A group that exists is answered 409. */
+/** Creates what the calls need. The reply for an existing group is 409. */
 export const PREPARE = [
   post("/user/token", { uid: "alice", token: "alice-secret", device_flag: 0 }),
   post("/channel", { ...GROUP, subscribers: ["alice"] }),
 ];
 
-/** A whole stream of ten chunks. Each connection has its own stream, in its own channel. */
+/** A complete stream with ten chunks. Each connection has its own stream in its own channel. */
 const STREAM = [
   "___TextMessageStart",
   ...Array(10).fill("___TextMessageContent"),

@@ -9,14 +9,14 @@ export interface Difference {
   readonly peer: string;
   readonly before: number;
   readonly after: number;
-  /** Change of the value, 0.1 for 10 % more. */
+  /** Relative change of the value: 0.1 means 10 % more. */
   readonly change: number;
-  /** The larger range of the samples of the two values, as a part of the value. */
+  /** The larger of the two ranges of samples, relative to the value. */
   readonly noise: number;
   readonly isWithinNoise: boolean;
 }
 
-/** Returns the differences of all figures that both results have. */
+/** Returns the differences for all figures that both results contain. */
 export function differences(a: OverviewResult, b: OverviewResult): readonly Difference[] {
   return b.rows.flatMap(({ id, figures }) =>
     figures.flatMap(({ peer, value, spread }) => {

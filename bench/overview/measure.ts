@@ -22,20 +22,23 @@ import type { PlannedWork } from "./works.ts";
 export interface MeasureOptions {
   readonly rounds: number;
   readonly seconds: number;
-  /** Length of the load before each measurement. */
+  /** Seconds of load before each measurement. */
   readonly warmupS: number;
-  /** Length of a first run of each peer, which is not counted, so that V8 has compiled the code. */
+  /** Seconds of a first run of each peer, which is not counted, so that V8 compiles the code. */
   readonly uncountedS: number;
   readonly rate: number | undefined;
 }
 
-/** Estimated time that a server needs to start, and that the load client needs beside its run. */
+/**
+ * Estimated times that a server needs to start, and that the load client needs in addition to its
+ * run.
+ */
 const START_S = 1.5;
 const LOAD_START_S = 0.3;
-/** Estimated time of a storm of connects with the start of its server. */
+/** Estimated time for starting a server and connecting all clients at once. */
 const STORM_S = 4;
 
-/** Returns the estimated time of a work in seconds. */
+/** Returns the estimated time of a workload in seconds. */
 export function estimate(
   { work }: PlannedWork,
   allPeers: readonly Peer[],
@@ -94,7 +97,7 @@ export class Measurement {
     return new Measurement(setting, options, load, progress);
   }
 
-  /** Measures a work with all peers that can do it. */
+  /** Measures a workload with all peers that support it. */
   async rows(planned: PlannedWork, allPeers: readonly Peer[]): Promise<readonly OverviewRow[]> {
     const peers = peersFor(planned.work, allPeers);
     return isStorm(planned.work)

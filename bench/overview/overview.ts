@@ -1,6 +1,6 @@
-// The overview that `npm run bench` runs without a name: Jindou, raw uWebSockets.js and the peers
-// that this machine has, with the same workloads in one run of five minutes. Prints a table and
-// writes bench/results/<time>/.
+// The overview, which `npm run bench` runs if no benchmark is named: compares Jindou, raw
+// uWebSockets.js and the peers that are installed on this machine, with the same workloads, in one
+// run of five minutes. Prints a table and writes bench/results/<time>/.
 
 import { execFileSync } from "node:child_process";
 import { cpus, loadavg, release, totalmem, type } from "node:os";
@@ -20,13 +20,13 @@ import { type OverviewResult, type OverviewRow, resultText, writeFiles } from ".
 import { planWorks, type WorkOptions } from "./works.ts";
 
 export interface OverviewOptions extends WorkOptions, MeasureOptions {
-  /** Names of the peers. Empty for all that this machine has. */
+  /** Names of the peers. Empty for all that are installed on this machine. */
   readonly peers: readonly string[];
   readonly payloadBytes: number;
   readonly format: Format;
   /** Server that runs elsewhere and is measured in place of this build. */
   readonly server: Server | undefined;
-  /** Number of Jindou's nodes on one Redis. 0 for one node with the embedded store. */
+  /** Number of Jindou nodes on one Redis. 0 for one node with the embedded store. */
   readonly nodes: number;
   /** True to print the result as JSON instead of the table. */
   readonly isJson: boolean;

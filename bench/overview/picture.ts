@@ -1,6 +1,6 @@
-// Draws a result as an SVG: for each work one bar for each peer, relative to raw uWebSockets.js.
-// ECharts draws on the server side, without a browser. It is not a package of this project, because
-// of its size: `.ci/charts` installs it.
+// Draws a result as an SVG: one bar for each workload and peer, relative to raw uWebSockets.js.
+// ECharts draws it without a browser. Because of its size, ECharts is not a dependency of this
+// project; `.ci/charts` installs it.
 
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -25,7 +25,7 @@ const HEAD_HEIGHT = 90;
 const COLORS: Readonly<Record<string, string>> = { jindou: "#d9480f", raw: "#868e96" };
 const OTHER_COLORS = ["#1c7ed6", "#2f9e44", "#9c36b5", "#e8890c", "#0c8599", "#5c940d"];
 
-/** Short names of workloads for the axis. */
+/** Returns the short name of a workload for the axis. */
 function axisName(id: string): string {
   const [, members, via] = /^fanout-(\d+)(-socket)?$/.exec(id) ?? [];
   if (members !== undefined) return `group of ${members},\n${via ? "from a client" : "over HTTP"}`;

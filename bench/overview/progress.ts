@@ -1,5 +1,5 @@
-// Shows what the bench does and how long it will take. Steps have an estimated length. The estimate
-// of the rest is corrected by the time that the completed steps have taken.
+// Shows what the bench does and how long it will take. Each step has an estimated duration. The
+// estimate for the remaining steps is corrected by the time that the completed steps have taken.
 
 const BAR_WIDTH = 24;
 

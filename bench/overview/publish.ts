@@ -1,6 +1,6 @@
-// Puts results into the pages: copies them and the picture to docs/benchmarks/, and replaces the
-// tables between the marks in README.md and docs/benchmarks.md. A test compares the pages with the
-// copied results.
+// Publishes results: copies them and the picture to docs/benchmarks/, and replaces the tables
+// between the marks in README.md and docs/benchmarks.md. A test compares the pages with the copied
+// results.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ import { type OverviewResult, readResult, resultText, writeFiles } from "./resul
 const FOLDER = join(ROOT, "docs/benchmarks");
 const END = "<!-- End of the written part. -->";
 
-/** A part of a page that is written from results. */
+/** A part of a page that is generated from results. */
 interface WrittenPart {
   readonly page: string;
   /** First line of the part. */
@@ -48,8 +48,8 @@ export const PARTS: readonly WrittenPart[] = [
 ];
 
 /**
- * Publishes results: a folder of the overview, or files of single benchmarks. Throws if a file has
- * another content or a page has no marks, and for an overview also without ECharts.
+ * Publishes results: a folder of the overview, or files of single benchmarks. Throws if a file is
+ * not a result or a page has no marks. For an overview, also throws if ECharts is not installed.
  */
 export function publish(paths: readonly string[]): void {
   for (const path of paths)

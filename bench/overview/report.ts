@@ -11,14 +11,17 @@ const HEAD = [
   ...["p50 ms", "p99 ms", "p99.9 ms", "CPU µs"],
 ];
 
-/** What short tables and pictures show of a figure. */
+/** The value of a figure that short tables and pictures show. */
 export interface Measure {
   readonly title: string;
   readonly isLowerBetter: boolean;
   of(figure: PeerFigure): number | undefined;
 }
 
-/** Returns the rate, or the processor time if other programs were running on the machine. */
+/**
+ * Returns the rate as the measure, or the processor time if other programs were running on the
+ * machine.
+ */
 export function measureOf({ load }: Pick<OverviewResult, "load">): Measure {
   return load.before <= MAX_QUIET_LOAD
     ? { title: "Rate", isLowerBetter: false, of: ({ ratio }) => ratio }
@@ -142,7 +145,7 @@ function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** Returns the sentences that a reader needs to judge the figures. */
+/** Returns notes that a reader needs to judge the figures. */
 function notes(result: OverviewResult): readonly string[] {
   const { machine, load, peers, missing } = result;
   const noise =
@@ -199,7 +202,7 @@ function capitalized(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }
 
-/** Returns what a run is going to do, and for how long. */
+/** Returns a text about what a run will do and how long it will take. */
 export function announcement(
   peers: readonly string[],
   works: readonly string[],

@@ -1,5 +1,5 @@
-// Results of the overview: their types, and reading and writing them. The file results.json of a
-// folder is the source of all reports, tables and pictures.
+// Results of the overview: their types, and functions that read and write them. All reports, tables
+// and pictures are generated from results.json in their folder.
 
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -60,7 +60,7 @@ export interface OverviewResult {
   readonly seconds: number;
   readonly payloadBytes: number;
   readonly peers: readonly OverviewPeer[];
-  /** Peers that were not measured, and how to get them. */
+  /** Peers that were not measured, with the reason. */
   readonly missing: readonly { readonly name: string; readonly reason: string }[];
   readonly rows: readonly OverviewRow[];
 }

@@ -1,4 +1,4 @@
-// The workloads of the overview: what is measured, in which unit, and how long it takes.
+// The workloads of the overview.
 
 import type { Work } from "../peers/peer.ts";
 
@@ -7,7 +7,7 @@ export type Scenario = (typeof SCENARIOS)[number];
 
 export interface WorkOptions {
   readonly scenarios: readonly Scenario[];
-  /** Sizes of the groups. In the largest one a client publishes, too. */
+  /** Sizes of the groups. For the largest one, publishing by a client is also measured. */
   readonly members: readonly number[];
   /** Connections of the scenarios `post` and `send`, 64 unless given. */
   readonly connections: number;
@@ -24,7 +24,7 @@ const CHUNKS = 200;
 /** Messages that each client of the scenario `resume` missed. */
 const MISSED = 20;
 
-/** One work with its load. */
+/** One workload and its load. */
 export interface PlannedWork {
   readonly id: string;
   readonly title: string;

@@ -1,5 +1,6 @@
-// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the works `resume`
-// and `late`, the channel keeps the newest messages in memory. Several messages may be in one frame.
+// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the workloads
+// `resume` and `late`, the channel keeps the newest messages in memory. A frame may contain several
+// messages.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -63,7 +64,8 @@ export const centrifugo: Peer = {
 };
 
 /**
- * Publishes the messages that all clients miss. The clients recover from the position before these.
+ * Publishes the messages that all clients miss. The clients then recover from the position before
+ * these messages.
  */
 async function resumed(server: Server, data: object, missed: number): Promise<Contender> {
   const backend = new Backend(server.apiPort);

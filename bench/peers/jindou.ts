@@ -33,7 +33,7 @@ export type Format = "native" | "jsonrpc";
 
 interface JindouOptions {
   readonly format: Format;
-  /** Server that runs elsewhere. Absent if the bench starts one for each work. */
+  /** Server that runs elsewhere. Absent if the bench starts one for each workload. */
   readonly server: Server | undefined;
   /** Number of nodes on one Redis. 0 for one node with the embedded store. */
   readonly nodes: number;

@@ -1,5 +1,5 @@
 // NATS on WebSockets, without JetStream: messages are forwarded and not stored. It has no HTTP call
-// that publishes. Several messages may be in one frame.
+// that publishes. A frame may contain several messages.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,23 +1,27 @@
-// Types of the peers: servers that do the same work as Jindou in the overview. Each peer is one file
-// of this folder. bench/README.md describes how to add one.
+// Types of the peers: servers that are compared with Jindou in the overview. Each peer is one file
+// in this folder. bench/README.md describes how to add one.
 
 import type { Opening } from "../support/load.ts";
 import type { Server } from "../support/servers.ts";
 import type { Workbench } from "../support/workbench.ts";
 
-/** Work that every peer may do. */
+/** A workload. */
 export type Work =
   /** A message reaches all members of a group, published over HTTP or by a client. */
   | { readonly kind: "fanout"; readonly members: number; readonly via: "http" | "socket" }
-  /** An HTTP call sends a message and is answered. Jindou stores the message first. */
+  /** An HTTP call sends a message and waits for the reply. Jindou stores the message first. */
   | { readonly kind: "post" }
-  /** A client sends a message and gets an acknowledgement. Jindou stores the message first. */
+  /**
+   * A client sends a message and waits for the acknowledgement. Jindou stores the message first.
+   */
   | { readonly kind: "send"; readonly connections: number }
   /** Clients connect, log in and stay idle. */
   | { readonly kind: "connect"; readonly clients: number }
-  /** Clients of one group connect again and get the messages that they missed, each 200 bytes. */
+  /** Clients of one group reconnect and receive the messages that they missed, 200 bytes each. */
   | { readonly kind: "resume"; readonly clients: number; readonly missed: number }
-  /** Clients of one group connect while an AI answer is written, and get its text so far. */
+  /**
+   * Clients of one group connect while an AI reply is being written, and receive its text so far.
+   */
   | { readonly kind: "late"; readonly clients: number; readonly chunks: number };
 
 /** Returns true if the peer must keep the messages that a client missed. */
@@ -25,7 +29,7 @@ export function needsHistory({ kind }: Work): boolean {
   return kind === "resume" || kind === "late";
 }
 
-/** A started peer with the bytes of one work. */
+/** A started peer, with the bytes that its clients send in one workload. */
 export interface Contender {
   /**
    * The server, or the nodes over which clients and calls are spread. The pid of a server that runs
@@ -35,7 +39,7 @@ export interface Contender {
   /** First bytes that a client's connection sends. */
   readonly opening: Opening;
   /**
-   * Returns the HTTP request or frame of one message, with an id that no other run has, so that no
+   * Returns the HTTP request or the frame for one message. Its id differs in each run, so that no
    * message counts as a retry. Called only for `fanout`, `post` and `send`.
    */
   message(): Uint8Array;
@@ -57,15 +61,15 @@ export interface Peer {
   readonly name: string;
   /** Name and version. */
   readonly title: string;
-  /** What the figures of this peer do not include, such as durability. Empty for Jindou. */
+  /** What this peer does not do, such as storing messages durably. Empty for Jindou. */
   readonly lacks: readonly string[];
-  /** True if the peer can do the works `resume` and `late`. */
+  /** True if the peer supports the workloads `resume` and `late`. */
   readonly keepsHistory?: true;
-  /** Returns how to get the peer if this machine does not have it, otherwise `undefined`. */
+  /** Returns how to install the peer, `undefined` if it is installed on this machine. */
   missing(): string | undefined;
-  /** Starts the peer for one work. Returns `undefined` if the peer cannot do the work. */
+  /** Starts the peer for one workload. Returns `undefined` if the peer does not support it. */
   start(setting: PeerSetting, work: Work): Promise<Contender | undefined>;
 }
 
-/** What a server does not do that only forwards bytes. */
+/** What a server that only forwards bytes does not do. */
 export const FORWARDS_ONLY = ["durability", "order after a reconnect", "resume", "permissions"];

@@ -8,7 +8,7 @@ import { freePort } from "../../test/support/redis.ts";
 import type { Server } from "../support/servers.ts";
 import type { Workbench } from "../support/workbench.ts";
 
-/** Folders in which programs of Debian packages and of Go are, beside `PATH`. */
+/** Folders that are searched in addition to `PATH`: those of Debian packages and of Go. */
 const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(process.env.HOME ?? "/", "go/bin")];
 
 /** Time between two checks of the port: a program may log that it is ready before it listens. */
@@ -25,7 +25,7 @@ function isListening(port: number): Promise<boolean> {
   });
 }
 
-/** Returns the path of the program, `undefined` if this machine does not have it. */
+/** Returns the path of the program, `undefined` if it is not installed. */
 export function findProgram(name: string): string | undefined {
   const folders = [...(process.env.PATH ?? "").split(":"), ...FOLDERS];
   return folders.map((folder) => join(folder, name)).find(isExecutable);

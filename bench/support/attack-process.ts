@@ -1,5 +1,5 @@
-// A process of attackers. `start <number> <attack>` on stdin starts an attack and prints
-// `<number> at work`; `stop <number>` ends it and prints `<number>` and its counts as JSON. The
+// The process of the attackers. `start <number> <attack>` on stdin starts an attack and prints
+// `<number> at work`. `stop <number>` ends it and prints `<number>` and its counts as JSON. The
 // arguments are the API port and the client ports.
 
 import { createInterface } from "node:readline";

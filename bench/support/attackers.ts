@@ -1,5 +1,5 @@
-// Connections of attackers. Each sends as fast as the node takes its bytes, and is opened again as
-// soon as it is closed. Owns the sockets of one attack.
+// The connections of attackers. Each sends as fast as the node reads, and is opened again as soon
+// as it is closed. Owns the sockets of one attack.
 
 import { Agent, request } from "node:http";
 import { connect, type Socket } from "node:net";
@@ -89,8 +89,8 @@ export class Attackers {
   }
 
   /**
-   * Logs in and then sends the next volley whenever the last one was taken. With `undefined`, only
-   * reads.
+   * Logs in, and then sends the next volley whenever the last one was written. If `nextVolley` is
+   * `undefined`, only reads.
    */
   session({ upgrade, frame }: Login, nextVolley: (() => Uint8Array) | undefined): void {
     this.keepOpen({ port: this.nextClientPort() }, (socket) => {
@@ -113,7 +113,7 @@ export class Attackers {
     });
   }
 
-  /** Repeats a call over HTTP and reads each response, whatever its status is. */
+  /** Repeats an HTTP call and reads each response, whatever its status. */
   call(port: number, path: string, options: { body?: string; headers?: Record<string, string> }) {
     if (this.#isOver) return;
     const { body, headers = {} } = options;

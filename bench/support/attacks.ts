@@ -1,5 +1,5 @@
-// The attacks of docs/SECURITY.md. Each starts attackers that run until they are stopped. The users,
-// groups and messages that it needs are created by bench/attacks.ts.
+// The attacks in docs/SECURITY.md. Each starts attackers, which run until they are stopped.
+// bench/attacks.ts creates the users, groups and messages that an attack needs.
 
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
@@ -7,7 +7,7 @@ import type { Operation } from "../../src/protocol/protocol.ts";
 import { type Attackers, jsonLogin, nativeLogin, volley } from "./attackers.ts";
 import { clientFrame, httpRequest, upgradeRequest, wkprotoConnect } from "./frames.ts";
 
-/** Who attacks. The promises for each are in docs/SECURITY.md. */
+/** Who attacks. docs/SECURITY.md has the promises for each. */
 type Who = "stranger" | "user" | "backend";
 
 interface Attack {

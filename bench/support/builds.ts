@@ -1,5 +1,5 @@
-// Builds to measure: the working tree, and with `--against` another commit in a temporary git
-// worktree that shares the installed packages. Must not remove any worktree that it did not add.
+// Builds to measure: the working tree and, with `--against`, another commit in a temporary git
+// worktree that shares the installed packages. Must not remove a worktree that it did not add.
 
 import { execFile } from "node:child_process";
 import { existsSync, symlinkSync } from "node:fs";
@@ -76,8 +76,8 @@ async function compile(directory: string): Promise<void> {
 }
 
 /**
- * Bundles the embedded store in `directory` as a module of its own, and returns its path. It is
- * below `directory`, so that it finds the packages with native code.
+ * Bundles the embedded store in `directory` as a separate module and returns its path. The module
+ * is inside `directory`, so that it finds the packages with native code.
  */
 export async function bundleStore(directory: string): Promise<string> {
   const outfile = join(directory, ".build/bench-store.mjs");

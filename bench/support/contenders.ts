@@ -1,4 +1,4 @@
-// Contenders of the cluster bench: our nodes with users and groups, or the peer's nodes, each with
+// The contenders of the cluster bench: our nodes with users and groups, or the peer's nodes, with
 // the bytes that their clients send.
 
 import { Backend, TOKEN } from "./backend.ts";

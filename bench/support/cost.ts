@@ -1,4 +1,4 @@
-// Measures processor times: that of the node, and that of Redis.
+// Measures the processor times of the node and of Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "./clusters.ts";
@@ -40,7 +40,10 @@ const IDLE_SECONDS = 0.02;
 const IDLE_CHECK_MS = 200;
 const MAX_IDLE_CHECKS = 50;
 
-/** Waits, for at most ten seconds, until the server has finished what the last clients caused. */
+/**
+ * Waits until the server has finished the work that the last clients caused, for at most ten
+ * seconds.
+ */
 export async function waitUntilIdle({ pid }: Pick<Server, "pid">): Promise<void> {
   let before = Number.NEGATIVE_INFINITY;
   for (let check = 0; check < MAX_IDLE_CHECKS; check++) {

@@ -1,6 +1,6 @@
-// Users who do nothing wrong, and how long the node lets them wait: one sends messages to a group
-// in which another receives them, and others connect and disconnect again. All act at a fixed rate,
-// however long a reply takes.
+// Well-behaved users, and how long the node makes them wait. One sends messages to a group, another
+// receives them, and others connect and disconnect. All act at a fixed rate, however long a reply
+// takes.
 
 import { setTimeout } from "node:timers/promises";
 import { WebSocket } from "ws";
@@ -16,12 +16,12 @@ import type { Latency } from "./load.ts";
 export const GOOD_GROUP = "good";
 export const SENDER = "good-sender";
 export const RECEIVER = "good-receiver";
-/** Users who connect in turn, so that each of them connects rarely. */
+/** Users who connect in turn, so that each one connects rarely. */
 export const VISITORS: readonly string[] = Array.from({ length: 50 }, (_, at) => `visitor-${at}`);
 
 const SEND_EVERY_MS = 10;
 const CONNECT_EVERY_MS = 20;
-/** Time after which a message that did not arrive counts as this late. */
+/** A message that has not arrived after this time counts as delivered this late. */
 const MAX_WAIT_MS = 10_000;
 
 export interface Waiting {

@@ -8,7 +8,7 @@ import { cpuSeconds } from "./proc.ts";
 const STEP_MS = 250;
 /** Commands that are not counted: those of this class and of new connections. */
 const OWN_COMMANDS = /^(info|ping|hello|command|client\||config\|)/;
-/** Number of steps in a row with few commands after which the server counts as at rest. */
+/** Number of consecutive steps with few commands after which the server counts as idle. */
 const REST_STEPS = 6;
 const REST_FACTOR = 1.5;
 const REST_COMMANDS = 25;
@@ -124,7 +124,7 @@ async function commandsOf(client: Redis): Promise<Counts> {
   return new Map(counts.filter(([name]) => !OWN_COMMANDS.test(name)));
 }
 
-/** Commands that nodes send to Redis for sessions. The others run inside the scripts. */
+/** Commands that nodes send to Redis for sessions. All other commands run inside scripts. */
 const CALLS: readonly string[] = ["evalsha", "ssubscribe", "sunsubscribe"];
 
 /** Returns the number of scripts and subscriptions that the server has run so far. */

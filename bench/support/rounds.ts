@@ -5,7 +5,7 @@ import { row } from "./stats.ts";
 
 /**
  * Measures both subjects alternately, `plan.rounds` times each. Returns the samples of the baseline
- * and those of ours.
+ * and of our build.
  */
 export async function alternate<T>(
   bench: Bench,

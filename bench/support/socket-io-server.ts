@@ -1,4 +1,4 @@
-// The peer of the cluster bench: a Socket.IO 4 server with its Redis adapter, set up as in its
+// The peer in the cluster bench: a Socket.IO 4 server with its Redis adapter, set up as in its
 // documentation. All sockets are in one room, and the body of every POST is emitted to that room.
 // Nothing is checked or stored.
 //

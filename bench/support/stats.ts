@@ -3,8 +3,8 @@
 import type { Figure, Question, Row, Sample } from "./benchmark.ts";
 
 /**
- * Returns the median. For an even number of values it is the mean of the two in the middle. Returns
- * NaN if there is no value.
+ * Returns the median. For an even number of values, that is the mean of the two in the middle.
+ * Returns NaN if there are no values.
  */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
@@ -41,7 +41,7 @@ export function figure(subject: string, samples: readonly Sample[]): Figure {
   };
 }
 
-/** Returns a row. `samples` are those of the baseline, then those of ours. */
+/** Returns a row. `samples` are those of the baseline and then those of our build. */
 export function row(
   question: Question,
   subjects: readonly [{ readonly name: string }, { readonly name: string }],

@@ -51,7 +51,10 @@ export function formatNumber(value: number): string {
   return value.toLocaleString("en-US", { maximumFractionDigits });
 }
 
-/** Aligns the first column left and the others right. The line of a title spans all columns. */
+/**
+ * Aligns the first column to the left and the others to the right. The line with a title spans all
+ * columns.
+ */
 function alignColumns(lines: readonly (readonly string[])[]): string {
   const widths = HEAD.map((_, column) =>
     Math.max(...lines.filter((line) => line.length > 2).map((line) => line[column]?.length ?? 0)),

@@ -1,5 +1,5 @@
 // Owns the child processes and temporary folders of a run. `close` kills and removes all of them
-// synchronously, so that it works in an exit handler. Must not kill any process that it did not
+// synchronously, so that it works in an exit handler. Must not kill processes that it did not
 // start.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
@@ -127,7 +127,7 @@ export class Workbench {
 
   /**
    * With `true`, runs all threads of the measured process on the first core and everything else on
-   * the other cores, so that the work of background threads is included. Pins nothing if this
+   * the other cores, so that the measurement includes the background threads. Has no effect if this
    * process may use only one core. Throws without `taskset` (util-linux).
    */
   pin(isPinned: boolean): void {
