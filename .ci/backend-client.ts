@@ -1,5 +1,5 @@
-// Generates src/backend/operations.ts from the OpenAPI document: the types of the calls of the
-// package `jindou-server`, and the method and path of each. `npm run config:docs` writes the file.
+// Generates src/backend/operations.ts from the OpenAPI document: the types, the methods and the
+// paths of the calls in the package `jindou-server`. `npm run config:docs` writes the file.
 
 import { execFileSync } from "node:child_process";
 import { JINDOU } from "../src/api/dialect.ts";
@@ -42,9 +42,9 @@ interface OpenApi {
 }
 
 const JSON_TYPE = "application/json";
-/** Default of `api.maxSubscribersPerCall`, which is only part of the limits in the document. */
+/** Default of `api.maxSubscribersPerCall`. It affects limits in the document, but not the types. */
 const MAX_SUBSCRIBERS = 10_000;
-/** Calls for pages and monitoring, which a backend does not need. */
+/** Calls that a backend does not need. */
 const LEFT_OUT = new Set(["getIndex", "getOpenApi"]);
 
 /** Returns the text of src/backend/operations.ts. */
@@ -89,7 +89,10 @@ export function operationsFile(): string {
   );
 }
 
-/** Returns the document of a node in protected mode. No call is made, so no use case is needed. */
+/**
+ * Returns the OpenAPI document of a node in protected mode. No call is made, so no broker operation
+ * is needed.
+ */
 function openApiDocument(): OpenApi {
   const unused: unknown = new Proxy(() => undefined, {
     get: (_target, name) => (name === Symbol.toPrimitive ? () => 0 : unused),

@@ -1,5 +1,5 @@
-// Builds the package `jindou-server` from src/backend into dist-backend/: one module, the same as
-// CommonJS, and the types. Part of `npm run build` and `npm run pack:backend`.
+// Builds the package `jindou-server` from src/backend into dist-backend/: one ES module, the same
+// code as CommonJS, and the types. Part of `npm run build` and `npm run pack:backend`.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -35,7 +35,8 @@ const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
 const args = ["-p", "tsconfig.backend.json", "--outDir", OUT];
 execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: "inherit" });
 for (const name of readdirSync(OUT).filter((file) => file.endsWith(".d.ts"))) {
-  // TypeScript leaves the extension of imports in declarations. `require` needs types of its own.
+  // TypeScript does not change the file extensions of imports in declarations. CommonJS needs its
+  // own declarations.
   const types = readFileSync(join(OUT, name), "utf8");
   const withExtension = (extension) =>
     types.replaceAll(/(from "\.[^"]*)\.ts"/g, `$1.${extension}"`);

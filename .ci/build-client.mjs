@@ -1,7 +1,7 @@
-// Builds the package `jindou-client` from src/client into dist-client/: one module with its source
-// map, the same as CommonJS, and one file of types. Part of `npm run build` and `npm run
-// pack:client`. The client of `ws` is bundled as a separate minified module, which only Node.js and
-// Deno load. As a dependency, `ws` alone would take half of the maximum size of this package.
+// Builds the package `jindou-client` from src/client into dist-client/: one ES module with its
+// source map, the same code as CommonJS, and one file of types. Part of `npm run build` and `npm
+// run pack:client`. The client of `ws` is bundled as a separate minified module, which only Node.js
+// and Deno load. As a dependency, `ws` would take half of this package's size limit.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { build } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist-client");
-/** Folder of the declarations that tsc makes for this build. */
+/** Folder for the declarations that tsc creates for this build. */
 const TYPES = mkdtempSync(join(tmpdir(), "jindou-types-"));
 /** Entries of the package, the main one first. */
 const ENTRIES = ["index", "tab", "wechat"];
@@ -30,8 +30,8 @@ const COMMON = {
 };
 
 /**
- * Names of properties that only the SDK's own objects have. They are shortened, which saves the
- * bundle 300 bytes. A name that also occurs in the public types, in a string, or in an object of the
+ * Names of properties that only the SDK's own objects have. Shortening them makes the bundle 300
+ * bytes smaller. A name that also occurs in the public types, in a string, or in an object of the
  * platform must not be in this list.
  */
 const INTERNAL_NAMES =
@@ -89,9 +89,9 @@ function sourceOf(name) {
 }
 
 /**
- * Keeps `find-socket` and `ws` in files of their own. The field `browser` of the package replaces
- * whole files, so a browser bundler could not leave them out otherwise. `ws` stays CommonJS, which
- * every bundler and Node.js can load from both forms of the package.
+ * Keeps `find-socket` and `ws` in separate files. The field `browser` of the package replaces whole
+ * files, so a bundler for browsers could not leave them out otherwise. `ws` stays CommonJS, which
+ * Node.js and every bundler can load from both forms of the package.
  */
 function separateFiles(extension) {
   return {
@@ -107,9 +107,9 @@ function separateFiles(extension) {
 }
 
 /**
- * Leaves the replacement for TextEncoder and TextDecoder out of the ES module, which is for browsers
- * and other platforms that have them. The CommonJS form, which React Native, mini programs and Jest
- * load, keeps it.
+ * Removes the replacement for TextEncoder and TextDecoder from the ES module, which is for
+ * platforms that have both, such as browsers. The CommonJS form, which React Native, mini programs
+ * and Jest load, keeps the replacement.
  */
 const PLATFORM_UTF8 = {
   name: "platform utf8",
@@ -124,8 +124,8 @@ const PLATFORM_UTF8 = {
 
 /**
  * Replaces numeric constants with their values, because esbuild inlines constants only in modules
- * without imports. Removes the names of fields from the decoder, where they are only part of the
- * texts of errors in frames of the server.
+ * without imports. Removes the field names from the decoder, which uses them only in messages about
+ * invalid frames of the server.
  */
 const SMALLER = {
   name: "smaller",
@@ -155,7 +155,7 @@ async function bundleSocket() {
       contents: `exports.WebSocket = require(${JSON.stringify(client)});`,
       resolveDir: ROOT,
     },
-    // ws loads these optional packages if they are installed; webpack warns that they are not
+    // ws loads these optional packages if they are installed; webpack would warn if they are not
     define: {
       "process.env.WS_NO_BUFFER_UTIL": "true",
       "process.env.WS_NO_UTF_8_VALIDATE": "true",
@@ -166,9 +166,9 @@ async function bundleSocket() {
 }
 
 /**
- * Returns a source map with a quarter of the size of esbuild's. It maps only to lines, not to
- * columns. It contains the sources in src/client, without comments, imports and interfaces. The
- * numbers of the lines do not change.
+ * Returns a source map that is a quarter of the size of esbuild's. It maps only to lines, not to
+ * columns. It contains the sources in src/client without comments, imports and interfaces. The line
+ * numbers do not change.
  */
 function smallMap({ version, sources: paths, mappings }) {
   const sources = paths.map((path) => path.replace(/^(\.\.\/)+/, ""));
@@ -191,8 +191,8 @@ function smallMap({ version, sources: paths, mappings }) {
 }
 
 /**
- * Empties the lines without code, so that the other lines keep their numbers, and removes the
- * indentation and some keywords, which keeps the package small.
+ * Makes a source smaller: empties the lines without code, which keeps the line numbers, and removes
+ * the indentation and some keywords.
  */
 function onlyCode(source) {
   const withoutLines = (text) => text.replaceAll(/[^\n]/g, "");
@@ -216,8 +216,8 @@ function buildTypes() {
 }
 
 /**
- * Writes the declarations that an entry exports, and those that they use, as one file. Notes in
- * square brackets name the server's specification and are left out of comments.
+ * Writes the declarations that an entry exports, and those that they use, as one file. Removes the
+ * notes in square brackets from comments, because they refer to pages about the server.
  */
 function writeTypes(entry) {
   const declarations = new Map();
@@ -255,8 +255,9 @@ function writeTypes(entry) {
 }
 
 /**
- * Collects the declarations of a file and of the files it imports, with their comments. `exported`
- * gets the names that the entry exports, `unions` the types that list the names of a table.
+ * Collects the declarations of a file and of the files it imports, with their comments. Adds the
+ * names that the entry exports to `exported`, and the types that list the names of a table to
+ * `unions`.
  */
 function readDeclarations(file, { declarations, exported, unions }, seen = new Set()) {
   if (seen.has(file)) return;
@@ -280,7 +281,7 @@ function readDeclarations(file, { declarations, exported, unions }, seen = new S
   }
 }
 
-/** Matches a statement with the comment before it. tsc indents all lines inside of a statement. */
+/** Matches a statement with the comment before it. tsc indents all lines inside a statement. */
 const STATEMENT =
   /(?:^\/\*\*(?:(?!\*\/)[\s\S])*\*\/\n)?^(?:export|import|declare|interface|type|const)\b[\s\S]*?\n(?=[/a-z]|$(?![\s\S]))/gm;
 const DECLARED =
@@ -323,7 +324,8 @@ function conditionsOf(entry) {
   return [
     entry === "index" ? "." : `./${entry}`,
     {
-      // React Native may lack TextEncoder and TextDecoder, which the CommonJS form replaces
+      // React Native may lack TextEncoder and TextDecoder, for which the CommonJS form has a
+      // replacement
       "react-native": { types: `./${entry}.d.cts`, default: `./${entry}.cjs` },
       import: { types: `./${entry}.d.ts`, default: `./${entry}.js` },
       require: { types: `./${entry}.d.cts`, default: `./${entry}.cjs` },

@@ -1,5 +1,5 @@
-// Bundles the web pages in src/demo and src/console for browsers. Each page is one HTML file, which
-// names one script and one style sheet with a hash of their content in their names. Part of
+// Bundles the web pages in src/demo and src/console for browsers. Each page is one HTML file with
+// one script and one style sheet, whose names contain a hash of their content. Part of
 // build-server.mjs.
 
 import { readFileSync } from "node:fs";
@@ -18,7 +18,7 @@ const BROWSER_SOCKET = {
   },
 };
 
-/** Returns the files of a page by their paths below dist/, and the paths of its sources. */
+/** Returns the files of a page by their paths relative to dist/, and the paths of its sources. */
 export async function bundlePage(root, page) {
   const folder = join(root, "src", page);
   const { outputFiles, metafile } = await build({

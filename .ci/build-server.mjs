@@ -1,6 +1,6 @@
-// Bundles the broker into dist/: the program, the check of a database, the parts that they load only
-// when they are needed, and the web pages. Each file of the program has its source map. Part of
-// `npm run build`.
+// Bundles the broker into dist/: the program, the database check, the modules that these load only
+// when needed, and the web pages. Each file of the program has a source map. Part of `npm run
+// build`.
 
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -10,20 +10,23 @@ import { bundlePage, PAGES } from "./build-pages.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist");
-/** Entry points by the path of their output. The database check is started as a process. */
+/** Entry points by the path of their output. The database check runs as a separate process. */
 const PROGRAMS = {
   main: "src/main.ts",
   "store/embedded/engine/database-walk": "src/store/embedded/engine/database-walk.ts",
 };
-/** Packages that are not bundled: those with native code, and `ws`, whose version a node reports. */
+/**
+ * Packages that are not bundled: those with native code, and `ws`, because a node reports its
+ * version.
+ */
 const EXTERNAL = ["lmdb", "msgpackr", "uWebSockets.js", "ws"];
-/** Defines `require`, because packages in CommonJS require modules of Node.js. */
+/** Defines `require`, because CommonJS packages load modules of Node.js with it. */
 const REQUIRE =
   'import { createRequire as requireFrom } from "node:module";const require = requireFrom(import.meta.url);';
 
 /**
- * Replaces `import.meta.url` with the address that the file would have if it were not bundled, so
- * that it finds the files beside its source.
+ * Replaces `import.meta.url` with the URL that the unbundled file would have, so that the code
+ * finds the files beside its source.
  */
 const ADDRESSES = {
   name: "addresses",
@@ -77,7 +80,7 @@ async function bundle() {
   return files;
 }
 
-/** Keeps the text of our sources, as it is in src/, and omits the text of packages. */
+/** Keeps the text of our own sources in the source map, and removes that of packages. */
 function withOurSources(path, map) {
   const sourcesContent = map.sources.map((source) => {
     const file = join(dirname(path), source);
@@ -86,7 +89,7 @@ function withOurSources(path, map) {
   return JSON.stringify({ ...map, sourcesContent });
 }
 
-/** Returns the licences of the packages that the bundle contains. */
+/** Returns the licences of the packages in the bundle. */
 function licencesOf(inputs) {
   const folders = inputs.flatMap(
     (input) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input) ?? [],

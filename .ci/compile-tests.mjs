@@ -1,4 +1,4 @@
-// Compiles the TypeScript files of src/, test/, bench/ and .ci/ to JavaScript in .build/, so that
+// Compiles the TypeScript files in src/, test/, bench/ and .ci/ to JavaScript in .build/, so that
 // test processes need no loader (compiled.cjs makes them run the compiled files). `tap` runs this
 // program first. Only changed files are compiled. Types are not checked.
 
@@ -21,18 +21,19 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, ".build");
 const STAMP = join(OUT, "made-by.json");
 const FOLDERS = ["src", "test", "bench", ".ci"];
-/** Packages that are bundled, because every test process would otherwise read their 800 files. */
+/** Packages that are bundled. Otherwise every test process would read their 800 files. */
 const BUNDLED = ["ioredis", "pino", "prom-client", "typebox", "typebox/compile", "typebox/value"];
 const COMMON = { format: "esm", platform: "node", target: "node20" };
 
 const bundleOf = (name) => join(OUT, "bundled", `${name.replace("/", "-")}.mjs`);
 const outputOf = (source) => join(OUT, `${source.slice(0, -3)}.js`);
 /**
- * Returns the time of the last change in whole milliseconds, because `utimesSync` cannot set more.
+ * Returns the time of the last change in whole milliseconds, because `utimesSync` cannot set it
+ * more precisely.
  */
 const mtimeOf = (file) => Math.floor(statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
 
-/** Writes a file and renames it into place, because another run may be reading it. */
+/** Writes a temporary file and renames it, because another run may be reading the file. */
 function put(file, contents) {
   mkdirSync(dirname(file), { recursive: true });
   const temporary = `${file}.${process.pid}`;
@@ -80,7 +81,7 @@ async function bundlePackages() {
   for (const { path, contents } of outputFiles) put(path, contents);
 }
 
-/** Keeps imports, and makes them refer to the compiled files and the bundled packages. */
+/** Keeps imports, but makes them refer to the compiled files and the bundled packages. */
 const imports = {
   name: "imports",
   setup(building) {
@@ -100,7 +101,7 @@ const imports = {
 };
 
 /**
- * Replaces `import.meta.url` with the address of the source file, so that code finds the files
+ * Replaces `import.meta.url` with the URL of the source file, so that the code finds the files
  * beside its source.
  */
 const ADDRESS = {
