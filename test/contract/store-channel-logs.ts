@@ -305,6 +305,20 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     },
   );
 
+  t.test("an event that viewers are not shown any more is recognised when repeated", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.createStream(creation([delta(LARGE_TEXT)]));
+    const { content } = producer(fixture);
+    const results = [];
+    for (const _ of [1, 2]) results.push(await content("a", { eventId: "e1" }));
+    t.match(results, [{ verdict: "done" }, { verdict: "done" }]);
+    t.match(await store.logHead({ kind: "channel", key: KEY, clientMsgNo: "s" }), { records: 3 });
+    await fixture.reopen();
+    await producer(fixture).content("a", { eventId: "e1" });
+    t.match(await snapshotOf(fixture), { cut: { index: 1 }, nextIndex: 3 });
+  });
+
   t.test("viewers are shown a large record as a note with the path of the log", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);

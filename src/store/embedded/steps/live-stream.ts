@@ -38,9 +38,15 @@ export interface PlacedEvent extends StreamEvent {
 }
 
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
-  const { data, eventId } = event;
-  const idBytes = eventId === undefined ? 0 : ID_BYTES + 2 * eventId.length;
-  return EVENT_BYTES + 2 * data.length + idBytes;
+  return contentBytes(event) + idBytes(event);
+}
+
+function contentBytes({ data }: Pick<StreamEvent, "data">): number {
+  return EVENT_BYTES + 2 * data.length;
+}
+
+function idBytes({ eventId }: Pick<StreamEvent, "eventId">): number {
+  return eventId === undefined ? 0 : ID_BYTES + 2 * eventId.length;
 }
 
 interface RememberedId {
@@ -82,7 +88,9 @@ export class LiveStream {
   readonly #ids = new Map<string, RememberedId>();
   #end: PlacedEvent | undefined;
   #snapshotBytes = 0;
+  /** Memory without that of the ids. */
   #memory = STREAM_BYTES;
+  #idMemory = 0;
   #isMessageShown = false;
 
   constructor(
@@ -143,7 +151,7 @@ export class LiveStream {
   }
 
   get memory(): number {
-    return this.#memory;
+    return this.#memory + this.#idMemory;
   }
 
   markOf(eventId: string | undefined): string | undefined {
@@ -157,11 +165,11 @@ export class LiveStream {
     this.#view.add(event, index);
     this.#unshown.push(event);
     if (type === STREAM_END) this.#end = event;
+    this.#rememberId(event);
     if (!this.#isShownTo(index)) return;
     this.#offsets.push(this.#textUnits);
     if (type === STREAM_CONTENT) this.#textUnits += data.length;
-    this.#memory += eventBytes(event);
-    this.#rememberId(event);
+    this.#memory += contentBytes(event);
     if (this.isTextSession) this.#snapshotBytes += snapshotBytes(event);
   }
 
@@ -173,10 +181,10 @@ export class LiveStream {
     if (type === STREAM_END) this.#end = undefined;
     if (this.#isShownTo(index)) {
       this.#textUnits = this.#offsets.pop() ?? 0;
-      this.#memory -= eventBytes(event);
-      this.#forgetId(event);
+      this.#memory -= contentBytes(event);
       if (this.isTextSession) this.#snapshotBytes -= snapshotBytes(event);
     }
+    this.#forgetId(event);
     this.#view.remove(event, index);
   }
 
@@ -196,14 +204,18 @@ export class LiveStream {
     const { clientMsgNo } = this.head;
     const givenMs = isTimed ? timestampMs : undefined;
     const mark = eventMark({ clientMsgNo, eventId, type, data, timestampMs: givenMs });
-    if (mark !== undefined)
-      this.#ids.set(eventId, { mark, firstIndex: index, sharedIndex: undefined });
+    if (mark === undefined) return;
+    this.#ids.set(eventId, { mark, firstIndex: index, sharedIndex: undefined });
+    this.#idMemory += idBytes(event);
   }
 
-  #forgetId({ index, eventId = "" }: PlacedEvent): void {
+  #forgetId(event: PlacedEvent): void {
+    const { index, eventId = "" } = event;
     const id = this.#ids.get(eventId);
-    if (id?.firstIndex === index) this.#ids.delete(eventId);
-    else if (id?.sharedIndex === index) id.sharedIndex = undefined;
+    if (id?.firstIndex === index) {
+      this.#ids.delete(eventId);
+      this.#idMemory -= idBytes(event);
+    } else if (id?.sharedIndex === index) id.sharedIndex = undefined;
   }
 
   showMessage(): void {
