@@ -64,6 +64,8 @@ export interface StreamEvent {
    * event, and its id does not identify retries.
    */
   readonly isHidden: boolean;
+  /** Size of the record from which the event was derived. `undefined` for other events. */
+  readonly recordBytes?: number | undefined;
 }
 
 export function isStreamType(type: string): boolean {

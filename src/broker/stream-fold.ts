@@ -19,9 +19,12 @@ import {
 import { defaultEventId, type StreamEvent } from "./stream-event.ts";
 import { RECORD_TYPE } from "./stream-record.ts";
 
-type FoldedEvent = Pick<StreamEvent, "type" | "eventId" | "data" | "timestampMs" | "isHidden">;
+type FoldedEvent = Pick<
+  StreamEvent,
+  "type" | "eventId" | "data" | "timestampMs" | "isHidden" | "recordBytes"
+>;
 
-type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden">;
+type ViewedEvent = Pick<FoldedEvent, "type" | "data" | "isHidden" | "recordBytes">;
 
 /**
  * Limits on what viewers are shown of a stream that was created through the Durable Streams
@@ -37,6 +40,11 @@ const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
 /** Maximum number of bytes of text that viewers are shown if a stream exceeds `ViewLimits`. */
 const MAX_CUT_BYTES = 65_536;
 const NOTE_BYTES = 48;
+/**
+ * Part of a record's size by which the record counts at least, because it is read whole even if
+ * viewers are shown little of it.
+ */
+const RECORD_SHARE = 1 / 16;
 
 export type StreamHead = Pick<
   StreamSnapshot,
@@ -108,9 +116,10 @@ export class StreamView {
    * be shown.
    */
   sizeOf(event: ViewedEvent): number {
-    const { type, data } = event;
+    const { type, data, recordBytes = 0 } = event;
     if (type === STREAM_CONTENT && this.#isTooLarge(data)) return Infinity;
-    return shownBytes(type, this.dataOf(event));
+    const minBytes = Math.floor(recordBytes * RECORD_SHARE);
+    return Math.max(minBytes, shownBytes(type, this.dataOf(event)));
   }
 
   /** Returns the data that viewers are shown of an event before the cut. */

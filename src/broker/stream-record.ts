@@ -37,6 +37,7 @@ export function eventOfRecord(record: Uint8Array, timeMs: number, isJson: boolea
     detail: 0,
     state: "active",
     isHidden: true,
+    recordBytes: record.length,
   };
 }
 

@@ -450,6 +450,13 @@ t.test("clients on sockets receive only the beginning of a long durable stream",
     { index: 2, type: "record", data: "2" },
   ]);
   t.equal((await call(large)).json[0].blob.length, 70_000);
+  const padded = newPath();
+  t.equal((await put(padded)).status, 201);
+  const record = JSON.stringify({ type: "text-delta", delta: "x", pad: "y".repeat(400_000) });
+  for (let count = 0; count < 3; count++) t.equal((await post(padded, record)).status, 204);
+  t.equal((await close(padded)).status, 204);
+  const { stream: cut } = await stored(noOf(padded));
+  t.match(cut, { text: "xxx", truncated: 1, log: padded }, "unseen parts of records count too");
 });
 
 t.test("a range of a channel's stream has the same bytes after a kill of the node", async (t) => {

@@ -268,8 +268,8 @@ function textOf(frame: OpenFrame | undefined): string | Buffer {
   return frame === undefined ? "" : withoutTrailer(frame);
 }
 
-function sizeOf(view: StreamView, { type, data }: Pick<StreamEvent, "type" | "data">): number {
-  return Math.min(view.sizeOf({ type, data, isHidden: true }), LARGE);
+function sizeOf(view: StreamView, event: StreamEvent): number {
+  return Math.min(view.sizeOf(event), LARGE);
 }
 
 function eventFrame(
