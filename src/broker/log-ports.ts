@@ -94,7 +94,8 @@ export interface LogDraft {
  *     source_type     the source has another media type
  *     bad_offset      the fork offset does not exist in the source
  *     bad_sub_offset  the frame after the fork offset is missing, or shorter than the sub-offset
- *     full            the records exceed `limit`. `depth`: the fork exceeds `MAX_FORK_DEPTH`
+ *     full            the records exceed `limit`. `depth`: the fork exceeds `MAX_FORK_DEPTH`.
+ *                     `streams`: the channel has `MAX_OPEN_STREAMS` active streams
  */
 export type LogCreation =
   | { readonly verdict: "created" | "exists"; readonly head: LogHead }
@@ -110,13 +111,19 @@ export type LogCreation =
     }
   | { readonly verdict: "full"; readonly limit: LogLimit };
 
-export type LogLimit = "bytes" | "records" | "producers" | "depth";
+export type LogLimit = "bytes" | "records" | "producers" | "depth" | "streams";
 
 /**
  * Maximum length of the chain of sources of a fork: its source, the source of that source, and so
  * on.
  */
 export const MAX_FORK_DEPTH = 64;
+
+/**
+ * Maximum number of active streams of a channel. It bounds what a node reads when it catches up with
+ * the channel. The stream that `POST /event` starts counts, but is never refused.
+ */
+export const MAX_OPEN_STREAMS = 100;
 
 /**
  * Name and numbers that identify a producer's request, so that retries are recognised [Durable

@@ -570,9 +570,9 @@ export type StreamAppendResult =
 export interface ChannelLogStore {
   /**
    * Creates a stream whose log is written through the Durable Streams protocol. Its message is
-   * appended to the channel, and its events are published, as by `streamEvent`. Any number of such
-   * streams in a channel can be active at the same time. The limits of logs apply. `stream-fold.ts`
-   * describes what viewers are shown of a long stream.
+   * appended to the channel, and its events are published, as by `streamEvent`. Up to
+   * `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The limits of logs apply.
+   * `stream-fold.ts` describes what viewers are shown of a long stream.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**

@@ -1,6 +1,7 @@
 // Store contract: streams of channels that the protocol Durable Streams creates and appends to.
 
 import type { Test } from "tap";
+import { MAX_OPEN_STREAMS } from "../../src/broker/log-ports.ts";
 import {
   channelKey,
   STREAM_CONTENT,
@@ -317,6 +318,26 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     await fixture.reopen();
     await producer(fixture).content("a", { eventId: "e1" });
     t.match(await snapshotOf(fixture), { cut: { index: 1 }, nextIndex: 3 });
+  });
+
+  t.test("a channel has at most 100 active streams of the protocol", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    const create = (at: number, over: Partial<StreamCreationDraft> = {}) =>
+      store.createStream(creation([], { clientMsgNo: `s${at}`, ...over }));
+    const created = await Promise.all(
+      Array.from({ length: MAX_OPEN_STREAMS }, (_, at) => create(at)),
+    );
+    for (const { verdict } of created) t.equal(verdict, "created");
+    t.same(await create(100), { verdict: "full", limit: "streams" });
+    t.match(await create(0), { verdict: "exists" });
+    t.match(await create(101, { isClosed: true }), { verdict: "created" });
+    t.match(await create(100, { channel: { id: "h", type: 2 } }), { verdict: "created" });
+    t.match(await producer(fixture).start("", { clientMsgNo: "text" }), { verdict: "done" });
+    await store.appendToStream(appendOf([], { clientMsgNo: "s7", ...CLOSE }));
+    await producer(fixture).end("", { clientMsgNo: "text" });
+    t.match(await create(100), { verdict: "created" });
+    t.match(await create(102), { verdict: "full" });
   });
 
   t.test("viewers are shown a large record as a note with the path of the log", async (t) => {

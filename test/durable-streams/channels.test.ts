@@ -252,6 +252,17 @@ t.test("several durable streams and one of POST /event can be active in a channe
     });
 });
 
+t.test("a channel with 100 active durable streams accepts no other one", async (t) => {
+  await broker.call("/channel", { channel_id: "many", channel_type: 2, subscribers: ["bot"] });
+  const paths = Array.from({ length: 100 }, () => newPath("2/many"));
+  for (const { status } of await Promise.all(paths.map((path) => put(path)))) t.equal(status, 201);
+  const next = newPath("2/many");
+  const refused = await put(next);
+  t.match(refused.json, { status: 413, code: "log_full", error: /has 100 active streams/ });
+  t.equal((await close(paths[0] ?? "")).status, 204);
+  t.equal((await put(next)).status, 201);
+});
+
 t.test("a durable stream that a viewer cancels is closed for its writer", async (t) => {
   const path = newPath();
   t.equal((await put(path, "[1]")).status, 201);

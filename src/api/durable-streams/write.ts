@@ -17,6 +17,7 @@ import {
   type LogOrigin,
   type LogProducer,
   MAX_FORK_DEPTH,
+  MAX_OPEN_STREAMS,
 } from "../../broker/log-ports.ts";
 import type { Logs } from "../../broker/logs.ts";
 import { recordProblem } from "../../broker/stream-record.ts";
@@ -326,6 +327,7 @@ function fullReply(limit: LogLimit): HttpReply {
     producers:
       "As many producers as logs.maxProducers write to the stream. Use one of them, or raise the limit",
     depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
+    streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
   };
   return edgeReply("log_full", {}, what[limit]);
 }

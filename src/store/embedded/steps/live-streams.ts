@@ -73,6 +73,12 @@ export class LiveStreams {
       ?.find((stream) => stream.ending === undefined && stream.isTextSession);
   }
 
+  /** Returns the number of the channel's streams that have not ended, committed or not. */
+  countOpen(key: ChannelKey): number {
+    const streams = this.#byChannel.get(key) ?? [];
+    return streams.filter((stream) => stream.ending === undefined).length;
+  }
+
   /** Returns the visible active streams of the channel. */
   activeIn(key: ChannelKey): readonly LiveStream[] {
     return this.#byChannel.get(key)?.filter((stream) => stream.isShownActive) ?? [];

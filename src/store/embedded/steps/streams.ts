@@ -10,7 +10,7 @@ import {
   type OpenFrame,
   openTimedFrame,
 } from "../../../broker/log-frame.ts";
-import type { LogEnding } from "../../../broker/log-ports.ts";
+import { type LogEnding, MAX_OPEN_STREAMS } from "../../../broker/log-ports.ts";
 import {
   type ChannelKey,
   isNoteType,
@@ -199,6 +199,8 @@ class StreamRules {
     const frame = frameOf(draft, changes.nowMs);
     const limit = logRules.limitOf(NO_FRAMES, [frame]);
     if (limit !== undefined) return { verdict: "full", limit };
+    if (!isClosed && live.countOpen(key) >= MAX_OPEN_STREAMS)
+      return { verdict: "full", limit: "streams" };
     const stream = changes.begin({ ...draft, payload: undefined }, contentType);
     changes.add(stream, START);
     if (frame !== undefined) changes.addRecords(stream, records, frame, NO_TERMS);

@@ -1,7 +1,7 @@
 -- Operations on the streams of channels. The events of a stream are the records of the log of its
 -- message (`library/logs.lua`). A channel has at most one active stream that was started by `POST
--- /event`. In addition, it may have any number of active streams that were created through the
--- protocol Durable Streams.
+-- /event`. In addition, it may have up to MAX_OPEN_STREAMS active streams that were created through
+-- the protocol Durable Streams.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the beginning of the
 -- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel),
@@ -24,6 +24,8 @@ local STATE_OF_ENDING = { [0] = 0, 1, 2, 2, 3 } -- index in STREAM_STATES for ea
 local START_EVENT, CONTENT_EVENT, END_EVENT = 1, 2, 4 -- kinds of events; 3 is a tool call or a custom event
 local STREAM_TYPE = 'application/json' -- content type of the log
 local MAX_ENDS = 200
+local MAX_OPEN_STREAMS = 100 -- see `broker/log-ports.ts`
+local TOO_MANY_STREAMS = 3 -- limit in the reply of `stream_create`
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
 local MARK_BYTES = 12 -- size of the mark of an event without its timestamp
 
@@ -477,7 +479,8 @@ end
 --          record of the message, extra of the message's frame, counter of message ids, frame of the
 --          first records ('' for none), parts (see `add_event`), end frame ('' to keep it open)
 -- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields i, t, n and c of the head, and
---          field h; with CREATE_FULL the verdict of `log_append`; with CREATE_REFUSED the refusal.
+--          field h; with CREATE_FULL the verdict of `log_append` or TOO_MANY_STREAMS; with CREATE_REFUSED
+--          the refusal.
 --          Then, if the caller must publish, the elements 2… described above.
 local function stream_create()
   local user_count, check, refusal, bucket, incarnation, max_data, start_crc, records, crc, shown, units, end_crc = take_numbers('>BBBdI4I4I4I4I4dI4I4')
@@ -497,6 +500,9 @@ local function stream_create()
   if read_dedupe(dedupe, ms, window) then return { CREATE_TAKEN, false, false } end
   local full = full_verdict(open_log(channel.base, log_name(channel, client_msg_no)), frame, records)
   if full then return { CREATE_FULL, full, false } end
+  if end_frame == '' and call('ZCARD', channel.base .. 'openStreams:' .. channel.key) >= MAX_OPEN_STREAMS then
+    return { CREATE_FULL, TOO_MANY_STREAMS, false }
+  end
   local log = begin_stream(channel, {
     client_msg_no = client_msg_no, uid = uid, record = record, extra = extra, counter = counter, bucket = bucket, ms = ms, dedupe = dedupe,
     incarnation = incarnation, type = content_type, event_head = event_head, expiry = 0, max_data = max_data,

@@ -306,6 +306,8 @@ const EXISTS = 2;
 const IS_DELETED = 3;
 const FULL = 4;
 const TAKEN = 5;
+/** Limit in a reply of `stream_create`, in addition to the verdicts of `log_append`. */
+const TOO_MANY_STREAMS = 3;
 
 function creationOf(
   draft: StreamCreationDraft,
@@ -318,6 +320,7 @@ function creationOf(
   const { verdict, detail, head: names } = reply;
   if (verdict === IS_DELETED) return { verdict: "deleted" };
   if (verdict === TAKEN) return { verdict: "taken" };
+  if (verdict === FULL && detail === TOO_MANY_STREAMS) return { verdict: "full", limit: "streams" };
   if (verdict === FULL) return { verdict: "full", limit: limitOf(Number(detail)) };
   if (typeof detail === "number") {
     const refused = refusalOf(detail);
