@@ -2,7 +2,16 @@
 // only types.
 
 import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
-import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
+import type { HistoryRange, HistorySlice, StreamStore } from "../broker/ports.ts";
+
+/** Position of a reader that has all events of a stream. */
+export interface StreamTail {
+  readonly clientMsgNo: string;
+  /** Index of the next event. */
+  readonly index: number;
+  /** Number of UTF-16 code units of text. Not used after the cut of a stream. */
+  readonly textOffset: number;
+}
 
 /** State of a channel, read in one atomic step. */
 export interface ChannelPosition {
@@ -19,8 +28,13 @@ export interface ChannelPosition {
    * them. Higher marks are not in it either. `Infinity` if no mark is missing.
    */
   readonly lostFromId: number;
-  /** The channel's active streams, and the streams of `ReaderState.streams` that exist. */
+  /**
+   * The channel's active streams, and the streams of `ReaderState.streams` that exist, as far as they
+   * fit into a reply.
+   */
   readonly streams: readonly StreamSnapshot[];
+  /** The other such streams, which can be read with `stream`. */
+  readonly otherStreams: readonly StreamTail[];
 }
 
 export interface DeliveredMark {
@@ -40,9 +54,12 @@ export interface ReaderState {
 }
 
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
-export interface ChannelFeed {
+export interface ChannelFeed extends Pick<StreamStore, "stream"> {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /** Returns the positions of channels. On a Redis Cluster, the channels must be in one bucket. */
+  /**
+   * Returns the positions of channels. On a Redis Cluster, the channels must be in one bucket. All
+   * active streams are in `otherStreams`.
+   */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
   /** Returns the number of the newest publication, or 0. */
   publicationSeqOf(key: ChannelKey): Promise<number>;

@@ -2,7 +2,12 @@
 
 import { bucketOf } from "../../broker/log-frame.ts";
 import type { ChannelKey } from "../../broker/model.ts";
-import type { ChannelFeed, ChannelPosition, DeliveredMark } from "../../redis/channel-feed.ts";
+import type {
+  ChannelFeed,
+  ChannelPosition,
+  DeliveredMark,
+  StreamTail,
+} from "../../redis/channel-feed.ts";
 import { loadScript } from "../../redis/script.ts";
 import { lua, type RedisStorePorts } from "./ports.ts";
 import { idCounterOf } from "./steps/channel-names.ts";
@@ -14,7 +19,7 @@ const POSITIONS = loadScript(lua("channel_positions"), ...["entry", "snapshot"].
 
 export function createChannelFeed(
   ports: RedisStorePorts,
-): Omit<ChannelFeed, "personalChannelsSince"> {
+): Omit<ChannelFeed, "personalChannelsSince" | "stream"> {
   const { link, unreadable } = ports;
   return {
     async position(key, { streams, marks }) {
@@ -25,12 +30,13 @@ export function createChannelFeed(
       const markArgs = marks.toReversed().flatMap(argsOf);
       const args = [marks.length, ...markArgs, ...streams];
       const reply = await link.run(POSITION, keys, args);
-      const [publicationSeq, headSeq, lastId, newestId, lostId, snapshots] = reply as [
-        ...[number, number, number, number, number, unknown[]],
+      const [publicationSeq, headSeq, lastId, newestId, lostId, snapshots, tails] = reply as [
+        ...[number, number, number, number, number, unknown[], TailReply[]],
       ]; // see the header of `channel_position.lua`
       const readable = unreadable.decodeReadable(snapshots, decodeSnapshot);
       return {
         ...{ publicationSeq, headSeq, lastId, newestId, streams: readable },
+        otherStreams: tails.map(tailOf),
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
       };
     },
@@ -41,14 +47,14 @@ export function createChannelFeed(
       const heads = channels.map((key) => link.keys.channel("head", key));
       const reply = await link.run(POSITIONS, [counter, ...heads], []);
       // See the header of `channel_positions.lua`.
-      const [lastId, ...starts] = reply as [number, ...[number, number, number, unknown[]][]];
+      const [lastId, ...starts] = reply as [number, ...[number, number, number, TailReply[]][]];
       const lostFromId = Number.POSITIVE_INFINITY;
       const positions = new Map<ChannelKey, ChannelPosition>();
-      for (const [at, [publicationSeq, headSeq, newestId, snapshots]] of starts.entries()) {
-        const streams = unreadable.decodeReadable(snapshots, decodeSnapshot);
-        const position = { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
-        positions.set(channels[at] ?? "", position);
-      }
+      for (const [at, [publicationSeq, headSeq, newestId, tails]] of starts.entries())
+        positions.set(channels[at] ?? "", {
+          ...{ publicationSeq, headSeq, lastId, newestId, lostFromId },
+          ...{ streams: [], otherStreams: tails.map(tailOf) },
+        });
       return positions;
     },
 
@@ -58,6 +64,13 @@ export function createChannelFeed(
     },
     messages: (key, range) => readSlice(ports, key, range),
   };
+}
+
+/** A reply of `stream_tail` in `snapshot.lua`. */
+type TailReply = readonly [Buffer, number, number];
+
+function tailOf([clientMsgNo, index, textOffset]: TailReply): StreamTail {
+  return { clientMsgNo: String(clientMsgNo), index, textOffset };
 }
 
 function argsOf({ seq, isStored, messageId }: DeliveredMark): number[] {

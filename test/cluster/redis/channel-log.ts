@@ -45,6 +45,8 @@ export class ChannelLog implements ChannelFeed {
   readonly #clock: () => number;
   readonly storedMessages: Message[] = [];
   readonly streams: Snapshot[] = [];
+  /** Number of streams that fit into the reply with the position. */
+  maxSnapshots = Infinity;
   publicationSeq = 0;
   headSeq = 0;
   nextId = 1000;
@@ -108,7 +110,21 @@ export class ChannelLog implements ChannelFeed {
       (mark) => mark.isStored && !this.storedMessages.some((message) => matchesMark(message, mark)),
     );
     const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
-    return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
+    return {
+      ...{ publicationSeq, headSeq, lastId, newestId, lostFromId },
+      streams: streams.slice(0, this.maxSnapshots),
+      otherStreams: streams
+        .slice(this.maxSnapshots)
+        .map(({ clientMsgNo, nextIndex: index, text }) => ({
+          ...{ clientMsgNo, index, textOffset: text.length },
+        })),
+    };
+  }
+
+  async stream(_key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
+    await this.#read();
+    const stream = this.streams.find((candidate) => candidate.clientMsgNo === clientMsgNo);
+    return stream && { ...stream };
   }
 
   async positions(): Promise<ReadonlyMap<ChannelKey, ChannelPosition>> {

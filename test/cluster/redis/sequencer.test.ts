@@ -185,6 +185,37 @@ t.test("streams that started and ended while publications were lost are complete
   );
 });
 
+t.test("the missed ends of 100 streams of a channel are delivered, once each", async (t) => {
+  const log = new ChannelLog("group");
+  log.maxSnapshots = 10; // the others are read one by one
+  const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
+  sequencer.begin(0, 0);
+  const names = range(1, 100).map((at) => `s${at}`);
+  for (const name of names)
+    for (const frame of [log.start(name), log.begin(name)]) sequencer.accept(frame);
+  const [last = ""] = names.slice(-1);
+  for (const name of names) log.content(name, "text");
+  for (const name of names.slice(0, -1)) log.end(name);
+  // The last stream ends after the position was read, and before the stream itself is read.
+  const frames: Buffer[] = [];
+  log.onRead = () => {
+    if (log.reads === 2) frames.push(log.end(last));
+  };
+  await catchUpQueue.catchUp(sequencer);
+  for (const frame of frames) sequencer.accept(frame);
+  await catchUpQueue.settled();
+  for (const name of names)
+    t.same(
+      streamEvents(delivered, name),
+      [
+        [0, 1, "{}"],
+        [1, 2, "text"],
+        [2, 3, ""],
+      ],
+      name,
+    );
+});
+
 t.test("a forged message does not suppress messages with ids close to its own", async (t) => {
   const log = new ChannelLog("group");
   const forger = new ChannelLog("group");

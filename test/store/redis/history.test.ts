@@ -166,6 +166,7 @@ t.test("a channel's position contains its active and requested streams", async (
     headSeq: 0,
     ...{ lastId: 0, newestId: 0, lostFromId: Number.POSITIVE_INFINITY },
     streams: [],
+    otherStreams: [],
   });
   const event = (type: string, clientMsgNo: string, data = "") =>
     store.streamEvent({
@@ -196,3 +197,38 @@ t.test("a channel's position contains its active and requested streams", async (
     ["s2"],
   );
 });
+
+t.test(
+  "a channel's position has at most 1 MiB of streams, and the ends of the others",
+  async (t) => {
+    const { store } = await openStore(t, server.url);
+    const text = "é".repeat(300_000);
+    const event = (type: string, clientMsgNo: string, data = "") =>
+      store.streamEvent({
+        ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
+        ...{ clientMsgNo, type, data, force: false },
+        ...{ eventId: undefined, timestampMs: undefined },
+      });
+    const names = ["s1", "s2", "s3"];
+    for (const name of names) {
+      for (const [type, data] of [
+        ["___TextMessageStart", ""],
+        ["___TextMessageContent", text],
+        ["___TextMessageEnd", ""],
+      ] as const)
+        await event(type, name, data);
+    }
+    await event("___TextMessageStart", "s4");
+    await event("___TextMessageContent", "s4", text);
+    const { streams, otherStreams } = await store.position("2:g", { ...NOTHING, streams: names });
+    t.match(streams, [{ clientMsgNo: "s4", nextIndex: 2 }]);
+    t.same(
+      otherStreams,
+      names.map((clientMsgNo) => ({ clientMsgNo, index: 3, textOffset: text.length })),
+    );
+    t.match(await store.stream("2:g", "s1"), { text, nextIndex: 3 });
+    const started = (await store.positions(["2:g"])).get("2:g");
+    t.match(started, { publicationSeq: 15, headSeq: 4, streams: [] });
+    t.same(started?.otherStreams, [{ clientMsgNo: "s4", index: 2, textOffset: text.length }]);
+  },
+);

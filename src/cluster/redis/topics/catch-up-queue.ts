@@ -160,6 +160,11 @@ export class CatchUpQueue {
         await judge(sequencer);
         return position;
       },
+      async stream(...args) {
+        const snapshot = await feed.stream(...args);
+        await judge(sequencer);
+        return snapshot;
+      },
       async messages(...args) {
         const slice = await feed.messages(...args);
         await judge(sequencer);

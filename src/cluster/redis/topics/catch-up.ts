@@ -5,7 +5,7 @@ import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broke
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
+export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages" | "stream">;
 
 const PAGE_MESSAGES = 500;
 const PAGE_BYTES = 1 << 20;
@@ -19,6 +19,8 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   const { headSeq } = delivered;
   for (const snapshot of position.streams)
     if (delivered.hasStream(snapshot.clientMsgNo)) sequencer.deliverStream(snapshot);
+  for (const { clientMsgNo } of position.otherStreams)
+    if (delivered.hasStream(clientMsgNo)) await readStream(sequencer, feed, clientMsgNo);
   const isForward =
     headSeq !== undefined &&
     position.headSeq >= headSeq &&
@@ -29,6 +31,8 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
     if (isActive(snapshot) && !delivered.hasStream(snapshot.clientMsgNo))
       // The stream is delivered from the beginning. Viewers skip the events that they already have.
       sequencer.deliverStream(snapshot);
+  for (const { clientMsgNo } of position.otherStreams)
+    if (!delivered.hasStream(clientMsgNo)) await readStream(sequencer, feed, clientMsgNo);
   delivered.headSeq = position.headSeq; // the newest message may have expired and was not read
   sequencer.goLive(position.publicationSeq);
 }
@@ -45,6 +49,8 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
     for (const snapshot of position.streams)
       if (!sequencer.delivered.hasStream(snapshot.clientMsgNo))
         sequencer.delivered.resetTo(snapshot);
+    for (const tail of position.otherStreams)
+      if (!sequencer.delivered.hasStream(tail.clientMsgNo)) sequencer.delivered.startAt(tail);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
   // A publication has at most one message.
@@ -57,8 +63,22 @@ export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   sequencer.confirmId(position.lastId);
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
+  for (const tail of position.otherStreams) sequencer.delivered.startAt(tail);
   sequencer.begin(position.publicationSeq, position.headSeq);
   sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
+}
+
+/**
+ * Reads and delivers a stream that was not in the reply with the position. The read may return later
+ * events than that reply, which are then skipped when they arrive.
+ */
+async function readStream(
+  sequencer: Sequencer,
+  feed: CatchUpFeed,
+  clientMsgNo: string,
+): Promise<void> {
+  const snapshot = await feed.stream(sequencer.key, clientMsgNo);
+  if (snapshot !== undefined) sequencer.deliverStream(snapshot);
 }
 
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {

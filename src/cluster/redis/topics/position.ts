@@ -1,6 +1,7 @@
 // Delivered position of one channel: its last message and the cursor of each stream. Received
 // frames and store reads are both compared with it, so that each event is delivered once.
 
+import { MAX_OPEN_STREAMS } from "../../../broker/log-ports.ts";
 import type { ChannelEvent, Message, StreamPlace, StreamSnapshot } from "../../../broker/model.ts";
 import {
   cursorAfter,
@@ -9,15 +10,16 @@ import {
   type StreamCursor,
 } from "../../../broker/stream-pieces.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed.ts";
+import type { ChannelPosition, DeliveredMark, StreamTail } from "../../../redis/channel-feed.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
 /**
  * Maximum number of stream cursors, including those of ended streams whose last events may still
- * arrive.
+ * arrive. Twice the number of active streams that the store allows, because a missed end is not
+ * delivered without a cursor.
  */
-const MAX_STREAMS = 32;
+const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 /**
  * Maximum number of messages that are compared with the store to find where the histories diverge.
  */
@@ -40,7 +42,9 @@ export class DeliveredPosition {
   #floorId = 0;
   /** Seq before the first delivered message. Messages up to it are not needed. */
   #floorSeq = 0;
-  #streams: BoundedMap<string, StreamCursor> | undefined;
+  #active: BoundedMap<string, StreamCursor> | undefined;
+  /** Cursors of ended streams that were read from the store. */
+  #ended: BoundedMap<string, StreamCursor> | undefined;
 
   get marks(): readonly DeliveredMark[] {
     return this.#marks;
@@ -54,12 +58,13 @@ export class DeliveredPosition {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
   }
 
+  /** Names of the active streams of which events were delivered. */
   get streams(): readonly string[] {
-    return [...(this.#streams ?? [])].map(([clientMsgNo]) => clientMsgNo);
+    return [...(this.#active ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
 
   hasStream(clientMsgNo: string): boolean {
-    return this.#streams?.get(clientMsgNo) !== undefined;
+    return this.#cursorOf(clientMsgNo) !== undefined;
   }
 
   /** Records an event as delivered. Returns false if it was delivered before. */
@@ -99,11 +104,21 @@ export class DeliveredPosition {
   }
 
   resetTo(snapshot: StreamSnapshot): void {
-    this.#setCursor(snapshot.clientMsgNo, cursorAtEnd(snapshot));
+    const { clientMsgNo, state } = snapshot;
+    const cursor = cursorAtEnd(snapshot);
+    if (state === "active") return this.#setActive(clientMsgNo, cursor);
+    this.#active?.delete(clientMsgNo);
+    this.#ended ??= new BoundedMap(MAX_STREAMS);
+    this.#ended.set(clientMsgNo, cursor);
+  }
+
+  /** Starts after the events that an active stream has. */
+  startAt({ clientMsgNo, index, textOffset }: StreamTail): void {
+    this.#setActive(clientMsgNo, { index, textOffset });
   }
 
   advanceStream(snapshot: StreamSnapshot): readonly ChannelEvent[] {
-    const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? STREAM_START;
+    const cursor = this.#cursorOf(snapshot.clientMsgNo) ?? STREAM_START;
     this.resetTo(snapshot); // the cursor may move back if a fail-over lost events
     return eventsFrom(snapshot, cursor);
   }
@@ -118,7 +133,7 @@ export class DeliveredPosition {
       this.lastId = messageId;
       if (this.headSeq !== undefined) this.#addMark({ seq: this.headSeq, isStored, messageId });
     }
-    if (stream !== undefined) this.#setCursor(clientMsgNo, STREAM_START);
+    if (stream !== undefined) this.#setActive(clientMsgNo, STREAM_START);
     return true;
   }
 
@@ -135,16 +150,26 @@ export class DeliveredPosition {
   #markEvent(event: ChannelEvent, place: StreamPlace | undefined): boolean {
     if (place === undefined) return true;
     const { clientMsgNo } = event;
-    const cursor = this.#streams?.get(clientMsgNo);
+    const cursor = this.#cursorOf(clientMsgNo);
     // The end of a stream that is too long for viewers has the index after the events they are shown.
     if (cursor !== undefined && place.nextIndex <= cursor.index) return false;
-    if (place.state === "active") this.#setCursor(clientMsgNo, cursorAfter(event, place));
-    else this.#streams?.delete(clientMsgNo);
+    if (place.state === "active") this.#setActive(clientMsgNo, cursorAfter(event, place));
+    else this.#forgetStream(clientMsgNo);
     return true;
   }
 
-  #setCursor(clientMsgNo: string, cursor: StreamCursor): void {
-    this.#streams ??= new BoundedMap(MAX_STREAMS);
-    this.#streams.set(clientMsgNo, cursor);
+  #cursorOf(clientMsgNo: string): StreamCursor | undefined {
+    return this.#active?.get(clientMsgNo) ?? this.#ended?.get(clientMsgNo);
+  }
+
+  #setActive(clientMsgNo: string, cursor: StreamCursor): void {
+    this.#ended?.delete(clientMsgNo);
+    this.#active ??= new BoundedMap(MAX_STREAMS);
+    this.#active.set(clientMsgNo, cursor);
+  }
+
+  #forgetStream(clientMsgNo: string): void {
+    this.#active?.delete(clientMsgNo);
+    this.#ended?.delete(clientMsgNo);
   }
 }

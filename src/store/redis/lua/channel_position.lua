@@ -16,7 +16,13 @@
 --        4  id of the newest message in the log, 0 if the log is empty
 --        5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be
 --           lost
---        6  list of `stream_snapshot` of the active streams and of the requested streams that exist
+--        6  list of `stream_snapshot` of the active streams and of the requested streams that exist,
+--           as far as they fit into the reply
+--        7  list of `stream_tail` of the other such streams
+
+-- Maximum bytes of the frames of streams in the reply.
+local MAX_BYTES = 1048576
+
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')
@@ -43,13 +49,18 @@ for at = 2, 2 * mark_count, 2 do
 end
 
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-local streams, seen = {}, {}
+local streams, others, seen, bytes = {}, {}, {}, 0
 local function add_stream(client_msg_no)
   if seen[client_msg_no] then return end
   seen[client_msg_no] = true
+  local _, size = stream_bytes(KEYS[1], client_msg_no)
+  if bytes + size > MAX_BYTES then
+    others[#others + 1] = stream_tail(KEYS[1], client_msg_no) or nil
+    return
+  end
   local snapshot = stream_snapshot(KEYS[1], client_msg_no)
-  if snapshot then streams[#streams + 1] = snapshot end
+  if snapshot then streams[#streams + 1], bytes = snapshot, bytes + size end
 end
 for _, client_msg_no in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do add_stream(client_msg_no) end
 for at = 2 + 2 * mark_count, #ARGV do add_stream(ARGV[at]) end
-return { tonumber(head[1] or '0'), head_seq, last_id, newest and log_entry(newest).id or 0, lost_id, streams }
+return { tonumber(head[1] or '0'), head_seq, last_id, newest and log_entry(newest).id or 0, lost_id, streams, others }

@@ -7,7 +7,7 @@
 --          1  newest publication number
 --          2  newest seq
 --          3  id of the newest message in the log, 0 if the log is empty
---          4  list of `stream_snapshot` of the active streams
+--          4  list of `stream_tail` of the active streams
 local starts = { tonumber(redis.call('GET', KEYS[1]) or '0') }
 for at = 2, #KEYS do
   local bucket, key = string.match(KEYS[at], '^([^{]*{c%d+}:)head:(.*)$')
@@ -15,7 +15,7 @@ for at = 2, #KEYS do
   local newest = head[2] and redis.call('XREVRANGE', bucket .. 'log:' .. key, '+', '-', 'COUNT', 1)[1]
   local streams = {}
   for _, client_msg_no in ipairs(redis.call('ZRANGE', bucket .. 'openStreams:' .. key, 0, -1)) do
-    streams[#streams + 1] = stream_snapshot(KEYS[at], client_msg_no) or nil
+    streams[#streams + 1] = stream_tail(KEYS[at], client_msg_no) or nil
   end
   starts[at] = { tonumber(head[1] or '0'), tonumber(head[2] or '0'), newest and log_entry(newest).id or 0, streams }
 end

@@ -61,6 +61,17 @@ local function stream_snapshot(head, client_msg_no, known)
   return { fields[1], fields[2], fields[3], fields[4], int(from), frames, fields[7], int(records), last }
 end
 
+-- Returns false if there is no such stream, else a list:
+--   1  clientMsgNo
+--   2  number of records of the log
+--   3  length of the text that viewers are shown, in UTF-16 code units. Not used after the cut
+local function stream_tail(head, client_msg_no)
+  local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'n', 'l', 'g')
+  if not fields[2] or fields[3] then return false end
+  local _, _, records = struct.unpack('>dI4I4', fields[1])
+  return { client_msg_no, records, (struct.unpack('>I4', fields[2])) }
+end
+
 -- Returns the number of a stream's bytes that count against a limit on content, and the number of
 -- bytes in the frames that viewers are shown.
 local function stream_bytes(head, client_msg_no)
