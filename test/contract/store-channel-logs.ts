@@ -426,6 +426,40 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     });
   });
 
+  t.test("a stream whose message has expired cannot be read as a log", async (t) => {
+    const fixture = await createFixture(t);
+    await fixture.store.close();
+    fixture.retentionS = 3600;
+    fixture.store = fixture.create();
+    await fixture.store.start();
+    const { store } = fixture;
+    const { start, end } = producer(fixture);
+    for (const [clientMsgNo, expireS] of [
+      ["short", 60],
+      ["long", 0],
+      ["active", 0],
+    ] as const) {
+      await start("", { clientMsgNo, expireS });
+      if (clientMsgNo !== "active") await end("", { clientMsgNo });
+      else await store.createStream(creation([], { clientMsgNo: "other" }));
+    }
+    const verdicts = async () => {
+      const list: string[] = [];
+      for (const clientMsgNo of ["short", "long", "active", "other"]) {
+        const name = { kind: "channel", key: KEY, clientMsgNo } as const;
+        const { verdict } = await store.readLog(name, { from: undefined, maxBytes: 1000 });
+        const head = await store.logHead(name);
+        list.push(typeof head === "string" ? `${verdict} ${head}` : verdict);
+      }
+      return list;
+    };
+    t.same(await verdicts(), ["read", "read", "read", "read"]);
+    fixture.nowMs += 61_000;
+    t.same(await verdicts(), ["missing missing", "read", "read", "read"]);
+    fixture.nowMs += 3_540_000;
+    t.same(await verdicts(), ["missing missing", "missing missing", "read", "read"]);
+  });
+
   t.test("a stream is removed with its message, and its name can be used again", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.close();

@@ -49,11 +49,15 @@ import {
 } from "./log-state.ts";
 import type { OpenLog, OpenLogs } from "./open-logs.ts";
 import { createCalls } from "./queued-call.ts";
+import { isMessageShown } from "./stream-reads.ts";
+import type { StreamRows } from "./stream-rows.ts";
 
 const SWEEP_PAGE = 200;
 
 interface LogPorts extends LogCallPorts {
   readonly appends: Pick<Appends, "enqueue" | "lackOfRoom">;
+  readonly streamRows: Pick<StreamRows, "recordOf">;
+  readonly retentionMs: number;
   readonly clock: Clock;
   /**
    * Unix milliseconds, unaffected by changes of `clock`, for the idle time of logs and producers.
@@ -84,9 +88,20 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
     if (logs.bytes + bytes > ports.limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
-  /** Returns the committed state of a log, or the reason why the log does not exist. */
+  /**
+   * Returns the committed state of a log, or the reason why the log does not exist. An ended stream
+   * does not exist once its message has expired, even if no sweep has removed it.
+   */
   function shownOf(log: OpenLog | undefined): LogState | "missing" | "deleted" {
-    return log?.shown === undefined ? "missing" : existing(log.shown, time());
+    if (log?.shown === undefined) return "missing";
+    const state = existing(log.shown, time());
+    if (typeof state === "string" || state.closed === undefined) return state;
+    return log.name.kind === "free" || isStreamShown(log) ? state : absenceOf(state);
+  }
+
+  function isStreamShown(log: OpenLog): boolean {
+    const record = ports.streamRows.recordOf(log);
+    return record !== undefined && isMessageShown(record, ports);
   }
 
   return {
@@ -465,7 +480,11 @@ const NO_TERMS = { producer: undefined, order: undefined, close: undefined };
 export function existing(state: LogState, time: LogTime): LogState | "missing" | "deleted" {
   if (state.status === "removed") return "missing";
   if (state.status === "live" && !isExpired(state, time)) return state;
-  return state.forks > 0 ? "deleted" : "missing";
+  return absenceOf(state);
+}
+
+function absenceOf({ forks }: LogState): "missing" | "deleted" {
+  return forks > 0 ? "deleted" : "missing";
 }
 
 /** Returns true if the draft describes the log as it was created. */

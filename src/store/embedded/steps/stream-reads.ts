@@ -41,12 +41,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
     return record === undefined || !isShown(record) ? undefined : { ...ended, record };
   }
 
-  function isShown(record: Buffer): boolean {
-    const { clock, retentionMs } = ports;
-    const { acceptedMs, expiresAtMs } = peekTimes(record);
-    const nowMs = clock();
-    return nowMs < acceptedMs + retentionMs && nowMs < expiresAtMs;
-  }
+  const isShown = (record: Buffer) => isMessageShown(record, ports);
 
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
@@ -86,6 +81,16 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       return isAfterCut && offset !== undefined ? snapshot?.text.length : offset;
     },
   };
+}
+
+/** Returns false if a message has expired or is older than the retention time. */
+export function isMessageShown(
+  record: Buffer,
+  { clock, retentionMs }: Pick<StreamReadsPorts, "clock" | "retentionMs">,
+): boolean {
+  const { acceptedMs, expiresAtMs } = peekTimes(record);
+  const nowMs = clock();
+  return nowMs < acceptedMs + retentionMs && nowMs < expiresAtMs;
 }
 
 type WithStream = (message: Message) => Message;

@@ -537,6 +537,15 @@ local function log_released()
   return { LOG_DONE }
 end
 
+-- Returns MISSING or DELETED if the log is that of an ended stream whose message has expired, or is
+-- from `past` (Unix ms) or earlier. Otherwise returns nil. A sweep removes such a log later.
+local function stream_absence(log, past)
+  if not log.event_head or log.ending == 0 then return nil end
+  local expiry = tonumber(call('HGET', log.head, 'e'))
+  if message_ms(log.message_id) > past and not (expiry and now >= expiry) then return nil end
+  return has_forks(log) and DELETED or MISSING
+end
+
 -- Reads the head of a log, and some of its own frames. Not an operation of a turn. Read-only.
 --
 -- KEYS   1  head
@@ -546,6 +555,8 @@ end
 --        4  position   '' for the tail
 --        5  maximum    bytes of frames to read, 0 for none
 --        6  kept       1 to read the log for a fork, even if it was deleted or has expired
+--        7  past       Unix ms; an ended stream whose message is from then or earlier is past
+--                      retention. -1 means no limit
 -- Reply  1  verdict    MISSING, DELETED or LOG_DONE
 --        2  fields of the head: i t n c w x u b o r
 --        3  own frames from the position on, preceded by the 4 bytes before the position, if any;
@@ -558,7 +569,7 @@ local function read_log(keys, arguments)
   if arguments[6] == '1' and log.incarnation then
     log.is_deleted = false
   else
-    local absence = absence_of(log)
+    local absence = absence_of(log) or stream_absence(log, tonumber(arguments[7]))
     if absence then return { absence } end
   end
   local frames = false

@@ -54,14 +54,22 @@ export interface LogReads {
   >;
 }
 
-export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "clock">): LogReads {
+export function createLogReads({
+  link,
+  clock,
+  limits,
+}: Pick<RedisStorePorts, "link" | "clock" | "limits">): LogReads {
+  const retentionMs = limits.retentionS * 1000;
+
   /** Returns the log, and its own frames from `position` on with the 4 bytes before them. */
   async function read(
     name: LogName,
     { position, maxBytes, isKept }: { position: number; maxBytes: number; isKept: boolean },
   ): Promise<{ readonly log: StoredLog; readonly own: Buffer } | "missing" | "deleted"> {
     const { base, text, key } = logPlace(link.keys, name);
-    const args = [base, text, clock(), position, maxBytes, isKept ? 1 : 0];
+    const nowMs = clock();
+    const pastMs = retentionMs === 0 ? -1 : nowMs - retentionMs;
+    const args = [base, text, nowMs, position, maxBytes, isKept ? 1 : 0, pastMs];
     const reply = await link.callFunction(READ_LOG, [key], args);
     // See the header of `read_log` in `library/logs.lua`.
     const [verdict, fields, own] = reply as readonly [number, (Buffer | null)[], Buffer | null];
