@@ -27,6 +27,7 @@ const PERMISSION = ["group_refusal", "person_refusal"];
 const LOGS = [
   ...["open_log", "change_log", "seal_frame", "move_tail", "tail_of", "absence_of"],
   ...["append_refusal", "note_append", "appended_reply", "is_repeated", "full_verdict"],
+  ...["note_field"],
   ...["publish", "publish_append"],
   ...["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")],
 ];
@@ -135,6 +136,9 @@ export function createOperations({
     const durable = waitForReplicas(first.key);
     durable?.catch(() => {}); // each operation gets the rejection
     const replies = reply as readonly OperationReply[]; // see the header of `turn.lua`
+    const refusal = replies[operations.length];
+    // Checks the rights of the Redis user if they do not include the publication.
+    if (Buffer.isBuffer(refusal)) link.errorOf(TURN, refusal.toString("utf8", 1));
     for (const [at, operation] of operations.entries()) {
       const result = replies[at];
       if (result === undefined) operation.fail(new BrokerError("internal"));

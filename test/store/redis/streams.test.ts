@@ -371,13 +371,40 @@ t.test("an event that cannot be written is not published", async (t) => {
   const [frames = ""] = await redis.keys(`${location.prefix}:*:logFrames:*`);
   await redis.rename(frames, "kept");
   await redis.sadd(frames, "x");
-  t.equal(await codeOf(content("lost")), "internal");
+  const named = () => content("named", { eventId: "e" });
+  const { channel, fromUid, clientMsgNo } = eventOf(STREAM_CONTENT);
+  const append = () =>
+    store.appendToStream({
+      ...{ key: KEY, channel, fromUid, clientMsgNo, permission: "granted", order: undefined },
+      ...{ records: [Buffer.from("7")], contentType: "application/json", close: undefined },
+      producer: { id: "p", epoch: 0, number: 0 },
+    });
+  for (const post of [() => content("lost"), named, append])
+    t.equal(await codeOf(post()), "internal");
   await redis.rename("kept", frames);
+  t.match(await append(), { verdict: "appended" }, "the failed append was not remembered");
+  await named();
   await content("2");
   const published = listener.frames.flatMap((frame) =>
     frame.kind === "ordered" && frame.event.kind === "event" ? [frame.event.event.data] : [],
   );
-  t.same(published, ["", "1", "2"]);
+  t.same(published, ["", "1", "named", "2"]);
+});
+
+t.test("an event whose publication Redis refuses is stored, and the call succeeds", async (t) => {
+  const server = await startRedis(t);
+  const { store } = await openStore(t, server.url);
+  const { start, content } = producer({ store } as unknown as StoreFixture);
+  await start();
+  const admin = server.client();
+  await admin.call("ACL", "SETUSER", "default", "resetchannels");
+  t.same(await content("x"), ACTIVE);
+  await admin.call("ACL", "SETUSER", "default", "allchannels");
+  const read = async () => (await store.stream(KEY, "s"))?.text;
+  while ((await codeOf(read())) === "unavailable")
+    // until the node has checked its rights again
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  t.equal(await read(), "x");
 });
 
 t.test("nothing is left of a stream of the protocol when its message is removed", async (t) => {

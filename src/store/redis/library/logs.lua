@@ -33,7 +33,8 @@
 --   logForks      SET     references of the forks
 --   logEventIds   HASH    for each event id that the producer of a stream chose, its mark
 --                         (`store/event-ids.ts`), '' if different events share it; kept until no
---                         retry can arrive any more
+--                         retry can arrive any more. At most one for each record of the log, so its
+--                         size is limited by the limits of the log
 --
 -- Keys of a bucket:
 --
@@ -62,8 +63,8 @@ local TRAILER_BYTES = 8
 local open_logs -- logs that the call has opened, by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
--- List of the publications of the call: log or false, topic, frame, index of the operation. They
--- are sent after the logs were written, so that everything that is published is also stored.
+-- List of the publications of the call: log or false, topic, frame. They are sent after the logs
+-- were written, so that everything that is published is also stored.
 local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
@@ -76,6 +77,8 @@ local publications
 --   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
 --   unwritten_at      offset of the first of them
+--   noted             fields of hashes that operations have stored before the frames are written, each
+--                     followed by its former value or false: key, field, value
 --   replies           indexes of the operations that changed the log
 --   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
@@ -93,6 +96,7 @@ local function load_log(base, name)
     event_head = fields[12], message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
     is_new = false, message_expiry = 0, is_apart = false, is_failed = false, publication = nil,
     is_limited = false, is_view_changed = false, cut_index = -1, cut_at = 0, end_at = 0, max_data = 0,
+    noted = {},
   }
   if fields[3] then log.position, log.check, log.records = struct_unpack('>dI4I4', fields[3]) end
   if fields[10] then log.start = struct_unpack('>d', fields[10]) end
@@ -210,7 +214,7 @@ end
 -- Publishes a frame at the end of the call. `log` is the log whose change the frame describes, or
 -- false.
 local function publish(log, topic, frame)
-  publications[#publications + 1] = { log, topic, frame, reply_at }
+  publications[#publications + 1] = { log, topic, frame }
 end
 
 local function publish_log(log, change, position, check, frame)
@@ -370,7 +374,8 @@ local function full_verdict(log, frame, records)
 end
 
 -- If the append must not be applied, returns the reply to it. Otherwise, returns nil and the
--- producer that the append replaces, or false if it replaces none. Fields of `append`:
+-- producer that the append replaces, or false if it replaces none. Sets `append.stored` to the stored
+-- state of the producer, or to nil or false if it has none. Other fields of `append`:
 --   records, frame          frame without its last two fields, '' and 0 for none
 --   type                    content type, '' for none
 --   producer, epoch, number  producer, '' for none
@@ -380,6 +385,7 @@ local function append_refusal(log, append)
   local producer, epoch, content_type = append.producer, append.epoch, append.type
   if producer ~= '' then
     stored = call('HGET', producers, producer)
+    append.stored = stored
     verdict, reported = producer_verdict(stored, epoch, append.number)
   end
   if log.ending > 0 then
@@ -398,6 +404,23 @@ local function append_refusal(log, append)
   return nil, silent
 end
 
+-- Records that a field of a hash was stored, so that it can be restored if the frames of the log
+-- cannot be written. `before` is its former value, nil or false if it had none.
+local function note_field(log, key, field, before)
+  local noted = log.noted
+  noted[#noted + 1], noted[#noted + 2], noted[#noted + 3] = key, field, before or false
+end
+
+-- Restores the fields that were stored for events that could not be written: a retry must not be
+-- answered as if they were in the log.
+local function restore_fields(log)
+  local noted = log.noted
+  for at = #noted - 2, 1, -3 do
+    local key, field, before = noted[at], noted[at + 1], noted[at + 2]
+    if before then call('HSET', key, field, before) else call('HDEL', key, field) end
+  end
+end
+
 -- Stores the producer and the order of an append that is applied. `silent` is the producer that it
 -- replaces, or false.
 local function note_append(log, append, silent)
@@ -405,6 +428,7 @@ local function note_append(log, append, silent)
   if append.producer ~= '' then
     if silent then call('HDEL', producers, silent) end
     call('HSET', producers, append.producer, struct_pack('>ddd', append.epoch, append.number, now))
+    note_field(log, producers, append.producer, append.stored)
   end
   if append.has_order == 1 then log.order, log.has_order = append.order, true end
 end
@@ -584,12 +608,17 @@ local function begin_logs() open_logs, changed_logs, publications, last_log = {}
 
 -- Writes the changed logs. All logs are written before any other step, because an error in such a
 -- step must not leave a log unwritten. If a log cannot be written, the operations that changed it
--- fail, and their publications are not sent.
+-- fail, and their publications are not sent. A publication that Redis refuses does not make its
+-- operation fail, because its change is stored, and a retry without an event id would store it again.
+-- Readers notice the gap by the number of the next publication, or at their next read. Returns the
+-- first such error, or nil.
 local function end_logs(replies)
+  local refusal
   for _, log in ipairs(changed_logs) do
     local is_done, failure = pcall(write_log, log)
     if not is_done then
       log.is_changed, log.is_used, log.is_closing, log.is_failed = false, false, false, true
+      restore_fields(log)
       for _, at in ipairs(log.replies) do replies[at] = failed_reply(failure) end
     end
   end
@@ -598,10 +627,11 @@ local function end_logs(replies)
     if log.is_closing then shrink_frames(log) end
   end
   for _, publication in ipairs(publications) do
-    local log, topic, frame, at = unpack(publication)
+    local log, topic, frame = unpack(publication)
     if not log or not log.is_failed then
       local is_done, failure = pcall(call, 'SPUBLISH', topic, frame)
-      if not is_done then replies[at] = failed_reply(failure) end
+      if not is_done then refusal = refusal or failure end
     end
   end
+  return refusal
 end

@@ -193,7 +193,11 @@ local function add_event(channel, log, event)
   local pub = (not is_cut or event.ending > 0) and next_pub(channel.head)
   if event.mark ~= '' then
     local ids = log.base .. 'logEventIds:' .. log.name
-    if call('HSETNX', ids, event.id, event.mark) == 0 then call('HSET', ids, event.id, '') end -- several different events share the id
+    if call('HSETNX', ids, event.id, event.mark) == 1 then
+      note_field(log, ids, event.id)
+    else
+      call('HSET', ids, event.id, '') -- several different events share the id
+    end
   end
   if not log.unwritten[1] then log.unwritten_at = position end
   log.unwritten[#log.unwritten + 1] = whole

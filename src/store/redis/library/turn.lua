@@ -9,7 +9,8 @@
 --        3     end of the names of topics
 --        4...  texts of the operations
 --        last  deadline, Unix ms
--- Reply  the reply of each operation, or the byte FAILED and an error
+-- Reply  the reply of each operation, or the byte FAILED and an error; then, if a publication was
+--        refused, the byte FAILED and that error
 
 local function run_operations(replies)
   while number_at <= #numbers do
@@ -40,8 +41,9 @@ local function run_turn(_, arguments)
     end
   end
   write_pubs()
-  end_logs(replies)
+  local refusal = end_logs(replies)
   end_streams()
+  if refusal then replies[#replies + 1] = failed_reply(refusal) end
   return replies
 end
 
