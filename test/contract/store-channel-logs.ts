@@ -460,6 +460,30 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     t.same(await verdicts(), ["missing missing", "missing missing", "read", "read"]);
   });
 
+  t.test("a stream takes no event when its message is twice as old as the retention", async (t) => {
+    const fixture = await createFixture(t);
+    await fixture.store.close();
+    fixture.retentionS = 3600;
+    fixture.store = fixture.create();
+    await fixture.store.start();
+    const { store } = fixture;
+    const { start, content, tool, end } = producer(fixture);
+    await start();
+    await store.createStream(creation([], { clientMsgNo: "other" }));
+    await store.append(draftOf());
+    fixture.nowMs += 7_199_000;
+    t.match(await content("a"), { verdict: "done" });
+    fixture.nowMs += 1000;
+    t.match(await content("b"), { verdict: "closed", state: "active" });
+    t.match(await tool("b"), { verdict: "missing", state: "active" });
+    const append = appendOf(["1"], { clientMsgNo: "other" });
+    t.match(await store.appendToStream(append), { verdict: "closed" });
+    t.match(await end(), { verdict: "done", state: "closed" });
+    t.equal(await store.interruptStreams(60_000), 1, "a stream without events is interrupted");
+    await store.sweep();
+    t.same((await store.readMessages(KEY, RANGE)).messages, [], "nothing is kept");
+  });
+
   t.test("a stream is removed with its message, and its name can be used again", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.close();

@@ -27,7 +27,7 @@ const PERMISSION = ["group_refusal", "person_refusal"];
 const LOGS = [
   ...["open_log", "change_log", "seal_frame", "move_tail", "tail_of", "absence_of"],
   ...["append_refusal", "note_append", "appended_reply", "is_repeated", "full_verdict"],
-  ...["note_field"],
+  ...["note_field", "closed_reply"],
   ...["publish", "publish_append"],
   ...["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")],
 ];

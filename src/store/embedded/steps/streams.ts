@@ -15,6 +15,7 @@ import {
   type ChannelKey,
   isNoteType,
   MAX_EXPIRE_S,
+  messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -38,7 +39,7 @@ import { snapshotBytes } from "../../held-bytes.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import { eventBytes, type LiveStream } from "./live-stream.ts";
-import { headOf } from "./log-state.ts";
+import { headOf, tailOf } from "./log-state.ts";
 import { appendedTo, existing, type LogRules } from "./logs.ts";
 import type { PermissionCheck } from "./permissions.ts";
 import { createCalls } from "./queued-call.ts";
@@ -137,7 +138,7 @@ function sizeOf(records: readonly Uint8Array[]): number {
 class StreamRules {
   readonly #ports: Pick<
     StreamPorts,
-    "live" | "logs" | "streamRows" | "assigner" | "checkPermission" | "logRules"
+    "live" | "logs" | "streamRows" | "assigner" | "checkPermission" | "logRules" | "retentionMs"
   >;
 
   constructor(ports: StreamPorts) {
@@ -159,6 +160,8 @@ class StreamRules {
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
       if (!isStart && !isRepeated(draft, stream.markOf(draft.eventId))) {
+        const isEnd = draft.type === STREAM_END;
+        if (!isEnd && this.#isPast(stream, changes)) return lateResult(draft, stream);
         this.#assertRoom(stream, draft, changes);
         changes.add(stream, toEvent(draft));
       }
@@ -226,6 +229,8 @@ class StreamRules {
     if (judgement.verdict !== "accepted") return judgement;
     if (stream === undefined) return { verdict: "missing" }; // an open log has a stream in memory
     const { producer } = judgement;
+    if (frame !== undefined && this.#isPast(stream, changes))
+      return { verdict: "closed", tail: tailOf(log.assigned), closed: "interrupted" };
     if (frame !== undefined) this.#addRecords(stream, draft, frame, { changes, producer });
     if (close !== undefined) {
       // The first frame of the append has the number of the producer.
@@ -312,7 +317,16 @@ class StreamRules {
     if (type === STREAM_END || isRepeated(draft, this.#markOf(ended, draft)))
       return { verdict: "done", state };
     if (ending === "stopped") return { verdict: "stopped", state };
-    return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state };
+    return lateResult(draft, ended);
+  }
+
+  /**
+   * Returns true if the message of an active stream is older than twice the retention time. Such a
+   * stream takes no event but its end, and is interrupted when it is silent: it keeps its message and
+   * all later messages of the channel.
+   */
+  #isPast({ head }: LiveStream, { nowMs }: StreamChanges): boolean {
+    return nowMs >= messageTimeMs(head.messageId) + 2 * this.#ports.retentionMs;
   }
 
   #markOf(
@@ -323,6 +337,11 @@ class StreamRules {
     if ("markOf" in ended) return ended.markOf(eventId);
     return this.#ports.streamRows.markOf(ended, clientMsgNo, eventId);
   }
+}
+
+/** Returns the result of an event that a stream takes no more. */
+function lateResult({ type }: StreamDraft, { ending }: Pick<LiveStream, "ending">): StreamResult {
+  return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state: stateAfter(ending) };
 }
 
 function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean {

@@ -362,6 +362,12 @@ end
 -- Returns the reply to an append that was applied.
 local function appended_reply(log, epoch, number) return append_reply(log, LOG_APPENDED, epoch, number) end
 
+-- Returns the reply to an append to a log that is closed, or that takes no further records before it is
+-- closed with `ending`.
+local function closed_reply(log, ending, epoch)
+  return struct_pack('>BBdI4dd', LOG_CLOSED, ending, log.position, log.check, epoch, 0)
+end
+
 -- Returns true if this is the reply to an append that was applied before.
 local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
 

@@ -126,6 +126,11 @@ local function open_stream(channel, client_msg_no)
   return log
 end
 
+-- Returns true if the message of an active stream is older than twice the retention time. Such a
+-- stream accepts no event except its end, and it is interrupted when it is silent. Otherwise, its
+-- message and all later messages of the channel would be kept.
+local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
+
 -- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
 local function publish_frame(channel, log, frame)
   if channel.is_apart then
@@ -321,6 +326,7 @@ local function stream_event()
     publish_again(channel, log)
     return stream_reply(channel, STREAM_DONE, log)
   end
+  if ending == 0 and is_past(log) then return stream_reply(channel, kind == CONTENT_EVENT and STREAM_LATE or STREAM_MISSING, log) end
   local is_full = fits == 0 and log.bytes + bytes > max_stream_bytes
   if log.is_limited then is_full = ending == 0 and full_verdict(log, frame, 1) end
   if is_full then return stream_reply(channel, STREAM_TOO_LARGE, log) end
@@ -545,6 +551,7 @@ local function stream_append()
     if is_repeated(judged) then publish_again(channel, log) end
     return with_frames(channel, judged)
   end
+  if records > 0 and is_past(log) then return closed_reply(log, INTERRUPTED, epoch) end
   if not log.is_limited and log.bytes + bytes > max_stream_bytes then return string.char(APPEND_TOO_LARGE) end
   note_append(log, append, silent)
   if records > 0 then
