@@ -588,9 +588,9 @@ export interface StreamEnd {
   readonly clientMsgNo: string;
   readonly messageSeq: number;
   /**
-   * Time of the end in Unix milliseconds on the store's clock, not earlier than the time in the
-   * stream's message id. It may be later than the actual end if the store was interrupted in the
-   * meantime.
+   * Time of the end in Unix milliseconds on the store's clock, not earlier than the time in the id
+   * of any earlier message of the channel. It may be later than the actual end if the store was
+   * interrupted in the meantime.
    */
   readonly endedMs: number;
 }

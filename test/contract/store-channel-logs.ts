@@ -4,6 +4,7 @@ import type { Test } from "tap";
 import { MAX_OPEN_STREAMS } from "../../src/broker/log-ports.ts";
 import {
   channelKey,
+  messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -482,6 +483,19 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     t.equal(await store.interruptStreams(60_000), 1, "a stream without events is interrupted");
     await store.sweep();
     t.same((await store.readMessages(KEY, RANGE)).messages, [], "nothing is kept");
+  });
+
+  t.test("a stream does not end before earlier messages if the clock is set back", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    const { start, end } = producer(fixture);
+    await start();
+    fixture.nowMs += 5000;
+    const { messageId } = await store.append(draftOf());
+    fixture.nowMs -= 3_600_000;
+    await end();
+    const [ended] = await store.streamEnds([KEY], 0, 10);
+    t.ok((ended?.endedMs ?? 0) >= messageTimeMs(messageId));
   });
 
   t.test("a stream is removed with its message, and its name can be used again", async (t) => {

@@ -9,6 +9,7 @@ import {
   MAX_MESSAGE_ID,
   type Message,
   type MessageHeader,
+  messageTimeMs,
 } from "../../../broker/model.ts";
 import type { MessageDraft, StreamDraft } from "../../../broker/ports.ts";
 import { payloadHash } from "../../payload-hash.ts";
@@ -212,6 +213,11 @@ export class Assigner {
     return assigned;
   }
 
+  /** Returns the time, but not one that is lower than the time in the newest message id. */
+  timeAfterAll(nowMs: number): number {
+    return Math.max(nowMs, messageTimeMs(this.#ports.ids.newest));
+  }
+
   #addRecord(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
     const { message, dedupe } = stored;
     const { frame } = this.#ports;
@@ -257,6 +263,11 @@ export class MessageIds {
   constructor(last: number) {
     this.#last = last;
     this.#reserved = last;
+  }
+
+  /** The highest id so far. */
+  get newest(): number {
+    return this.#last;
   }
 
   get floor(): number {

@@ -8,7 +8,7 @@ import {
   type OpenFrame,
   openEventFrame,
 } from "../../../broker/log-frame.ts";
-import { messageTimeMs, STREAM_END, STREAM_START } from "../../../broker/model.ts";
+import { STREAM_END, STREAM_START } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { stateAfter } from "../../../broker/stream-fold.ts";
@@ -81,7 +81,7 @@ export class StreamChanges {
     const isTimed = newEvent.timestampMs !== undefined;
     const { type, data, eventId, ending, isHidden } = newEvent;
     const index = stream.assigned;
-    const detail = detailOf(type, stream, this.nowMs);
+    const detail = this.#detailOf(type, stream);
     const state = stateAfter(ending);
     // Objects are written field by field, because a spread would cost a microsecond per object.
     const event = {
@@ -137,6 +137,12 @@ export class StreamChanges {
     const fields = JSON.stringify({ client_msg_no: clientMsgNo, state });
     const draft = { type: "stream.ended", key, messageSeq, fields, outboxKey: 0 } as const;
     return assigner.assignEvent(draft, this.nowMs);
+  }
+
+  /** Returns `StreamEvent.detail`. */
+  #detailOf(type: string, { head }: LiveStream): number {
+    if (type === STREAM_START) return head.messageSeq;
+    return type === STREAM_END ? this.#ports.assigner.timeAfterAll(this.nowMs) : 0;
   }
 
   logOf({ head }: LiveStream): OpenLog {
@@ -195,9 +201,4 @@ export const NO_TERMS: AppendTerms = { producer: undefined, order: undefined };
 
 function logNameOf({ key, clientMsgNo }: LiveStream["head"]): LogName {
   return { kind: "channel", key, clientMsgNo };
-}
-
-function detailOf(type: string, { head }: LiveStream, nowMs: number): number {
-  if (type === STREAM_START) return head.messageSeq;
-  return type === STREAM_END ? Math.max(nowMs, messageTimeMs(head.messageId)) : 0;
 }

@@ -17,7 +17,8 @@
 --   2  member of `activeStreams` of a stream that ended, which the caller must remove after it has
 --      added the end to `endedStreams` of the users, or ''
 --   3  seq of that stream, or 0
---   4… publications, in order
+--   4  Unix ms of its end, or 0
+--   5… publications, in order
 local STREAM_DONE, STREAM_RUNNING, STREAM_MISSING, STREAM_LATE, STREAM_TAKEN, STREAM_STOPPED, STREAM_TOO_LARGE, STREAM_REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
 local CLOSED, STOPPED, CANCELLED, INTERRUPTED = 1, 2, 3, 4 -- indexes in LOG_ENDINGS
 local STATE_OF_ENDING = { [0] = 0, 1, 2, 2, 3 } -- index in STREAM_STATES for each index in LOG_ENDINGS
@@ -45,8 +46,7 @@ local refusals -- refusals of the call by channel, sender and check
 --   users      list of { uid, record_base, base }
 --   is_apart   true if the users are in other slots
 --   frames     publications that the caller must publish, or nil
---   ended      member of `activeStreams` that the caller must remove, or nil
---   ended_seq  seq of the stream `ended`
+--   ended      elements 2 to 4 of the reply if a stream has ended, else nil
 local function take_channel(user_count)
   local base, key, topic = take_texts(3)
   local users = {}
@@ -55,7 +55,7 @@ local function take_channel(user_count)
     users[at] = { uid = uid, record_base = record_base, base = user_base }
   end
   local is_apart = user_count == 0 and topic == ''
-  return { base = base, key = key, head = base .. 'head:' .. key, topic = topic, users = users, is_apart = is_apart, frames = nil, ended = nil, ended_seq = nil }
+  return { base = base, key = key, head = base .. 'head:' .. key, topic = topic, users = users, is_apart = is_apart, frames = nil, ended = nil }
 end
 
 -- Returns the fields of a channel's head: info and lists (see `channel_record.lua`), pub, and a
@@ -231,12 +231,24 @@ local function remember_end(ends, log, name, ended_ms)
   call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
 end
 
+-- Returns the counter of message ids, and its bucket.
+local function id_counter(base)
+  if is_cluster then return base .. 'messageIds', tonumber(string.match(base, '{c(%d+)}:$')) end
+  return string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
+end
+
+-- Returns the Unix ms of the end of a stream that ends now: not lower than the time in the id of any
+-- message of the channel, even if the clock has been set back.
+local function end_ms(channel)
+  local counter = id_counter(channel.base)
+  return math.max(now, message_ms(tonumber(call('GET', counter) or '0')))
+end
+
 -- Adds the end of a stream to the event feed.
 local function emit_end(channel, log, client_msg_no)
   local base = channel.base
   if call('HEXISTS', base .. 'feed', 'number') == 0 then return end
-  local counter, bucket = string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
-  if is_cluster then counter, bucket = base .. 'messageIds', tonumber(string.match(base, '{c(%d+)}:$')) end
+  local counter, bucket = id_counter(base)
   local state = log.ending == INTERRUPTED and 'interrupted' or log.ending == CLOSED and 'closed' or 'cancelled'
   local fields = '{"client_msg_no":' .. cjson.encode(client_msg_no) .. ',"state":"' .. state .. '"}'
   append_event(base .. 'feed', base .. 'events', counter, bucket, channel.key, STREAM_ENDED, int(log.seq), fields)
@@ -247,8 +259,7 @@ local function close_stream(channel, log, client_msg_no)
   local streams = channel.base .. 'openStreams:' .. channel.key
   call('ZREM', streams, client_msg_no)
   local is_last = call('EXISTS', streams) == 0
-  -- Not earlier than the time in the message id, even if the clock has been set back since.
-  local ended_ms = math.max(now, message_ms(log.message_id))
+  local ended_ms = end_ms(channel)
   if channel.topic ~= '' then remember_end(channel.base .. 'endedStreams:' .. channel.key, log, client_msg_no, ended_ms) end
   for _, user in ipairs(channel.users) do
     if is_last then call('SREM', user.base .. 'streams', channel.key) end
@@ -258,7 +269,7 @@ local function close_stream(channel, log, client_msg_no)
   emit_end(channel, log, client_msg_no)
   -- If the users are in other slots, the caller removes the stream from `activeStreams` after it has
   -- notified them.
-  if channel.is_apart then channel.ended, channel.ended_seq = log.name, log.seq end
+  if channel.is_apart then channel.ended = { log.name, log.seq, ended_ms } end
 end
 
 -- Ends an active stream that its producer did not end. `event` has the fields frame, crc and ending
@@ -276,7 +287,7 @@ local function publish_again(channel, log)
   local frame = log.publication or call('HGET', log.head, 'f')
   if not frame then return end
   publish_frame(channel, log, frame)
-  if log.ending > 0 then channel.ended, channel.ended_seq = log.name, log.seq end
+  if log.ending > 0 then channel.ended = { log.name, log.seq, end_ms(channel) } end
 end
 
 -- Returns the reply of an operation. The arguments are its result: one value, or several values
@@ -284,7 +295,7 @@ end
 local function with_frames(channel, ...)
   local reply = { ... }
   if not channel.frames then return #reply == 1 and reply[1] or reply end
-  reply[#reply + 1], reply[#reply + 2] = channel.ended or '', channel.ended_seq or 0
+  for _, element in ipairs(channel.ended or { '', 0, 0 }) do reply[#reply + 1] = element end
   for _, frame in ipairs(channel.frames) do reply[#reply + 1] = frame end
   return reply
 end
@@ -468,13 +479,13 @@ local function stream_start()
   if running and force == 0 then return stream_reply(channel, STREAM_RUNNING) end
   if bytes > max_stream_bytes then return stream_reply(channel, STREAM_TOO_LARGE) end
   if running then end_stream(channel, running, active, { frame = end_frame, crc = end_crc, ending = CANCELLED }) end
-  local ended, ended_seq = channel.ended, channel.ended_seq
+  local ended = channel.ended
   local log = begin_stream(channel, {
     client_msg_no = client_msg_no, uid = uid, record = record, extra = extra, counter = counter, bucket = bucket, ms = ms, dedupe = dedupe,
     incarnation = incarnation, type = STREAM_TYPE, event_head = event_head, expiry = expiry, max_data = nil,
   })
   add_event(channel, log, { frame = frame, crc = crc, id = id, mark = mark, units = 0, bytes = bytes, shown = 0, parts = '', ending = 0 })
-  channel.ended, channel.ended_seq = ended, ended_seq
+  channel.ended = ended
   return stream_reply(channel, STREAM_DONE, log)
 end
 

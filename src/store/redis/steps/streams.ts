@@ -127,11 +127,11 @@ export function createRedisStreams(
   /** Publishes the frames that the operation could not publish itself. */
   async function publishRest(
     key: ChannelKey,
-    [name, seq = 0, ...frames]: Publications,
+    [name, seq = 0, endedMs = 0, ...frames]: Publications,
   ): Promise<void> {
     if (frames.length > 0) await publish(key, frames);
     if (name === undefined || name.length === 0) return;
-    await addEnd(key, `${seq}:${name}`);
+    await addEnd(key, `${seq}:${name}`, endedMs);
     removeEnded(key, String(name));
   }
 
@@ -147,11 +147,11 @@ export function createRedisStreams(
    * Adds an end to `endedStreams` of the users. If an earlier failed call has already stored a
    * time, that time is kept.
    */
-  async function addEnd(key: ChannelKey, member: string): Promise<void> {
+  async function addEnd(key: ChannelKey, member: string, endedMs: number): Promise<void> {
     const added = usersOf(key).map(async (uid) => {
       const ends = keys.user("endedStreams", uid);
       await Promise.all([
-        link.write("zadd", ends, "NX", clock(), member),
+        link.write("zadd", ends, "NX", endedMs, member),
         link.write("zremrangebyrank", ends, 0, -1 - MAX_STREAM_ENDS),
       ]);
     });
@@ -278,10 +278,10 @@ const VERDICTS = [
 ] as const;
 
 /**
- * Publications that the caller must send: for an ended stream its member of `activeStreams` and its
- * seq, followed by frames. See `library/streams.lua`.
+ * Publications that the caller must send: for an ended stream its member of `activeStreams`, its seq
+ * and the time of its end, followed by frames. See `library/streams.lua`.
  */
-type Publications = readonly [name?: Buffer, seq?: number, ...frames: Buffer[]];
+type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 
 type Sent = Pick<StreamDraft, "key" | "channel" | "fromUid" | "permission">;
 
