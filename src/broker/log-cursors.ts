@@ -145,6 +145,7 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
     onEvent(event) {
       switch (event.kind) {
         case "log":
+          if (table.size === 0) break;
           for (const cursor of table.ofSource(logNameText(event.name))) cursor.published(event);
           break;
         case "event": {

@@ -111,7 +111,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       if (event.kind === "event") {
         // All followers get the same object, so that its text is encoded only once.
         const { event: published } = event;
-        if (published.stream === undefined) return;
+        if (published.stream === undefined || table.size === 0) return;
         for (const cursor of table.ofSource(sourceOf(published))) cursor.published(published);
       } else if (event.kind === "credential")
         for (const cursor of table.ofViewer(event.uid)) cursor.recheck();
