@@ -15,6 +15,7 @@ import { createServer } from "../../src/server.ts";
 import { chooseDriver } from "../../src/transport/drivers.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { combineNodes } from "./combine-nodes.ts";
+import { DATA_FOLDERS } from "./data-folders.ts";
 import { DRIVER, driverSettings, nodeCount, TEST_TRANSPORT } from "./driver.ts";
 import { callHttp, type HttpReply } from "./http.ts";
 
@@ -49,8 +50,9 @@ export interface Broker {
 
 export type ApiResponse = HttpReply;
 
-export async function tempFolder(t: Test): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), "jindou-test-"));
+/** Creates a folder that is removed after the test. */
+export async function tempFolder(t: Test, parent = tmpdir()): Promise<string> {
+  const path = await mkdtemp(join(parent, "jindou-test-"));
   t.teardown(() => rm(path, { recursive: true, force: true }));
   return path;
 }
@@ -78,7 +80,7 @@ export async function startBroker(
   settings: Settings = {},
   dataPath?: string,
 ): Promise<Broker> {
-  const path = dataPath ?? (await tempFolder(t));
+  const path = dataPath ?? (await tempFolder(t, DATA_FOLDERS));
   const merged = { ...(await driverSettings(path)), ...settings };
   const config = loadConfig({ env: environment(path, merged) });
   const passwords: string[] = [];

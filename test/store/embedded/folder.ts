@@ -2,7 +2,6 @@
 // it.
 
 import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
@@ -13,10 +12,11 @@ import {
   type EmbeddedStore,
 } from "../../../src/store/embedded/store.ts";
 import type { StoreDriver } from "../../contract/store-fixture.ts";
+import { DATA_FOLDERS } from "../../support/data-folders.ts";
 
 /** Creates a folder that is removed after the test. */
-export function testFolder(t: Test): string {
-  const folder = mkdtempSync(join(tmpdir(), "jindou-store-"));
+export function testFolder(t: Test, parent = DATA_FOLDERS): string {
+  const folder = mkdtempSync(join(parent, "jindou-store-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
@@ -64,13 +64,17 @@ function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): Embedd
   };
 }
 
-/** Returns the driver for the suites of the Store contract. */
-export function embeddedDriver(name: string, over: Partial<EmbeddedOptions> = {}): StoreDriver {
+/** Returns the driver for the suites of the Store contract. Its folders are in `parent`. */
+export function embeddedDriver(
+  name: string,
+  over: Partial<EmbeddedOptions> = {},
+  parent = DATA_FOLDERS,
+): StoreDriver {
   return {
     name,
     supportsClock: true,
     async createLocation(t) {
-      const folder = testFolder(t);
+      const folder = testFolder(t, parent);
       return { create: (options) => sweptStoreIn(folder, { ...over, ...options }) };
     },
   };
