@@ -3,6 +3,7 @@
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";
+import { IS_FULL } from "../support/volume.ts";
 import { channelLogs, channelLogTimes } from "./store-channel-logs.ts";
 import { channels, facts } from "./store-channels.ts";
 import { conversations } from "./store-conversations.ts";
@@ -32,8 +33,92 @@ import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
 import { webhooks } from "./store-webhooks.ts";
 
-/** Runs the whole contract against the driver. */
-export function storeContract(t: Test, driver: StoreDriver): void {
+/** One part of the contract. */
+interface Part {
+  readonly title: string;
+  readonly run: (t: Test, createFixture: FixtureFactory) => Promise<void>;
+  /** True if the part needs a store that reads the time from `StoreOptions.clock`. */
+  readonly needsClock?: true;
+}
+
+const PARTS = {
+  users: { title: "devices of users are stored", run: users },
+  channels: { title: "channels are created and changed", run: channels },
+  members: { title: "members are added and removed", run: members },
+  facts: { title: "the store returns the facts that a send depends on", run: facts },
+  permissions: { title: "a send without permission is refused", run: permissions },
+  appending: { title: "messages are numbered, stored and published", run: appending },
+  events: { title: "the event feed has an event for each change", run: events },
+  online: { title: "the event feed reports when users go online and offline", run: online },
+  retries: { title: "a retried message is stored once", run: retries },
+  history: { title: "stored messages can be read", run: history },
+  inbox: { title: "commands stay in the inbox until they are acknowledged", run: inbox },
+  joins: { title: "a session joins with the state of its user", run: joins },
+  streamStates: {
+    title: "every stream call has the specified outcome in every state",
+    run: streamStates,
+  },
+  streamReads: {
+    title: "streams can be read while they run and after they end",
+    run: streamReads,
+  },
+  streamRetries: { title: "a retried stream event has no effect", run: streamRetries },
+  channelLogs: {
+    title: "streams are written by the protocol Durable Streams",
+    run: channelLogs,
+  },
+  streamEnds: {
+    title: "silent streams are interrupted, and active streams survive a restart",
+    ...{ run: streamEnds, needsClock: true },
+  },
+  conversations: { title: "conversations are listed and read", run: conversations },
+  unread: {
+    title: "read positions and unread counts are correct in every case",
+    run: unread,
+  },
+  positions: {
+    title: "read positions, join seqs and change times of conversations are stored",
+    run: positions,
+  },
+  limits: { title: "channels and inboxes stay within their limits", run: limits },
+  imports: { title: "imported messages are stored with their seqs", run: imports },
+  systemAccounts: { title: "system accounts are stored", run: systemAccounts },
+  webhooks: { title: "webhooks are stored", run: webhooks },
+  push: { title: "the cursors of push decisions are stored", run: push },
+  signingKeys: { title: "signing keys are stored", run: signingKeys },
+  managers: { title: "passwords and access tokens of managers are stored", run: managers },
+  time: {
+    title: "messages, dedupe records and access tokens expire",
+    ...{ run: time, needsClock: true },
+  },
+  importTimes: {
+    title: "imported messages expire, and their retries are recognised",
+    ...{ run: importTimes, needsClock: true },
+  },
+  limitsOfStreams: {
+    title: "streams are removed with the messages of their channel",
+    ...{ run: limitsOfStreams, needsClock: true },
+  },
+  channelLogTimes: {
+    title: "streams of the protocol Durable Streams end and are removed",
+    ...{ run: channelLogTimes, needsClock: true },
+  },
+  inboxTime: { title: "commands expire in the inbox", run: inboxTime, needsClock: true },
+} as const satisfies Readonly<Record<string, Part>>;
+
+export type StorePart = keyof typeof PARTS;
+
+/** Parts to run if another file runs all parts on the same store with other settings. */
+interface Choice {
+  readonly only?: readonly StorePart[];
+  readonly except?: readonly StorePart[];
+}
+
+/**
+ * Runs the contract against the driver. `choice` selects the parts whose result the settings of the
+ * driver can change. With JINDOU_TEST_VOLUME=full, all parts run in any case.
+ */
+export function storeContract(t: Test, driver: StoreDriver, choice: Choice = {}): void {
   const createFixture = async (t: Test): Promise<StoreFixture> => {
     const fixture = new StoreFixture(await driver.createLocation(t));
     await fixture.store.start();
@@ -43,86 +128,14 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: the store rejects calls before start and after close`, (t) =>
     lifeCycle(t, driver),
   );
-  t.test(`${driver.name}: devices of users are stored`, (t) => users(t, createFixture));
-  t.test(`${driver.name}: channels are created and changed`, (t) => channels(t, createFixture));
-  t.test(`${driver.name}: members are added and removed`, (t) => members(t, createFixture));
-  t.test(`${driver.name}: the store returns the facts that a send depends on`, (t) =>
-    facts(t, createFixture),
-  );
-  t.test(`${driver.name}: a send without permission is refused`, (t) =>
-    permissions(t, createFixture),
-  );
-  t.test(`${driver.name}: messages are numbered, stored and published`, (t) =>
-    appending(t, createFixture),
-  );
-  t.test(`${driver.name}: the event feed has an event for each change`, (t) =>
-    events(t, createFixture),
-  );
-  t.test(`${driver.name}: the event feed reports when users go online and offline`, (t) =>
-    online(t, createFixture),
-  );
-  t.test(`${driver.name}: a retried message is stored once`, (t) => retries(t, createFixture));
-  t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
-  t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
-    inbox(t, createFixture),
-  );
-  t.test(`${driver.name}: a session joins with the state of its user`, (t) =>
-    joins(t, createFixture),
-  );
-  t.test(`${driver.name}: every stream call has the specified outcome in every state`, (t) =>
-    streamStates(t, createFixture),
-  );
-  t.test(`${driver.name}: streams can be read while they run and after they end`, (t) =>
-    streamReads(t, createFixture),
-  );
-  t.test(`${driver.name}: a retried stream event has no effect`, (t) =>
-    streamRetries(t, createFixture),
-  );
-  t.test(`${driver.name}: streams are written by the protocol Durable Streams`, (t) =>
-    channelLogs(t, createFixture),
-  );
-  if (driver.supportsClock)
-    t.test(
-      `${driver.name}: silent streams are interrupted, and active streams survive a restart`,
-      (t) => streamEnds(t, createFixture),
-    );
-  t.test(`${driver.name}: conversations are listed and read`, (t) =>
-    conversations(t, createFixture),
-  );
-  t.test(`${driver.name}: read positions and unread counts are correct in every case`, (t) =>
-    unread(t, createFixture),
-  );
-  t.test(
-    `${driver.name}: read positions, join seqs and change times of conversations are stored`,
-    (t) => positions(t, createFixture),
-  );
-  t.test(`${driver.name}: channels and inboxes stay within their limits`, (t) =>
-    limits(t, createFixture),
-  );
-  t.test(`${driver.name}: imported messages are stored with their seqs`, (t) =>
-    imports(t, createFixture),
-  );
-  t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
-  t.test(`${driver.name}: webhooks are stored`, (t) => webhooks(t, createFixture));
-  t.test(`${driver.name}: the cursors of push decisions are stored`, (t) => push(t, createFixture));
-  t.test(`${driver.name}: signing keys are stored`, (t) => signingKeys(t, createFixture));
-  t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
-    managers(t, createFixture),
-  );
-  if (!driver.supportsClock) return;
-  t.test(`${driver.name}: messages, dedupe records and access tokens expire`, (t) =>
-    time(t, createFixture),
-  );
-  t.test(`${driver.name}: imported messages expire, and their retries are recognised`, (t) =>
-    importTimes(t, createFixture),
-  );
-  t.test(`${driver.name}: streams are removed with the messages of their channel`, (t) =>
-    limitsOfStreams(t, createFixture),
-  );
-  t.test(`${driver.name}: streams of the protocol Durable Streams end and are removed`, (t) =>
-    channelLogTimes(t, createFixture),
-  );
-  t.test(`${driver.name}: commands expire in the inbox`, (t) => inboxTime(t, createFixture));
+  const names = Object.keys(PARTS) as StorePart[]; // the keys of the literal
+  const { only = names, except = [] } = IS_FULL ? {} : choice;
+  for (const name of names) {
+    const part: Part = PARTS[name];
+    if (!only.includes(name) || except.includes(name)) continue;
+    if (part.needsClock && !driver.supportsClock) continue;
+    t.test(`${driver.name}: ${part.title}`, (t) => part.run(t, createFixture));
+  }
 }
 
 async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
