@@ -11,7 +11,7 @@ import {
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../src/broker/permissions.ts";
-import type { ChannelList, ListChange, SendCheck } from "../../src/broker/ports.ts";
+import type { AppendResult, ChannelList, ListChange, SendCheck } from "../../src/broker/ports.ts";
 import {
   ALL,
   draftOf,
@@ -57,6 +57,36 @@ async function eventRefusal(
     eventOf(STREAM_CONTENT, "x", { channel, fromUid, permission }),
   );
   return result.verdict === "missing" ? undefined : result.refused;
+}
+
+/**
+ * Sends a message and an event with each of the checks, all at once, and compares the refusals with
+ * `expectedOf`.
+ */
+async function checkRefusals(
+  t: Test,
+  fixture: StoreFixture,
+  channel: ChannelRef,
+  fromUid: string,
+  {
+    checks,
+    expectedOf,
+  }: {
+    readonly checks: readonly SendCheck[];
+    readonly expectedOf: (check: SendCheck) => AppendResult["refused"];
+  },
+): Promise<void> {
+  const name = `${fromUid} to ${channel.id}`;
+  await Promise.all(
+    checks.map(async (check) => {
+      const [{ refused }, eventRefused] = await Promise.all([
+        send(fixture, channel, fromUid, check),
+        eventRefusal(fixture, channel, fromUid, check),
+      ]);
+      t.equal(refused, expectedOf(check), `${name}, ${check}`);
+      t.equal(eventRefused, expectedOf(check), `an event of ${name}, ${check}`);
+    }),
+  );
 }
 
 const addition = (...uids: string[]) => ({ kind: "add", uids }) as const;
@@ -117,15 +147,15 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
         cases.map((groupCase) => createChannel(fixture, group(groupCase.id), groupCase)),
       );
       for (const id of [...cases.map(({ id }) => id), "unknown"])
-        for (const uid of ["alice", SYSTEM_UID])
-          for (const check of ["check", "check_exempt"] as const) {
-            const { refused } = await send(fixture, group(id), uid, check);
+        await Promise.all(
+          ["alice", SYSTEM_UID].map(async (uid) => {
             const facts = await fixture.store.groupFacts(id, uid);
-            const expected = refuseGroupSend(facts, uid, check);
-            t.equal(refused, expected, `${uid} to ${id}, ${check}`);
-            const eventRefused = await eventRefusal(fixture, group(id), uid, check);
-            t.equal(eventRefused, expected, `an event of ${uid} to ${id}, ${check}`);
-          }
+            await checkRefusals(t, fixture, group(id), uid, {
+              checks: ["check", "check_exempt"],
+              expectedOf: (check) => refuseGroupSend(facts, uid, check),
+            });
+          }),
+        );
     },
   );
 
@@ -165,16 +195,15 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
       });
       const ids = [...cases.map(({ id }) => id), ...senders, ...Object.keys(lists), "lists"];
       for (const id of ids)
-        for (const uid of new Set([...senders, id])) {
-          const facts = await fixture.store.personFacts(uid, id);
-          for (const check of CHECKS) {
-            const { refused } = await send(fixture, person(id), uid, check);
-            const expected = refusePersonSend(facts, uid, id, check);
-            t.equal(refused, expected, `${uid} to ${id}, ${check}`);
-            const eventRefused = await eventRefusal(fixture, person(id), uid, check);
-            t.equal(eventRefused, expected, `an event of ${uid} to ${id}, ${check}`);
-          }
-        }
+        await Promise.all(
+          [...new Set([...senders, id])].map(async (uid) => {
+            const facts = await fixture.store.personFacts(uid, id);
+            await checkRefusals(t, fixture, person(id), uid, {
+              checks: CHECKS,
+              expectedOf: (check) => refusePersonSend(facts, uid, id, check),
+            });
+          }),
+        );
     },
   );
 
