@@ -85,9 +85,17 @@ export const PORTABLE = [
   "viewers",
 ] as const satisfies readonly Suite[];
 
-/** Suites about the listeners of one process, which behave the same with more nodes. */
+/**
+ * Suites about the listeners of one process, the limits of one connection, and the form of requests
+ * and payloads. They behave the same with more nodes.
+ */
 const OF_ONE_PROCESS: readonly Suite[] = [
+  "connections",
+  "jsonrpc",
+  "jsonrpc-requests",
+  "limits",
   "listeners",
+  "payloads",
   "protected-mode",
   "trusted-proxies",
   "wkproto-listener",

@@ -5,6 +5,7 @@
 import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";
 import type { RedisServer } from "./redis.ts";
+import { IS_FULL } from "./volume.ts";
 
 /** How test clients of WKProto connect, from JINDOU_TEST_WKPROTO. Default: `websocket`. */
 export const WKPROTO_OVER = process.env.JINDOU_TEST_WKPROTO === "tcp" ? "tcp" : "websocket";
@@ -15,6 +16,12 @@ export const TEST_TRANSPORT = readTransport();
 export type Driver = "embedded" | "redis" | "three";
 
 export const DRIVER = readDriver();
+
+/**
+ * False on three nodes, except with JINDOU_TEST_VOLUME=full: tests whose result depends on one
+ * process only, such as the form of a frame, run on one node.
+ */
+export const TESTS_ONE_PROCESS = DRIVER !== "three" || IS_FULL;
 
 /** Settings whose effect only shows on a single node. A broker with one of them has one node. */
 const SINGLE_NODE_SETTINGS = [
