@@ -16,7 +16,7 @@ import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
-const STEPS = volume(350, "JINDOU_TEST_STEPS", 150);
+const STEPS = volume(350, "JINDOU_TEST_STEPS", 75);
 
 /** A store that restarts and crashes, and the model that it is compared with. */
 class Pair {

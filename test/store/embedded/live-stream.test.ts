@@ -8,6 +8,7 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
+import { volume } from "../../support/volume.ts";
 import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
@@ -32,7 +33,7 @@ async function sentBytes(store: EmbeddedStore): Promise<number> {
 t.test(
   "a viewer is sent at most maxStreamBytes plus 300 bytes of a stream, for all kinds of events",
   async (t) => {
-    const maxStreamBytes = 20_000;
+    const maxStreamBytes = volume(20_000, undefined, 5000);
     const long = (at: number) => `${"呼".repeat(115)}${at}`;
     const kinds: Record<string, (at: number) => Partial<StreamDraft>> = {
       "tool calls": () => ({ type: TOOL, data: "tok" }),

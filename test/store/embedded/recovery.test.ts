@@ -10,6 +10,7 @@ import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
+import { IS_FULL } from "../../support/volume.ts";
 import {
   crashedCopy,
   inAnotherBoot,
@@ -242,8 +243,9 @@ const losses: Readonly<Record<string, Loss>> = {
 t.test(
   "a start is refused if the WAL lacks the end that the database refers to, until the operator accepts the loss",
   async (t) => {
-    for (const durability of ["process", "disk"] as const)
-      for (const [name, lose] of Object.entries(losses)) {
+    for (const [way, durability] of (["process", "disk"] as const).entries())
+      for (const [at, [name, lose]] of Object.entries(losses).entries()) {
+        if (!IS_FULL && at % 2 !== way) continue; // by default, the losses take turns
         const path = testFolder(t);
         const store = await openStore(t, path, { durability });
         for (let i = 1; i <= 3; i++) await store.append(numbered(i));
