@@ -2,7 +2,9 @@
 // session that cannot be confirmed does not affect others, and the events of a refused login.
 
 import { randomUUID } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
+import type { CloseReason } from "../../../src/broker/errors.ts";
 import { EVENTS_START } from "../../../src/broker/event-ports.ts";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
 import {
@@ -31,6 +33,19 @@ async function enter({ store }: StoreNode, session: SessionRecord): Promise<Logg
   if (result.kind !== "entered") throw new Error(result.kind);
   return result;
 }
+
+/** Returns the device and the reason of each `session.kicked` of ann. */
+async function kicksOf({ store }: StoreNode): Promise<readonly string[]> {
+  const { rows } = await store.readEvents(bucketOf(userTopic("ann")), EVENTS_START, 20);
+  const kicks = rows.filter(({ type }) => type === "session.kicked");
+  return kicks.map(({ fields }) => `${fields?.device_id} ${fields?.reason}`);
+}
+
+const succeeds = (call: Promise<unknown>) =>
+  call.then(
+    () => true,
+    () => false,
+  );
 
 const usersOf = (count: number) => Array.from({ length: count }, (_, at) => `u${at}`);
 
@@ -104,6 +119,53 @@ t.test(
     );
   },
 );
+
+const lostKicks: Readonly<
+  Record<string, (node: StoreNode, first: LoggedInSession) => Promise<unknown>>
+> = {
+  kicked: (node) => enter(node, { ...sessionOf("ann"), deviceId: "b" }),
+  logged_out: ({ store }) =>
+    store.putDevice({ uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array() }),
+  token_changed: ({ store }) =>
+    store.putDevice({ uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array(32) }),
+  banned: ({ store }) => store.putBan("ann", true),
+};
+
+for (const [reason, end] of Object.entries(lostKicks))
+  t.test(
+    `a session that Redis lost before it was ${reason} has one event of its end`,
+    async (t) => {
+      const node = await openStore(t, redis.url);
+      const { store, link } = node;
+      await store.switchFeed(true);
+      const first = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
+      for (const part of ["sessions", "logins"])
+        await link.write("del", link.keys.user(part, "ann"));
+      await end(node, first);
+      for (let at = 0; at < 2; at++)
+        t.strictSame(await store.confirmSessions([first], NODE), [{ kind: "refused", reason }]);
+      await store.removeSession(first.session, reason as CloseReason);
+      t.strictSame(await kicksOf(node), [`a ${reason}`]);
+      t.equal(
+        await link.call("exists", link.keys.user("ended", "ann")),
+        reason === "logged_out" ? 1 : 0,
+      );
+    },
+  );
+
+t.test("a kicked session that asks whether it may continue has one event of its end", async (t) => {
+  const node = await openStore(t, redis.url);
+  const { store, link } = node;
+  await store.switchFeed(true);
+  const first = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
+  await enter(node, { ...sessionOf("ann"), deviceId: "b" });
+  for (let at = 0; at < 2; at++)
+    t.match(await store.confirmSessions([first], NODE), [{ kind: "refused", reason: "kicked" }]);
+  await store.removeSession(first.session, "kicked");
+  await store.removeSession(first.session, "kicked");
+  t.strictSame(await kicksOf(node), ["a kicked"]);
+  t.equal(await link.call("exists", link.keys.user("ended", "ann")), 0, "no record is left");
+});
 
 t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);
@@ -213,3 +275,40 @@ t.test(
     );
   },
 );
+
+t.test("a kick that a fail-over took back has an event", async (t) => {
+  const servers = await startRedisCluster(t, { replicas: true });
+  const node = await openStore(t, servers.url, { settings: { minReplicas: 1, timeoutMs: 2000 } });
+  const { store, link } = node;
+  await store.switchFeed(true);
+  const { session } = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
+  await store.sessionsOf(["ann"]);
+  const { options } = link.primaryOf(link.keys.user("sessions", "ann"));
+  const primary = servers.primaries.find(({ port }) => port === options.port);
+  if (primary === undefined) throw new Error("a server has the user");
+  for (const replica of servers.replicas) replica.signal("SIGSTOP");
+  const admin = primary.client();
+  await admin.call("CLIENT", "KILL", "TYPE", "replica");
+  admin.disconnect();
+  const login = enter(node, { ...sessionOf("ann"), deviceId: "b" }).catch(() => {});
+  const devices = async () =>
+    (await store.sessionsOf(["ann"]))[0]?.map(({ session }) => session.deviceId);
+  while ((await devices())?.includes("a")) await pause(5);
+  const remove = () => succeeds(store.removeSession(session, "kicked"));
+  const removal = remove();
+  await devices(); // is answered after the script of the removal
+  await primary.stop("SIGKILL");
+  for (const replica of servers.replicas) replica.signal("SIGCONT");
+  const followers = servers.replicas.map((replica) => replica.client());
+  const isReplaced = async () => {
+    const infos = await Promise.all(followers.map((follower) => follower.info("replication")));
+    return infos.some((info) => info.includes("role:master"));
+  };
+  while (!(await isReplaced())) await pause(50);
+  await login;
+  // A node repeats a removal that failed.
+  for (let isDone = await removal; !isDone; isDone = await remove()) await pause(100);
+  await primary.restart();
+  while (!(await succeeds(store.endOnline("ann", [], 0)))) await pause(100); // moves the outbox
+  t.strictSame(await kicksOf(node), ["a kicked"]);
+});

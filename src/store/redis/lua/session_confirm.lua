@@ -59,6 +59,14 @@ local function session_end_reason(user, session, newest)
   return nil, ended
 end
 
+-- Returns the reply for a session without an entry that must not continue. Notes the end of the
+-- session for its event unless that was written: a fail-over may have lost the entry before a later
+-- login could remove it.
+local function refuse_absent(user, session, reason)
+  if is_kick(reason) and not has_kick_event(user, session) then note_left(user, session, reason) end
+  return { 'refused', reason }
+end
+
 local function confirm(user, session)
   local entry = read_entry(user, session.id)
   local reason = ARGV[2] == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
@@ -67,7 +75,8 @@ local function confirm(user, session)
   local demand = outbox_demand(user, ARGV[5])
   if demand then return { demand } end
   if reason then
-    if entry then remove_entry(user, entry, reason) end
+    if not entry then return refuse_absent(user, session, reason) end
+    remove_entry(user, entry, reason)
     return { 'refused', reason }
   end
   if entry then
@@ -78,10 +87,10 @@ local function confirm(user, session)
     return { 'confirmed' }
   end
   reason = read_end(user, session)
-  if reason then return { 'refused', reason } end
+  if reason then return refuse_absent(user, session, reason) end
   local newest = session.level == 1 and read_login(user, int(session.flag)) or nil
   local reason, ended = session_end_reason(user, session, newest)
-  if reason then return { 'refused', reason } end
+  if reason then return refuse_absent(user, session, reason) end
   for _, other in ipairs(ended) do replace(user, session, other) end
   if session.level == 1 then set_newest_login(user, session, '', newest) end
   write_entry(user, session)

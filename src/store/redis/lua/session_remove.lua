@@ -1,4 +1,4 @@
--- Removes a session that its node no longer serves, and the record of its end. Notifies the user's
+-- Removes a session that its node no longer serves, and the records of its end. Notifies the user's
 -- watchers if the session had an entry.
 --
 -- KEYS   1  sessions
@@ -12,11 +12,11 @@
 -- Reply  nil, or 'announce', see `outbox_demand`
 local user = user_of(KEYS[1], ARGV[1], ARGV[4])
 if outbox_demand(user, ARGV[7]) == 'announce' then return 'announce' end
-redis.call('HDEL', user.ended, ARGV[2])
 local entry = read_entry(user, ARGV[2])
-if not entry then return end
+if not entry then return forget_end(user, ARGV[2]) end
 local cause = ARGV[3] ~= '' and ARGV[3] or nil
 redis.call('HDEL', user.sessions, entry.id)
 note_left(user, entry, cause)
 publish_presence(user, cause)
 write_user_events(user, nil, ARGV[5], ARGV[6])
+forget_end(user, entry.id)

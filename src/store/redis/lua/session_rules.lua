@@ -28,6 +28,8 @@
 --                   shows the end of the session. The session's node removes the field.
 --                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
 --                   sessions.
+--                   `kick <sessionId>`: `<microseconds> `, present if the feed has the event of
+--                   the session's kick. The session's node removes the field.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
 --   announced                          see `user_events.lua`
 --   announcing, outbox, outboxSeq      see `user_feed.lua`
@@ -161,6 +163,8 @@ local function record_end(user, id, since, reason)
   end
   redis.call('HDEL', user.ended, first)
 end
+
+local function forget_end(user, id) redis.call('HDEL', user.ended, id, 'kick ' .. id) end
 
 local function end_device(user, flag, reason)
   local newest = read_login(user, flag)

@@ -18,6 +18,19 @@ local function emit_online(user, ids, flag)
   emit_user(user, ids, 'events', USER_ONLINE, '{"device_flag":' .. flag .. '}')
 end
 
+local function is_kick(reason) return reason and string.find(KICK_REASONS, ' ' .. reason .. ' ', 1, true) end
+
+-- The node of a kicked session may ask again whether the session may continue.
+local function emit_kick(user, ids, session)
+  emit_user(user, ids, 'events', SESSION_KICKED, '{"device_flag":' .. int(session.flag) .. ',"device_id":' .. cjson.encode(session.device)
+    .. ',"reason":"' .. session.reason .. '"}')
+  record_end(user, 'kick ' .. session.id, 0, '')
+end
+
+local function has_kick_event(user, session)
+  return redis.call('HEXISTS', user.ended, 'kick ' .. session.id) == 1
+end
+
 local function note_leaving(user)
   if user.bucket == OUTBOX then return put_outbox(user, '', LEFT, int(NOW_MS)) end
   redis.call('ZADD', user.bucket .. 'leaving', int(NOW_MS), user.uid)
@@ -63,10 +76,7 @@ local function write_user_events(user, opened, ids, on_demand)
     end
   end
   for _, session in ipairs(user.left) do
-    if session.reason and string.find(KICK_REASONS, ' ' .. session.reason .. ' ', 1, true) then
-      emit_user(user, ids, 'events', SESSION_KICKED, '{"device_flag":' .. int(session.flag) .. ',"device_id":' .. cjson.encode(session.device)
-        .. ',"reason":"' .. session.reason .. '"}')
-    end
+    if is_kick(session.reason) then emit_kick(user, ids, session) end
   end
   if on_demand == '1' then emit_sessions(user, opened, ids) end
   return user.bucket == OUTBOX

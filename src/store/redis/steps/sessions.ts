@@ -143,7 +143,12 @@ export function createRedisSessions({
 
     async removeSession({ uid, sessionId }, cause) {
       const args = [uid, sessionId, cause ?? "", bucketOfUser(uid), ...eventArgs()];
-      await runFor(uid, (isAnnounced) => link.run(REMOVE, [keyOf(uid)], [...args, isAnnounced]));
+      const remove = () =>
+        runFor(uid, (isAnnounced) => link.run(REMOVE, [keyOf(uid)], [...args, isAnnounced]));
+      await remove();
+      if (demand?.feed && cause !== undefined && KICK_REASONS.includes(cause))
+        // A fail-over may have taken back the login that ended the session, and with it the event.
+        await Promise.resolve(waitForReplicas(keyOf(uid))).catch(remove);
       await flush(uid);
     },
 
