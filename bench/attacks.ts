@@ -1,7 +1,8 @@
-// How long do well-behaved users wait during an attack? For each attack in docs/SECURITY.md, the
-// same node is measured alternately with and without the attack. All limits have their defaults.
-// The attackers run in a separate process with the lowest priority, because real attackers use
-// other machines.
+// How long do well-behaved users wait during an attack? For each attack in docs/SECURITY.md, users
+// are measured alternately without an attack, during the attack on another node of the same machine,
+// and during the attack on their node. The second measurement shows how much of the delay is caused
+// by the processors that users, attackers and nodes share here. Real attackers use other machines.
+// All limits have their defaults. The attackers run in a separate process with the lowest priority.
 
 import { setPriority } from "node:os";
 import { setTimeout } from "node:timers/promises";
@@ -75,6 +76,19 @@ interface Measured {
   readonly connects: Sample;
 }
 
+/** A measurement of the users of one world during an attack on the same or on another one. */
+interface Case {
+  readonly name: string;
+  readonly world: World;
+  /** `undefined` if there is no attack. */
+  readonly attacked: World | undefined;
+}
+
+interface Attack {
+  readonly store: Store;
+  readonly name: string;
+}
+
 export const attacks: Benchmark = {
   name: "attacks",
   question: "messages and connects of other users beside each attack",
@@ -83,15 +97,26 @@ export const attacks: Benchmark = {
     const load = new LoadClient(bench.workbench, await compileLoad());
     const [base, ours] = bench.subjects;
     if (ours.kind === "raw") throw new Error("the bench measures builds only");
-    const builds = base.kind === "raw" ? [ours] : [base, ours];
     const rows: Row[] = [];
     for (const store of STORES) {
-      const worlds: World[] = [];
-      for (const build of builds) worlds.push(await createWorld(bench, build, { load, store }));
+      const world = await createWorld(bench, ours, { load, store });
+      const build = base.kind === "raw" ? ours : base;
+      const other = await createWorld(bench, build, { load, store });
+      const cases: readonly Case[] =
+        base.kind === "raw"
+          ? [
+              { name: "no attack", world, attacked: undefined },
+              { name: "attack on another node", world, attacked: other },
+              { name: "attack on this node", world, attacked: world },
+            ]
+          : [
+              { name: base.name, world: other, attacked: other },
+              { name: ours.name, world, attacked: world },
+            ];
       for (const [name, { stores }] of Object.entries(ATTACKS))
         if (stores.includes(store) && isSelected(name))
-          rows.push(...(await rowsOf(bench, worlds, { store, name })));
-      for (const { servers } of worlds) for (const server of servers) await server.stop();
+          rows.push(...(await rowsOf(bench, cases, { store, name })));
+      for (const server of [...world.servers, ...other.servers]) await server.stop();
     }
     return rows;
   },
@@ -103,53 +128,63 @@ function isSelected(name: string): boolean {
   return names === "" || names.split(",").includes(name);
 }
 
-/** With only one build, the baseline is the node without an attack. */
+/** Measures all cases alternately, and compares the last one with each of the others. */
 async function rowsOf(
   bench: Bench,
-  worlds: readonly World[],
-  attack: { readonly store: Store; readonly name: string },
+  cases: readonly Case[],
+  { store, name }: Attack,
 ): Promise<readonly Row[]> {
-  const { store, name } = attack;
-  const { title, crowd } = ATTACKS[name] ?? { title: name };
-  const alone = worlds.map((): Measured[] => []);
-  const beside = worlds.map((): Measured[] => []);
+  const { title } = ATTACKS[name] ?? { title: name };
+  const measured = new Map<Case, Measured[]>();
   for (let round = 0; round < bench.plan.rounds; round++)
-    for (const [at, world] of worlds.entries()) {
-      const members = crowd && (await holdCrowd(bench, world, crowd));
-      alone[at]?.push(await measure(bench, world, undefined));
-      beside[at]?.push(await measure(bench, world, name));
-      await members?.release();
+    for (const each of cases) {
+      const result = await measureCase(bench, each, name);
+      measured.set(each, [...(measured.get(each) ?? []), result]);
     }
-  const isComparison = worlds.length > 1;
-  const subjects = isComparison
-    ? bench.subjects
-    : ([{ name: "alone" }, { name: "beside" }] as const);
-  const samples = isComparison ? [beside[0], beside[1]] : [alone[0], beside[0]];
-  const of = (kind: keyof Measured) =>
-    row(
-      {
-        title: `${store}: ${title}: ${kind}, p99`,
-        unit: "ms",
-        target: { kind: "slowdown", atMost: MAX_SLOWDOWN },
-      },
-      subjects,
-      [(samples[0] ?? []).map((all) => all[kind]), (samples[1] ?? []).map((all) => all[kind])],
-    );
-  return [of("messages"), of("connects")];
+  const samplesOf = (each: Case, kind: keyof Measured) =>
+    (measured.get(each) ?? []).map((all) => all[kind]);
+  const last = cases.at(-1);
+  if (last === undefined) return [];
+  return cases.slice(0, -1).flatMap((baseline) =>
+    (["messages", "connects"] as const).map((kind) =>
+      row(
+        {
+          title: `${store}: ${title}: ${kind}, p99`,
+          unit: "ms",
+          target: { kind: "slowdown", atMost: MAX_SLOWDOWN },
+        },
+        [baseline, last],
+        [samplesOf(baseline, kind), samplesOf(last, kind)],
+      ),
+    ),
+  );
+}
+
+/** Measures with the members of the attacked group connected, before the attack as well. */
+async function measureCase(
+  bench: Bench,
+  { world, attacked }: Case,
+  name: string,
+): Promise<Measured> {
+  const { crowd } = ATTACKS[name] ?? {};
+  const members = crowd && (await holdCrowd(bench, attacked ?? world, crowd));
+  const result = await measure(bench, world, attacked && { name, ...attacked });
+  await members?.release();
+  return result;
 }
 
 let measurements = 0;
 
 async function measure(
   { plan }: Bench,
-  { servers, attackers, users }: World,
-  name: string | undefined,
+  { servers, users }: World,
+  attack: ({ readonly name: string } & Pick<World, "attackers" | "servers">) | undefined,
 ): Promise<Measured> {
-  if (!plan.isQuick) await waitUntilIdle(servers);
+  if (!plan.isQuick) await waitUntilIdle([...servers, ...(attack?.servers ?? [])]);
   const number = measurements++;
-  if (name !== undefined) {
-    attackers.write(`start ${number} ${name}\n`);
-    await attackers.line(`${number} at work`);
+  if (attack !== undefined) {
+    attack.attackers.write(`start ${number} ${attack.name}\n`);
+    await attack.attackers.line(`${number} at work`);
     await setTimeout(plan.warmupS * 1000);
   }
   const startMs = performance.now();
@@ -157,7 +192,8 @@ async function measure(
   const { messages, connects, count, refusals } = await users.measure(plan.seconds);
   const usedMs = cpuMs(servers) - startCpuMs;
   const cores = usedMs / (performance.now() - startMs);
-  if (name !== undefined) {
+  if (attack !== undefined) {
+    const { name, attackers } = attack;
     attackers.write(`stop ${number}\n`);
     const line = await attackers.line(`${number} {`);
     if (refusals.length > 0)
@@ -180,7 +216,7 @@ function print(name: string, cores: number, counts: AttackCounts): void {
   const { connections, sentBytes, receivedBytes } = counts;
   const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1);
   process.stdout.write(
-    `${name}: ${connections} connections, ${megabytes(sentBytes)} MB sent, ${megabytes(receivedBytes)} MB received, nodes ${(cores * 100).toFixed(0)} % of a core\n`,
+    `${name}: ${connections} connections, ${megabytes(sentBytes)} MB sent, ${megabytes(receivedBytes)} MB received, nodes of the users ${(cores * 100).toFixed(0)} % of a core\n`,
   );
 }
 

@@ -35,7 +35,7 @@ const OTHER_ROWS = {
   connections: 10,
   "user-groups": 18,
   beside: 4,
-  attacks: 68,
+  attacks: 136,
   growth: 12,
   idle: 2,
   start: 3,
