@@ -37,9 +37,12 @@ const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
 /** Maximum number of recipients per script on a single server, to limit its duration. */
 const RECIPIENTS_PER_CALL = 64;
-/** Maximum number of recipients in a batch. The scripts of a batch are sent without a pause. */
-const BATCH_SIZE = 128;
-const MAX_BATCHES = 16;
+/**
+ * Maximum number of recipients in a batch, and of batches in flight. All other calls of this node to
+ * the server wait for these scripts, each of which takes up to 3 ms on a single server.
+ */
+const ONE_SERVER = { batchSize: RECIPIENTS_PER_CALL, batches: 2 };
+const CLUSTER = { batchSize: 128, batches: 4 };
 const IN_FLIGHT_SHARE = 1 / 4;
 /**
  * Age above which a sweep may complete a pending command, because no node is still working on it.
@@ -77,10 +80,9 @@ export class Commands {
     this.#perCall = isCluster ? 1 : RECIPIENTS_PER_CALL;
     this.#direct = isCluster ? 0 : RECIPIENTS_PER_CALL;
     const maxRecipients = Math.floor(settings.maxInFlight * IN_FLIGHT_SHARE) * this.#perCall;
-    this.#batchSize = Math.min(BATCH_SIZE, maxRecipients);
-    this.#batches = new Semaphore(
-      Math.min(MAX_BATCHES, Math.floor(maxRecipients / this.#batchSize)),
-    );
+    const { batchSize, batches } = isCluster ? CLUSTER : ONE_SERVER;
+    this.#batchSize = Math.min(batchSize, maxRecipients);
+    this.#batches = new Semaphore(Math.min(batches, Math.floor(maxRecipients / this.#batchSize)));
   }
 
   async append(draft: CommandDraft): Promise<AppendResult> {
