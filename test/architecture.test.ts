@@ -19,6 +19,8 @@ import {
 } from "./architecture/rules.ts";
 import { readProject, readTexts } from "./architecture/source-facts.ts";
 
+t.setTimeout(300_000); // `npm run check` runs this file without tap's runner and its time limit
+
 /**
  * Sizes above which a file or function is reported. They are not enforced, because a limit produces
  * files that exist only to stay below it.
