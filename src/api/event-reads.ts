@@ -40,7 +40,7 @@ const eventsQuery = Type.Object({
   after: Type.Optional(
     Type.String({
       description:
-        "Place after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest`",
+        "Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest`",
     }),
   ),
   types: Type.Optional(
@@ -76,8 +76,10 @@ const EXAMPLE_CURSOR = "eEAAAAAAAAQABVPl-AAAA";
 const eventsBody = Type.Object(
   {
     events: Type.Array(eventBody, { description: "Events in order" }),
-    cursor: Type.String({ description: "Place after the last event, for `after`" }),
-    more: Type.Integer({ description: "1 if the next page may have events now" }),
+    cursor: Type.String({
+      description: "Cursor after the last event, for the parameter `after` of the next call",
+    }),
+    more: Type.Integer({ description: "1: the next page may already have events" }),
   },
   {
     title: "Events",

@@ -189,7 +189,9 @@ const EVENTS = {
       uid,
       device_flag: deviceFlag("Type of the device"),
       device_id: text("Id of the device, chosen by the client"),
-      reason: text("Why the session was ended, such as `kicked`, `logged_out` or `banned`"),
+      reason: text(
+        "Reason for which the session was ended, such as `kicked`, `logged_out` or `banned`",
+      ),
     }),
     example: { uid: "alice", device_flag: 0, device_id: "phone", reason: "kicked" },
   },
@@ -213,7 +215,9 @@ const EVENTS = {
     data: Type.Object({
       ...sessionData,
       reason: Type.Optional(
-        text("Why the session ended, such as `kicked`. Absent if its connection was lost"),
+        text(
+          "Reason for which the session ended, such as `kicked`. Absent if its connection was lost",
+        ),
       ),
     }),
     example: {
@@ -240,7 +244,7 @@ const EVENTS = {
     example: { uid: "alice", command_ids: [4_398_046_511_105] },
   },
   "feed.gap": {
-    when: "events that stood at this place in the feed are lost",
+    when: "the feed has lost events that were at this position",
     data: Type.Object({
       from: count("Number of the first lost event in its partition"),
       to: count("Number of the last lost event"),

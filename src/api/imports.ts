@@ -47,7 +47,7 @@ function lineSchemas(maxUids: number) {
     token: Type.Object({
       kind: kind("token"),
       uid: id("User id"),
-      device_flag: deviceFlag("Kind of the device"),
+      device_flag: deviceFlag("Type of the device"),
       device_level: Type.Optional(deviceLevel("Level of the device")),
       token: Type.String({
         maxLength: MAX_TOKEN_LENGTH,
@@ -95,7 +95,7 @@ function lineSchemas(maxUids: number) {
       client_msg_no: Type.Optional(
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
-          description: "Number chosen by the sender",
+          description: "client_msg_no of the message, chosen by its sender",
         }),
       ),
       timestamp: Type.Integer({
@@ -114,11 +114,14 @@ function lineSchemas(maxUids: number) {
         Type.Integer({
           minimum: 0,
           maximum: 255,
-          description: "Bits that clients of WuKongIM set",
+          description: "Setting bits that a WKProto client sent with the message",
         }),
       ),
       topic: Type.Optional(
-        Type.String({ pattern: OPTIONAL_LABEL_PATTERN, description: "Topic of WuKongIM" }),
+        Type.String({
+          pattern: OPTIONAL_LABEL_PATTERN,
+          description: "Topic that a WKProto client sent with the message",
+        }),
       ),
       payload: Type.String({ description: "Content in standard base64" }),
       stream_data: Type.Optional(
@@ -132,8 +135,10 @@ function lineSchemas(maxUids: number) {
       kind: kind("position"),
       uid: id("User id"),
       ...channel,
-      read_seq: seq("Messages through this number are read"),
-      deleted_seq: Type.Optional(seq("Messages through this number are hidden from the user")),
+      read_seq: seq("Sequence number up to which the user has read the messages"),
+      deleted_seq: Type.Optional(
+        seq("Sequence number up to which the messages are hidden from the user"),
+      ),
     }),
     system_uid: Type.Object({ kind: kind("system_uid"), uid: id("System account") }),
   } satisfies Record<LineKind, TSchema>;

@@ -20,7 +20,7 @@ export const errorBody = Type.Object(
       Type.Array(
         Type.Object({
           path: text("Path of the field, with dots between the names"),
-          message: text("What is wrong with the field"),
+          message: text("Problem with the value of the field"),
         }),
         {
           description: "Invalid fields of the request",
@@ -98,7 +98,7 @@ export const importedBody = Type.Object(
       Type.Object({
         line: count("Number of the line, from 1"),
         code: text("Stable error code"),
-        message: text("Why the line was not stored"),
+        message: text("Reason for which the line was not stored"),
       }),
       { description: "Lines that were not stored. They do not affect other lines" },
     ),
@@ -275,7 +275,9 @@ export const connzBody = Type.Object(
         uid,
         ip: text("Address of the client"),
         listener: text("Listener that accepted the client: client or wkproto"),
-        uptime: count("Seconds since the login. For a closed session, seconds it was connected"),
+        uptime: count(
+          "Seconds since the login. For a closed session, seconds from the connect to the end",
+        ),
         pending_bytes: count(
           "Number of bytes that the client has not read yet, 0 for a closed session",
         ),
@@ -297,7 +299,7 @@ export const connzBody = Type.Object(
         ended: Type.Optional(text("Time of the end in ISO 8601")),
         reason: Type.Optional(
           text(
-            "Close reason (docs/protocol/native.md), or lost: no close frame, left: the client closed the connection, origin_refused or too_many_connections: the handshake was refused",
+            "Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused)",
           ),
         ),
         message: Type.Optional(text("Meaning of the reason in English")),
@@ -434,7 +436,7 @@ export const configBody = Type.Object(
         ),
         is_secret: flag("1: the value is secret and not shown"),
         is_set: flag("1: the value is not the default"),
-        source: text("Where the value comes from, and which other sources it overrides"),
+        source: text("Source of the value, and the other sources that it overrides"),
         description: text("Meaning of the setting"),
         unit: Type.Optional(text("Unit of the value")),
       }),
@@ -466,12 +468,12 @@ export const configBody = Type.Object(
 export const indexBody = Type.Object(
   {
     service: text("Name of the product"),
-    message: text("What this address is, and where clients connect"),
+    message: text("Purpose of this address, and the address to which clients connect"),
     openapi: text("Path of the OpenAPI document"),
   },
   {
     title: "Index",
-    description: "What this address is",
+    description: "Purpose of this address, with the path of its documentation",
     examples: [
       {
         service: "Jindou",
@@ -588,7 +590,7 @@ const stream = {
   truncated: Type.Optional(
     Type.Literal(1, {
       description:
-        "Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest",
+        "Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest",
     }),
   ),
   log: Type.Optional(text("Path at which the whole stream can be read. Present if `truncated` is")),
@@ -785,7 +787,9 @@ export const nodesBody = Type.Array(
     {
       id: text("Node id"),
       address: text("Address at which clients reach the node; empty if none is configured"),
-      tcp_address: text("The same for WKProto over TCP"),
+      tcp_address: text(
+        "Address at which clients reach the node by WKProto over TCP; empty if none is configured",
+      ),
       version: text("Version of the product"),
       uptime: count("Seconds since the start"),
       sessions: count("Number of sessions"),

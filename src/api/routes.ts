@@ -646,7 +646,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       success: {
         description: "Addresses of the documentation and of the client listener",
         body: replies.indexBody,
-        redirect: "To the demo or the console, if the header Accept contains text/html",
+        redirect: "Redirect to the demo or the console, if the header Accept contains text/html",
       },
       errors: [],
       edgeErrors: ["not_websocket"],

@@ -83,7 +83,8 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
       body: streamBody,
       eventStream:
         "Events start, content, tool and end, from the requested index until the end of the stream. The id of an event is the index of the next event",
-      nothing: "Following: the stream has ended, and it has no events from the requested index on",
+      nothing:
+        "The call follows a stream that has ended and has no event at or after the requested index",
     },
     errors: [
       "bad_id",

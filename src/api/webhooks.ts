@@ -52,7 +52,10 @@ const settings = {
         }),
       ),
     },
-    { description: "Only events of these channels, and events without a channel" },
+    {
+      description:
+        "Channels whose events are delivered. Events without a channel are always delivered",
+    },
   ),
   format: Type.Enum([...WEBHOOK_FORMATS], {
     type: "string",
@@ -73,7 +76,7 @@ const settings = {
         description: "Milliseconds for which an event waits for others",
       }),
     },
-    { description: "Size of the requests" },
+    { description: "Number of events in a request, and the time that an event waits for others" },
   ),
   order: Type.Enum([...WEBHOOK_ORDERS], {
     type: "string",
@@ -101,7 +104,7 @@ const optional = {
         max: Type.Optional(settings.batch.properties.max),
         waitMs: Type.Optional(settings.batch.properties.waitMs),
       },
-      { description: "Size of the requests" },
+      { description: "Number of events in a request, and the time that an event waits for others" },
     ),
   ),
   order: Type.Optional(settings.order),
@@ -131,7 +134,7 @@ const webhookBodies = {
     { url: Type.Optional(url), ...optional },
     {
       title: "WebhookChange",
-      description: "Settings to change. The others stay as they are",
+      description: "Settings to change. Absent settings are not changed",
       examples: [{ enabled: 1 }],
     },
   ),
@@ -142,14 +145,14 @@ const webhookBodies = {
         minLength: 1,
         maxLength: 4096,
         description:
-          "Where to begin: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
+          "Position after which the range begins: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
       }),
       before: Type.Optional(
         Type.String({
           pattern: WELL_FORMED_PATTERN,
           minLength: 1,
           maxLength: 4096,
-          description: "Where to end, in the same form. Absent means now",
+          description: "Position at which the range ends, in the same form. Absent means now",
         }),
       ),
       types: Type.Optional(types),
@@ -165,12 +168,12 @@ const webhookBodies = {
       overlapS: Type.Integer({
         minimum: 0,
         maximum: MAX_OVERLAP_S,
-        description: "Seconds for which the earlier secrets sign too",
+        description: "Seconds for which the requests are also signed with the earlier secrets",
       }),
     },
     {
       title: "WebhookRotation",
-      description: "How long the earlier secrets stay valid",
+      description: "Time for which the earlier secrets stay valid",
       examples: [{ overlapS: 3600 }],
     },
   ),
@@ -208,8 +211,8 @@ const webhook = Type.Object(
     url: text("URL that receives the events"),
     ...settings,
     fixed: flag("1: the webhook is defined in the configuration file"),
-    disabled_reason: text("Why the webhook was disabled by a node, or empty"),
-    created_at: count("Time of its creation in Unix milliseconds"),
+    disabled_reason: text("Reason for which a node disabled the webhook; empty if no node did"),
+    created_at: count("Creation time of the webhook in Unix milliseconds"),
     replays: count("Number of replays that have not ended"),
   },
   { title: "Webhook", description: "A webhook, without its secrets", examples: [webhookExample] },
@@ -236,8 +239,10 @@ const attempt = Type.Object(
     events: count("Number of events in the request; 0 for a test"),
     replay: flag("1: the request belongs to a replay"),
     status: count("HTTP status of the reply; 0 if there was no complete reply"),
-    duration_ms: count("Milliseconds until the end of the reply"),
-    error: text("Why there was no complete reply, or empty"),
+    duration_ms: count(
+      "Time from the start of the request to the end of the reply, in milliseconds",
+    ),
+    error: text("Reason for which there was no complete reply; empty if there was one"),
     response: text("First KiB of a reply that was not 2xx"),
     node_id: text("Node that sent the request"),
   },
@@ -264,10 +269,10 @@ const failure = Type.Object(
     event_id: text("Id of the event"),
     type: text("Type of the event"),
     timestamp: text("Time of the event (RFC 3339)"),
-    parked_at: count("Time in Unix milliseconds at which it was given up"),
+    parked_at: count("Time in Unix milliseconds at which the event was given up"),
     attempts: count("Number of attempts"),
     status: count("HTTP status of the last reply; 0 if there was none"),
-    error: text("Why there was no complete reply, or empty"),
+    error: text("Reason for which there was no complete reply; empty if there was one"),
     response: text("First KiB of the last reply"),
   },
   {

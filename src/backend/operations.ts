@@ -431,7 +431,7 @@ export type Message = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+        /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
         readonly truncated?: 1 | undefined;
         /** Path at which the whole stream can be read. Present if `truncated` is */
         readonly log?: string | undefined;
@@ -496,9 +496,9 @@ export type CancelRequest = {
 export type Events = {
   /** Events in order */
   readonly events: readonly FeedEvent[];
-  /** Place after the last event, for `after` */
+  /** Cursor after the last event, for the parameter `after` of the next call */
   readonly cursor: string;
-  /** 1 if the next page may have events now */
+  /** 1: the next page may already have events */
   readonly more: number;
 };
 
@@ -814,7 +814,7 @@ export type SessionKickedEvent = {
     readonly device_flag: DeviceFlag;
     /** Id of the device, chosen by the client */
     readonly device_id: string;
-    /** Why the session was ended, such as `kicked`, `logged_out` or `banned` */
+    /** Reason for which the session was ended, such as `kicked`, `logged_out` or `banned` */
     readonly reason: string;
   };
 };
@@ -988,7 +988,7 @@ export type SessionClosedEvent = {
     readonly device_online_count: number;
     /** Number of all sessions of the user now */
     readonly total_online_count: number;
-    /** Why the session ended, such as `kicked`. Absent if its connection was lost */
+    /** Reason for which the session ended, such as `kicked`. Absent if its connection was lost */
     readonly reason?: string | undefined;
   };
 };
@@ -1072,7 +1072,7 @@ export type CommandSentEvent = {
             /** Time in Unix milliseconds */
             readonly timestamp: number;
           }[];
-          /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+          /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
           readonly truncated?: 1 | undefined;
           /** Path at which the whole stream can be read. Present if `truncated` is */
           readonly log?: string | undefined;
@@ -1100,7 +1100,7 @@ export type CommandExpiredEvent = {
   };
 };
 
-/** Written when events that stood at this place in the feed are lost */
+/** Written when the feed has lost events that were at this position */
 export type FeedGapEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -1162,7 +1162,7 @@ export type Stream = {
     /** Time in Unix milliseconds */
     readonly timestamp: number;
   }[];
-  /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+  /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
   readonly truncated?: 1 | undefined;
   /** Path at which the whole stream can be read. Present if `truncated` is */
   readonly log?: string | undefined;
@@ -1210,7 +1210,7 @@ export type WebhookRequest = {
   readonly url: string;
   /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
-  /** Only events of these channels, and events without a channel */
+  /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
@@ -1221,7 +1221,7 @@ export type WebhookRequest = {
     | undefined;
   /** Format of the bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Size of the requests */
+  /** Number of events in a request, and the time that an event waits for others */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
@@ -1266,7 +1266,7 @@ export type Webhook = {
   readonly url: string;
   /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types: readonly string[];
-  /** Only events of these channels, and events without a channel */
+  /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels: {
     /** 1 personal channel, 2 group channel */
     readonly type?: ChannelType | undefined;
@@ -1275,7 +1275,7 @@ export type Webhook = {
   };
   /** Format of the bodies */
   readonly format: WebhookFormat;
-  /** Size of the requests */
+  /** Number of events in a request, and the time that an event waits for others */
   readonly batch: {
     /** Maximum number of events in a request. With 1, the event itself is the body */
     readonly max: number;
@@ -1290,21 +1290,21 @@ export type Webhook = {
   readonly maxAgeS: number;
   /** 1: the webhook is defined in the configuration file */
   readonly fixed: Flag;
-  /** Why the webhook was disabled by a node, or empty */
+  /** Reason for which a node disabled the webhook; empty if no node did */
   readonly disabled_reason: string;
-  /** Time of its creation in Unix milliseconds */
+  /** Creation time of the webhook in Unix milliseconds */
   readonly created_at: number;
   /** Number of replays that have not ended */
   readonly replays: number;
 };
 
-/** Settings to change. The others stay as they are */
+/** Settings to change. Absent settings are not changed */
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
   /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
-  /** Only events of these channels, and events without a channel */
+  /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
@@ -1315,7 +1315,7 @@ export type WebhookChange = {
     | undefined;
   /** Format of the bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Size of the requests */
+  /** Number of events in a request, and the time that an event waits for others */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
@@ -1346,9 +1346,9 @@ export type WebhookAttempt = {
   readonly replay: Flag;
   /** HTTP status of the reply; 0 if there was no complete reply */
   readonly status: number;
-  /** Milliseconds until the end of the reply */
+  /** Time from the start of the request to the end of the reply, in milliseconds */
   readonly duration_ms: number;
-  /** Why there was no complete reply, or empty */
+  /** Reason for which there was no complete reply; empty if there was one */
   readonly error: string;
   /** First KiB of a reply that was not 2xx */
   readonly response: string;
@@ -1358,9 +1358,9 @@ export type WebhookAttempt = {
 
 /** A range of the feed to deliver again */
 export type WebhookReplay = {
-  /** Where to begin: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
+  /** Position after which the range begins: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
   readonly after: string;
-  /** Where to end, in the same form. Absent means now */
+  /** Position at which the range ends, in the same form. Absent means now */
   readonly before?: string | undefined;
   /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
   readonly types?: readonly string[] | undefined;
@@ -1372,9 +1372,9 @@ export type WebhookReplayStarted = {
   readonly id: string;
 };
 
-/** How long the earlier secrets stay valid */
+/** Time for which the earlier secrets stay valid */
 export type WebhookRotation = {
-  /** Seconds for which the earlier secrets sign too */
+  /** Seconds for which the requests are also signed with the earlier secrets */
   readonly overlapS: number;
 };
 
@@ -1404,13 +1404,13 @@ export type WebhookFailure = {
   readonly type: string;
   /** Time of the event (RFC 3339) */
   readonly timestamp: string;
-  /** Time in Unix milliseconds at which it was given up */
+  /** Time in Unix milliseconds at which the event was given up */
   readonly parked_at: number;
   /** Number of attempts */
   readonly attempts: number;
   /** HTTP status of the last reply; 0 if there was none */
   readonly status: number;
-  /** Why there was no complete reply, or empty */
+  /** Reason for which there was no complete reply; empty if there was one */
   readonly error: string;
   /** First KiB of the last reply */
   readonly response: string;
@@ -1453,7 +1453,7 @@ export type Node = {
   readonly id: string;
   /** Address at which clients reach the node; empty if none is configured */
   readonly address: string;
-  /** The same for WKProto over TCP */
+  /** Address at which clients reach the node by WKProto over TCP; empty if none is configured */
   readonly tcp_address: string;
   /** Version of the product */
   readonly version: string;
@@ -1516,7 +1516,7 @@ export type Connections = {
     readonly ip: string;
     /** Listener that accepted the client: client or wkproto */
     readonly listener: string;
-    /** Seconds since the login. For a closed session, seconds it was connected */
+    /** Seconds since the login. For a closed session, seconds from the connect to the end */
     readonly uptime: number;
     /** Number of bytes that the client has not read yet, 0 for a closed session */
     readonly pending_bytes: number;
@@ -1540,7 +1540,7 @@ export type Connections = {
     readonly refused?: Flag | undefined;
     /** Time of the end in ISO 8601 */
     readonly ended?: string | undefined;
-    /** Close reason (docs/protocol/native.md), or lost: no close frame, left: the client closed the connection, origin_refused or too_many_connections: the handshake was refused */
+    /** Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused) */
     readonly reason?: string | undefined;
     /** Meaning of the reason in English */
     readonly message?: string | undefined;
@@ -1616,7 +1616,7 @@ export type Configuration = {
     readonly is_secret: Flag;
     /** 1: the value is not the default */
     readonly is_set: Flag;
-    /** Where the value comes from, and which other sources it overrides */
+    /** Source of the value, and the other sources that it overrides */
     readonly source: string;
     /** Meaning of the setting */
     readonly description: string;
@@ -1795,7 +1795,7 @@ export type SyncedMessage = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Only of a stream that is too long to be shown: `text` is its beginning, and `events` has one event in place of the rest */
+        /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
         readonly truncated?: 1 | undefined;
         /** Path at which the whole stream can be read. Present if `truncated` is */
         readonly log?: string | undefined;
@@ -2165,7 +2165,7 @@ export interface Operations {
   cancelStream(body: CancelRequest): Promise<EventResult>;
   /** Returns events of the feed, or follows it by server-sent events */
   readEvents(query?: {
-    /** Place after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
+    /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
     /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. Absent means all types except `session.opened`, `session.closed` and `command.sent` */
     readonly types?: string | undefined;

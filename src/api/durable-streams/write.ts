@@ -256,7 +256,7 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
       return edgeReply(
         "stream_exists",
         {},
-        "A deleted stream has this path. Forks of it still exist",
+        "The path belongs to a deleted stream that still has forks. Use another path, or delete the forks",
       );
     case "source_missing":
       return errorReply("stream_unknown", { message: "The source of the fork does not exist" });
@@ -322,10 +322,11 @@ function gapReply(expected: number, received: number): HttpReply {
 
 function fullReply(limit: LogLimit): HttpReply {
   const what = {
-    bytes: "The stream would exceed logs.maxBytes",
-    records: "The stream would exceed logs.maxRecords",
+    bytes: "The stream would exceed logs.maxBytes. Continue in a new stream, or raise the limit",
+    records:
+      "The stream would exceed logs.maxRecords. Continue in a new stream, or raise the limit",
     producers:
-      "As many producers as logs.maxProducers write to the stream. Use one of them, or raise the limit",
+      "The number of producers of the stream has reached logs.maxProducers. Use one of them, or raise the limit",
     depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
     streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
   };
