@@ -155,6 +155,8 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
       await stream.start();
       await stream.content("one ");
       await sendText(publisher, chat, "between");
+      // A message whose publication is late is read from the store after the events of streams.
+      await subscriber.cluster.barrier();
       await stream.content("two");
       await stream.end();
       await subscriber.cluster.barrier();
