@@ -61,7 +61,10 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
   if (issuer !== "" && payload.iss !== issuer)
     throw new TokenRefusal("issuer", `iss is ${shown(payload.iss)}, not auth.jwt.issuer`);
   if (audience !== "" && audience !== "*" && !audiencesOf(payload.aud).includes(audience))
-    throw new TokenRefusal("audience", `aud is ${shown(payload.aud)}, without auth.jwt.audience`);
+    throw new TokenRefusal(
+      "audience",
+      `aud is ${shown(payload.aud)}, which does not contain auth.jwt.audience`,
+    );
   const uid = payload[names.uid];
   if (typeof uid !== "string" || !isId(uid))
     throw new TokenRefusal(

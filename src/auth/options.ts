@@ -53,7 +53,7 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "File with the secret that `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
+        "File with the former secret of the HS algorithms, which the secret in `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
     }),
     publicKeyFile: Type.String({
       default: "",
@@ -79,7 +79,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Time after which the JWKS is read again. A key that is no longer in it is refused from then on. An unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
+        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. An unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
     }),
     jwksMaxStaleS: Type.Integer({
       default: 86_400,

@@ -43,7 +43,11 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     if (alg === undefined || !algorithms.includes(alg))
       throw new TokenRefusal("algorithm", "alg is not in auth.jwt.algorithms");
     // No extension is supported. With `b64`, the payload would not be a JWT [RFC 7797, section 7].
-    if (header.crit !== undefined) throw new TokenRefusal("malformed", "the header has crit");
+    if (header.crit !== undefined)
+      throw new TokenRefusal(
+        "malformed",
+        "the header has the parameter crit, which is not supported",
+      );
     const candidates = await set.keysFor({ ...header, alg });
     let failure: unknown;
     for (const key of candidates)
