@@ -297,7 +297,7 @@ export class Imports {
       if (late === undefined) return;
       if (performance.now() >= deadlineMs)
         throw new BrokerError("unavailable", {
-          message: `The node ${late.nodeId} does not follow the import. Check that it runs this version, and repeat the call`,
+          message: `The node ${late.nodeId} has not confirmed the new state of the import. Check that it runs this version, and repeat the call`,
         });
       await new Promise((resolve) => setTimeout(resolve, WAIT_STEP_MS));
     }

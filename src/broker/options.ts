@@ -39,7 +39,7 @@ export const contentOptions = Type.Object(
     validation: Type.Enum(["json", "strict", "opaque"], {
       default: "json",
       description:
-        "What a payload must contain. `json`: a JSON object with an integer `type`. `strict`: in addition, valid fields of the known types. `opaque`: any bytes.",
+        "Required content of a payload. `json`: a JSON object with an integer `type`. `strict`: in addition, valid fields of the known types. `opaque`: any bytes.",
     }),
   },
   { additionalProperties: false },

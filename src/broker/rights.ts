@@ -105,5 +105,7 @@ export function requireEmit(rights: Rights | undefined, channel: ChannelRef): vo
 }
 
 function forbidden(action: string): BrokerError {
-  return new BrokerError("forbidden", { message: `The token does not allow to ${action}` });
+  return new BrokerError("forbidden", {
+    message: `The token does not allow the client to ${action}`,
+  });
 }
