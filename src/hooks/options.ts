@@ -8,7 +8,7 @@ const url = (what: string) =>
   Type.String({
     default: "",
     maxLength: 2048,
-    description: `URL that is asked before ${what}. An empty value means that nobody is asked. The secret must be set as well.`,
+    description: `URL of the hook, which is called before ${what}. An empty value means that there is no hook. If the URL is set, the secret must be set as well.`,
   });
 
 const secret = Type.String({
@@ -16,7 +16,7 @@ const secret = Type.String({
   maxLength: 256,
   secret: true,
   description:
-    "Secret with which the requests are signed as Standard Webhooks describe: `whsec_` and 24 to 64 random bytes in Base64.",
+    "Secret with which the requests are signed as Standard Webhooks specify: `whsec_` followed by 24 to 64 random bytes in Base64.",
 });
 
 const timeoutMs = (value: number) =>
@@ -34,13 +34,13 @@ const maxInFlight = Type.Integer({
   maximum: 4096,
   unit: "requests",
   description:
-    "Maximum number of requests of this node to the hook at the same time. An eighth of them, at least one, may be of one user. Further ones wait; up to 16 times as many may wait.",
+    "Maximum number of requests of this node to the hook at the same time. An eighth of them, at least one, may be of one user. Further requests wait, at most 16 times this number.",
 });
 
 const onFailure = (what: string) =>
   Type.Enum(["deny", "allow"], {
     default: "deny",
-    description: `What happens to ${what} if the hook does not respond in time, or not as documented, and while the circuit breaker is open: \`deny\` refuses it, and the client may try again; \`allow\` lets it pass as if there were no hook.`,
+    description: `Decision about ${what} if the response of the hook is late or not as documented, and while the circuit breaker is open. \`deny\`: it is rejected, and the client may try again. \`allow\`: it is accepted as if there were no hook.`,
   });
 
 const staticHeaders = Type.Array(

@@ -120,18 +120,18 @@ export const METRICS = {
   ),
   hookRequests: counter(
     "hook_requests_total",
-    "Questions to hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not asked, because it failed too often; overloaded: too many questions wait)",
+    "Calls of hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not called, because the hook failed too often; overloaded: too many calls wait)",
     ["hook", "outcome"],
   ),
   hookDuration: histogram("hook_duration_seconds", "Time that a hook took to respond, by hook", [
     "hook",
   ]),
-  hookPending: gauge("hook_pending", "Questions that wait for a hook or its response, by hook", [
+  hookPending: gauge("hook_pending", "Calls that wait for a hook or its response, by hook", [
     "hook",
   ]),
   hookCircuitOpen: gauge(
     "hook_circuit_open",
-    "1 while a hook is not asked because it failed too often, otherwise 0, by hook",
+    "1 while a hook is not called because it failed too often, otherwise 0, by hook",
     ["hook"],
   ),
   framesReceived: counter("frames_received_total", "Frames received from clients"),
@@ -238,8 +238,8 @@ export const METRICS = {
     "streams_active_bytes",
     "Approximate memory used by the active streams, in bytes",
   ),
-  eventsOn: gauge("events_on", "1 if the event feed is on, else 0"),
-  eventsBytes: gauge("events_bytes", "Approximate size of the event feed"),
+  eventsOn: gauge("events_on", "1 if the event feed is on, otherwise 0"),
+  eventsBytes: gauge("events_bytes", "Approximate size of the event feed, in bytes"),
   eventsRemoved: counter(
     "events_removed_total",
     "Events removed from the event feed. On Redis, the events of one change count once",

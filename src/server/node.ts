@@ -348,7 +348,7 @@ async function createNodeHooks(
     },
     onOpened(hook) {
       const { onFailure } = settings[hook];
-      log.error({ hook, onFailure }, "A hook fails too often and is not asked for 5 seconds");
+      log.error({ hook, onFailure }, "A hook fails too often and is not called for 5 seconds");
     },
   });
   for (const [hook, caller] of hooks.callers) {
