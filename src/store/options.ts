@@ -32,14 +32,14 @@ export const storeOptions = Type.Object(
     retentionS: Type.Integer({
       default: 0,
       minimum: 0,
-      description: "Age at which every message is removed from history. 0 means never.",
+      description: "Age at which every message is removed from history. 0 means no limit.",
     }),
     maxChannelMessages: Type.Integer({
       default: 0,
       minimum: 0,
       unit: "messages",
       description:
-        "Number of newest messages that each channel keeps. A channel may exceed it by up to 10 percent or 100 messages, whichever is less, before a sweep removes the older ones. 0 means all.",
+        "Number of newest messages that each channel keeps. A channel may exceed it by up to 10 percent or 100 messages, whichever is less, before a sweep removes the older ones. 0 means no limit.",
     }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,
