@@ -48,7 +48,8 @@ const settings = {
         Type.String({
           maxLength: WEBHOOK_LIMITS.maxPrefixLength,
           pattern: WELL_FORMED_PATTERN,
-          description: "Beginning of the channel id",
+          description:
+            "Beginning of the channel id. For a personal channel, the uid of either user may begin with it",
         }),
       ),
     },

@@ -1215,7 +1215,7 @@ export type WebhookRequest = {
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Beginning of the channel id */
+        /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
         readonly prefix?: string | undefined;
       }
     | undefined;
@@ -1270,7 +1270,7 @@ export type Webhook = {
   readonly channels: {
     /** 1 personal channel, 2 group channel */
     readonly type?: ChannelType | undefined;
-    /** Beginning of the channel id */
+    /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
     readonly prefix?: string | undefined;
   };
   /** Format of the bodies */
@@ -1309,7 +1309,7 @@ export type WebhookChange = {
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Beginning of the channel id */
+        /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
         readonly prefix?: string | undefined;
       }
     | undefined;

@@ -44,12 +44,13 @@ const endpointOptions = Type.Object(
       default: 0,
       minimum: 0,
       maximum: 2,
-      description: "Only events of channels of this type. 0 means all types.",
+      description: "Type of the channels whose events are delivered. 0 means all types.",
     }),
     channelPrefix: Type.String({
       default: "",
       maxLength: WEBHOOK_LIMITS.maxPrefixLength,
-      description: "Only events of channels whose id begins with this text.",
+      description:
+        "Beginning of the ids of the channels whose events are delivered. For a personal channel, the uid of either user may begin with it. An empty value means all channels.",
     }),
     format: Type.Enum([...WEBHOOK_FORMATS], {
       default: "standard",
