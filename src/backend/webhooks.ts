@@ -81,7 +81,7 @@ function isEqual(signature: string, expected: Buffer): boolean {
 function keyOf(secret: string): Buffer {
   const key = Buffer.from(secret.slice(SECRET_PREFIX.length), "base64");
   if (!secret.startsWith(SECRET_PREFIX) || key.length === 0)
-    throw new TypeError("A secret of a webhook must be whsec_ and Base64");
+    throw new TypeError("The secret of a webhook must be whsec_ followed by Base64");
   return key;
 }
 

@@ -58,7 +58,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
       payload: { value: "<json>", text: "a JSON object with an integer type, instead of a text" },
       "client-msg-no": {
         value: "<text>",
-        text: "your number of the message: repeating it sends nothing twice",
+        text: "client_msg_no of the message: a retry with the same value stores no second message",
       },
     },
     example: 'jindou send --from=bob --to=alice "Hello Alice"',

@@ -132,7 +132,8 @@ export class Target {
       return new SourceError(
         `The node at ${url.origin} rejects the credential: ${reason}. Set JINDOU_TOKEN to its api.token, or JINDOU_TOKEN_FILE to a file with it.`,
       );
-    if (status === CLOSED) return new SourceError(`The node at ${url.origin} refuses: ${reason}.`);
+    if (status === CLOSED)
+      return new SourceError(`The node at ${url.origin} rejects the call: ${reason}.`);
     return new SourceError(
       `The node at ${url.origin} cannot be called: ${reason} (${path}). Repeat the command: it continues where it stopped.`,
     );
