@@ -185,7 +185,7 @@ export function Sessions({ route }: { readonly route: Route }) {
             </div>
           </header>
           {total === 0 ? (
-            <Empty>{isClosed ? "No session has ended that matches." : "No session matches."}</Empty>
+            <Empty>{isClosed ? "No closed session matches." : "No session matches."}</Empty>
           ) : isClosed ? (
             <ClosedTable rows={data.connections as readonly ClosedRow[]} />
           ) : (
@@ -272,7 +272,7 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
           <tr>
             <th>Ended</th>
             <th>User</th>
-            <th>Why</th>
+            <th>Reason</th>
             <FigureHead
               label="Code"
               help="Close code of the WebSocket. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
