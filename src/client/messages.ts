@@ -56,7 +56,7 @@ function payloadOf(content: Sendable): Uint8Array {
   const body = typeof content === "string" ? { type: 1, content } : content;
   try {
     const text: string | undefined = JSON.stringify(body);
-    if (text === undefined) throw new TypeError(`${typeof body} has no JSON`);
+    if (text === undefined) throw new TypeError(`${typeof body} is not a JSON value`);
     return encodeUtf8(text);
   } catch (cause) {
     const message = `The content cannot be sent as JSON: ${cause}`;
