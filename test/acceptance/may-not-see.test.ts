@@ -16,7 +16,7 @@ import { type RedisServer, startRedis, startRedisCluster } from "../support/redi
 import { volume } from "../support/volume.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
 import { eventually } from "./logins.ts";
-import { SseReader } from "./sse-reader.ts";
+import { SseReader, SseRefusal } from "./sse-reader.ts";
 
 const ROUNDS = volume(200, "JINDOU_TEST_ROUNDS");
 const LONG_CUT_MS = volume(10_000, "JINDOU_TEST_CUT_MS");
@@ -87,6 +87,7 @@ class Round {
   /** Reader of the stream with the user's token. */
   readonly #reader = new SseReader(0);
   #readerError: string | undefined;
+  #isClosed = false;
 
   constructor(world: World, loss: Loss) {
     userCount += 1;
@@ -118,12 +119,26 @@ class Round {
     const query = `uid=${this.#uid}&token=${TOKEN}&device_flag=0`;
     const path = `/stream/2/${this.#group}/stream-of-${this.#group}?${query}`;
     const port = this.#nodes.clientPortOf(HERE);
-    this.#reader.read(port, path).catch((error) => {
+    this.#readAgain(port, path).catch((error) => {
       this.#readerError = `${error}`;
     });
     await eventually("the reader to receive the first text", () =>
       this.#reader.text.includes("early"),
     );
+  }
+
+  /** Reads until the reader may no longer read. Like an EventSource, connects again after a loss. */
+  async #readAgain(port: number, path: string): Promise<void> {
+    while (!this.#isClosed) {
+      try {
+        await this.#reader.read(port, path);
+      } catch (error) {
+        if (!(error instanceof SseRefusal)) throw error;
+        if ([401, 403, 404].includes(error.status ?? 0)) return;
+        if (error.status !== 503) throw error;
+      }
+      await pause(RETRY_PAUSE_MS);
+    }
   }
 
   /** Revokes the user's right, and then sends content that the user must not see. */
@@ -156,7 +171,7 @@ class Round {
         return await connectNative(undefined, { uid, token: TOKEN, port });
       } catch (error) {
         if (!(error instanceof NativeClientError)) throw error;
-        if (!/unavailable|^closed_/.test(error.code)) throw error;
+        if (!/unavailable|too_late|^closed_/.test(error.code)) throw error;
         await pause(RETRY_PAUSE_MS);
       }
   }
@@ -186,8 +201,9 @@ class Round {
     if (newer !== undefined && !messagesOf(newer).includes(LATER))
       problems.push("the newer session missed the message");
     if (loss === "kicked")
-      await eventually("the reader with the valid token to receive the text", () =>
-        this.#reader.text.includes(LATER),
+      await eventually(
+        "the reader with the valid token to receive the text",
+        () => this.#readerError !== undefined || this.#reader.text.includes(LATER),
       );
     else if (this.#reader.text.includes(LATER))
       problems.push("a reader of the stream saw the text");
@@ -200,6 +216,7 @@ class Round {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#client?.kill();
     this.#watcher?.kill();
     this.#newer?.kill();

@@ -11,10 +11,20 @@ interface SentEvent {
   readonly data: string;
 }
 
+/** The reader was refused with an HTTP status. */
+export class SseRefusal extends Error {
+  readonly status: number | undefined;
+
+  constructor(path: string, status: number | undefined) {
+    super(`${path} responded with ${status}`);
+    this.status = status;
+  }
+}
+
 export class SseReader {
   /** Text since the first event received. */
   text = "";
-  /** Number of UTF-16 units of the stream's text before the first event received. */
+  /** Number of UTF-16 code units of the stream's text before the first event received. */
   firstOffset: number | undefined;
   /** Index and data of all other events, in order. */
   readonly otherEvents: { readonly index: number; readonly data: string }[] = [];
@@ -47,8 +57,7 @@ export class SseReader {
     await new Promise<void>((resolve, reject) => {
       const options = { host: "127.0.0.1", port, path: target, headers };
       this.#call = get({ ...options, agent: false }, (response) => {
-        if (response.statusCode !== 200)
-          return reject(new Error(`${path} responded with ${response.statusCode}`));
+        if (response.statusCode !== 200) return reject(new SseRefusal(path, response.statusCode));
         response.setEncoding("utf8");
         let remainder = "";
         response.on("data", (piece: string) => {
