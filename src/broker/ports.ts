@@ -1098,6 +1098,7 @@ export type ClusterEvent =
       readonly uid: string;
       /**
        * Reason why a session ended, `undefined` if no session ended or if the connection was lost.
+       * Redis publishes it only for the last session of the user.
        */
       readonly cause?: CloseReason | undefined;
     }

@@ -465,6 +465,21 @@ t.test("the removal of a session is repeated if Redis does not reply", async (t)
   t.same(await sessionsOf(a.store, "u1"), [kept]);
 });
 
+t.test("watching nodes receive the reason for the end of only a user's last session", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const [first, last] = [1, 2].map((flag) =>
+    sessionOn(a, "u", { flag: flag as 1 | 2, level: SECONDARY_DEVICE }),
+  ) as [SessionRecord, SessionRecord];
+  for (const session of [first, last]) await a.directory.login(session);
+  await a.cluster.listen("p:u");
+  await a.directory.remove(first, "goodbye");
+  await until(() => a.events.length === 1);
+  t.same(a.events, [{ kind: "presence", uid: "u" }], "another session is left");
+  await a.directory.remove(last, "goodbye");
+  await until(() => a.events.length === 2);
+  t.same(a.events[1], { kind: "presence", uid: "u", cause: "goodbye" });
+});
+
 t.test("presence of 1,000 users is returned in the order of the query", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const uids = Array.from({ length: 1000 }, (_, at) => `u${at}`);

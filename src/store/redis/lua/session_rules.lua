@@ -67,8 +67,11 @@ local function publish(topic, name, event)
 end
 
 -- Publishes that the user's sessions changed. `cause` is the reason for the end of a session, nil
--- if no session ended or if the session's connection was lost.
+-- if no session ended or if the session's connection was lost. The cause is published only if no
+-- entry is left. Otherwise, a watching node could read the state after the loss of the last
+-- session, before it receives the event of that loss, and would take `cause` for its reason.
 local function publish_presence(user, cause)
+  if cause and redis.call('HLEN', user.sessions) > 0 then cause = nil end
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid, cause = cause })
 end
 
