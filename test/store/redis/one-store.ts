@@ -10,6 +10,9 @@ import { createRedisStore, type RedisStore } from "../../../src/store/redis/stor
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
+/** Tests send thousands of messages at once, and a busy machine needs seconds for them. */
+const TIMEOUT_MS = 10_000;
+
 /** An open store and the parts of its node that tests use. */
 export interface StoreNode {
   readonly store: RedisStore;
@@ -32,7 +35,8 @@ export async function openStore(
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const problems: unknown[] = [];
   const onError = (error: unknown) => problems.push(error);
-  const link = new RedisLink(redisSettings(url, { prefix, ...options.settings }), {
+  const settings = { prefix, timeoutMs: TIMEOUT_MS, ...options.settings };
+  const link = new RedisLink(redisSettings(url, settings), {
     name: "test",
     onError,
     onWarning: (warning) => problems.push(warning),
