@@ -32,7 +32,7 @@ interface StreamChannel {
     readonly uid: string;
     readonly sees: ChannelRef;
   }[];
-  /** Maximum length of a chunk in UTF-16 units. */
+  /** Maximum length of a chunk in UTF-16 code units. */
   readonly maxUnits: number;
 }
 

@@ -63,7 +63,7 @@ export class ModelStream {
     return event;
   }
 
-  /** Returns the length of the text before the event at `index`, in UTF-16 units. */
+  /** Returns the length of the text before the event at `index`, in UTF-16 code units. */
   offsetOf(index: number): number {
     return this.events[index]?.stream.textOffset ?? this.text.length;
   }

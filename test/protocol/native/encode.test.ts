@@ -85,7 +85,7 @@ t.test("a stored frame does not keep a much larger buffer alive", async (t) => {
   );
 });
 
-t.test("a stream with a text of 800,000 UTF-16 units is encoded completely", async (t) => {
+t.test("a stream with a text of 800,000 UTF-16 code units is encoded completely", async (t) => {
   const encoder = createEncoder();
   const snapshot = { ...RUNNING, text: "群x😀".repeat(200_000) };
   const channel = { type: 1, id: "alice" } as const;
@@ -141,7 +141,7 @@ t.test("a frame larger than its announced size throws a RangeError", async (t) =
   for (const text of ["群".repeat(1667), "é".repeat(2500), "x".repeat(4998)]) {
     writer.begin(5000);
     writer.text(text);
-    t.throws(() => writer.end(), RangeError, `a text of ${text.length} UTF-16 units is too large`);
+    t.throws(() => writer.end(), RangeError, `a text of ${text.length} UTF-16 code units is too large`);
   }
 });
 
