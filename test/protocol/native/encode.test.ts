@@ -141,7 +141,11 @@ t.test("a frame larger than its announced size throws a RangeError", async (t) =
   for (const text of ["群".repeat(1667), "é".repeat(2500), "x".repeat(4998)]) {
     writer.begin(5000);
     writer.text(text);
-    t.throws(() => writer.end(), RangeError, `a text of ${text.length} UTF-16 code units is too large`);
+    t.throws(
+      () => writer.end(),
+      RangeError,
+      `a text of ${text.length} UTF-16 code units is too large`,
+    );
   }
 });
 
