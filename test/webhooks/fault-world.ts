@@ -8,6 +8,8 @@ import type { ReceivedEvent, ReceivedRequest, Receiver } from "./receiver.ts";
 
 const CHANNELS = ["ann", "ben", "cat"];
 const RETRY_MS = 20;
+/** Time after which a sender no longer waits for a node, which may be frozen. */
+const MAX_CALL_MS = 2000;
 const HISTORY_LIMIT = 500;
 
 type Node = Pick<Broker, "call">;
@@ -55,7 +57,8 @@ export async function sendUntil(
   await Promise.all(
     CHANNELS.map(async (channelId) => {
       while (!isEnded() && !isTestOver) {
-        const isSent = await send(node(), channelId, sent).catch(() => false);
+        const sending = send(node(), channelId, sent).catch(() => false);
+        const isSent = await Promise.race([sending, pause(MAX_CALL_MS, false, { ref: false })]);
         if (!isSent) await pause(RETRY_MS);
       }
     }),
