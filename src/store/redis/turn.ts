@@ -1,4 +1,4 @@
-// Combines operations into few calls. One call takes the operations for one server (on a Redis
+// Combines operations into a few calls. One call takes the operations for one server (on a Redis
 // Cluster: for one bucket) that were queued in the same turn of the event loop, or while earlier
 // calls were in flight. An operation must never overtake an earlier operation with the same
 // `order`, even if a call fails.

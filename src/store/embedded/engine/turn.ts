@@ -148,7 +148,7 @@ export class Turn<Call extends QueuedCall> {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        // The remaining calls of the batch must still be answered.
+        // The remaining calls of the batch must still be settled.
         this.#ports.onError(asError(cause), "Could not answer a committed call");
         call.reject(new BrokerError("internal", { cause }));
       }

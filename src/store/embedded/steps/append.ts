@@ -1,6 +1,6 @@
 // Appends messages (the port's `append`): recognises retries, checks the sender's permission and
-// assigns seq and id. A message becomes visible, is published and is answered once its batch is
-// durable. Hot path: no await per message.
+// assigns seq and id. Once its batch is durable, a message becomes visible and is published, and
+// its call is resolved. Hot path: no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, MAX_EXPIRE_S, type Message } from "../../../broker/model.ts";
@@ -124,7 +124,7 @@ export class Appends {
     });
   }
 
-  /** Queues a step. The step answers its call itself. */
+  /** Queues a step. The step resolves its call itself. */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -193,7 +193,7 @@ export class Appends {
     }
   }
 
-  /** Answers a retry now or after the original's commit. Returns false for other calls. */
+  /** Resolves a retry now or after the original's commit. Returns false for other calls. */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findRepeated(call.draft, nowMs);
     if (first === undefined) return false;
@@ -204,7 +204,7 @@ export class Appends {
     return true;
   }
 
-  /** Answers a retry of a command. If the command failed, appends the call again. */
+  /** Resolves a retry of a command. If the command failed, appends the call again. */
   async #awaitCommand(call: PendingCall, first: PendingCommand): Promise<void> {
     const command = await first.outcome;
     if (command !== undefined) this.#answerRetry(call, first, command);

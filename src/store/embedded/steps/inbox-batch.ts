@@ -67,7 +67,7 @@ interface OpenInbox {
    */
   readonly added: NewCommand[];
   readonly removed: Set<number>;
-  /** Senders read so far. The entry of `BACKEND` has no count. */
+  /** Senders read so far. The count in the entry of `BACKEND` is not used. */
   readonly senders: Map<string, SenderCopies>;
   hasAllSenders: boolean;
 }

@@ -1,9 +1,9 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. As a result, no step needs a lock, events are published in the order of commits, and
 // many small commands share one commit. Users take turns; the steps of one user keep their order.
-// Large steps are decided and callers are answered in short slices of the event loop, but all
-// writes of a transaction are issued in one event-loop turn. Nothing may be published or answered
-// before the commit.
+// Large steps are decided and calls are settled in short slices of the event loop, but all writes
+// of a transaction are issued in one event-loop turn. No command may be published and no call may
+// be settled before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -187,7 +187,8 @@ export class InboxQueue {
   }
 
   /**
-   * Answers a step. `failure` is set if the commit must be on the disk but may not have reached it.
+   * Publishes the command of a step, if the step stored one, and settles the step's call. `failure`
+   * is set if the commit must be on the disk but may not have reached it.
    */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {

@@ -1,6 +1,6 @@
 // Implements the port of logs: how an append, a close, a fork, a deletion and the passing of time
-// change a log. A call is decided when it reaches the front of the queue. Decisions use assigned
-// changes. Reads use only committed changes.
+// change a log. A call is decided when it reaches the front of the queue. Decisions also consider
+// changes that are not committed yet. Reads return only committed changes.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

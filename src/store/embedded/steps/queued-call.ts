@@ -1,18 +1,19 @@
 // The queued step of a call that changes streams or logs. When the call reaches the front of the
-// queue, it is decided and its changes are assigned. The call returns once the changes are durable.
+// queue, it is decided, and its changes are applied in memory and written to the frame of the
+// batch. The call returns once the changes are durable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Appends, QueuedStep } from "./append.ts";
 
-/** Changes that one call assigned in memory and in the frame of the batch. */
+/** Changes of one call, applied in memory and written to the frame of the batch. */
 interface CallChanges {
   /** Makes the changes visible and publishes them. */
   commit(publish: (event: ClusterEvent) => void): void;
   rollBack(): void;
 }
 
-/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
+/** Decides a call. To refuse it, throws a BrokerError before anything is changed. */
 type Decision<Changes, Result> = (changes: Changes) => Result;
 
 /** Returns a function that queues a call among the messages. `bytes` is the size of the call. */

@@ -1,6 +1,6 @@
-// The changes of a call that changes streams: their messages, and the events in their logs. They are
-// assigned in memory and in the frame of the batch. Once they are durable, they become visible and
-// are published. If the write fails, they are rolled back.
+// The changes that one call makes to streams: to their messages, and to the events in their logs.
+// They are applied in memory and written to the frame of the batch. Once the frame is durable, they
+// become visible and are published. If the frame cannot be written, they are rolled back.
 
 import {
   isJsonLog,

@@ -22,7 +22,7 @@
 --                     since
 --                     deviceId
 --                     label
---                     ended        reason for which it cannot be continued, or ''
+--                     ended        reason why it cannot be continued, or ''
 --                     past         labels of earlier logins
 --   ended     HASH  sessionId: `<microseconds> <reason>` of the session's end. Absent if `logins`
 --                   shows the end of the session. The session's node removes the field.

@@ -173,8 +173,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command if it is pending. `append` must await this before it answers a retry with
-   * `publicationSeq` 0, because such a retry repeats a command.
+   * Completes the command if it is pending. `append` must await this before it resolves a retry
+   * with `publicationSeq` 0, because such a retry repeats a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;

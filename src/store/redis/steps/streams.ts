@@ -271,7 +271,7 @@ export function createRedisStreams(
   };
 }
 
-/** Verdicts of the library. The index of a verdict is its number. */
+/** Verdicts of `library/streams.lua`. The index of a verdict is its number. */
 const VERDICTS = [
   ...([undefined, "done", "running", "missing", "closed", "taken", "stopped"] as const),
   ...(["too_large", "refused"] as const),
