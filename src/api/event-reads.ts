@@ -1,5 +1,5 @@
-// The rows of the event feed. They read the feed in pages, follow it with server-sent events, and
-// turn it on or off. State: the open feeds.
+// Calls that read the event feed in pages, follow it with server-sent events, and turn it on or
+// off. State: the open feeds.
 
 import { type Static, Type } from "typebox";
 import { encodeCursor } from "../broker/event-cursor.ts";

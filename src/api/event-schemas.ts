@@ -189,9 +189,7 @@ const EVENTS = {
       uid,
       device_flag: deviceFlag("Type of the device"),
       device_id: text("Id of the device, chosen by the client"),
-      reason: text(
-        "Reason for which the session was ended, such as `kicked`, `logged_out` or `banned`",
-      ),
+      reason: text("Reason why the session was ended, such as `kicked`, `logged_out` or `banned`"),
     }),
     example: { uid: "alice", device_flag: 0, device_id: "phone", reason: "kicked" },
   },
@@ -215,9 +213,7 @@ const EVENTS = {
     data: Type.Object({
       ...sessionData,
       reason: Type.Optional(
-        text(
-          "Reason for which the session ended, such as `kicked`. Absent if its connection was lost",
-        ),
+        text("Reason why the session ended, such as `kicked`. Absent if its connection was lost"),
       ),
     }),
     example: {

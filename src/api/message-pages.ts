@@ -1,5 +1,5 @@
-// Reads pages of messages for HTTP calls. A page can have several megabytes. Therefore only few
-// pages are read at once, and each page is serialised in slices of the event loop.
+// Reads pages of messages for HTTP calls. A page can contain several megabytes. Therefore, only a
+// few pages are read at once, and each page is serialised in slices of the event loop.
 
 import type { Message } from "../broker/model.ts";
 import { Semaphore } from "../lib/semaphore.ts";

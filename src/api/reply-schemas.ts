@@ -98,7 +98,7 @@ export const importedBody = Type.Object(
       Type.Object({
         line: count("Number of the line, from 1"),
         code: text("Stable error code"),
-        message: text("Reason for which the line was not stored"),
+        message: text("Reason why the line was not stored"),
       }),
       { description: "Lines that were not stored. They do not affect other lines" },
     ),

@@ -212,7 +212,7 @@ const webhook = Type.Object(
     url: text("URL that receives the events"),
     ...settings,
     fixed: flag("1: the webhook is defined in the configuration file"),
-    disabled_reason: text("Reason for which a node disabled the webhook; empty if no node did"),
+    disabled_reason: text("Reason why a node disabled the webhook; empty if no node did"),
     created_at: count("Creation time of the webhook in Unix milliseconds"),
     replays: count("Number of replays that have not ended"),
   },
@@ -243,7 +243,7 @@ const attempt = Type.Object(
     duration_ms: count(
       "Time from the start of the request to the end of the reply, in milliseconds",
     ),
-    error: text("Reason for which there was no complete reply; empty if there was one"),
+    error: text("Reason why there was no complete reply; empty if the reply was complete"),
     response: text("First KiB of a reply that was not 2xx"),
     node_id: text("Node that sent the request"),
   },
@@ -273,7 +273,7 @@ const failure = Type.Object(
     parked_at: count("Time in Unix milliseconds at which the event was given up"),
     attempts: count("Number of attempts"),
     status: count("HTTP status of the last reply; 0 if there was none"),
-    error: text("Reason for which there was no complete reply; empty if there was one"),
+    error: text("Reason why there was no complete reply; empty if the reply was complete"),
     response: text("First KiB of the last reply"),
   },
   {

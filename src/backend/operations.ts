@@ -814,7 +814,7 @@ export type SessionKickedEvent = {
     readonly device_flag: DeviceFlag;
     /** Id of the device, chosen by the client */
     readonly device_id: string;
-    /** Reason for which the session was ended, such as `kicked`, `logged_out` or `banned` */
+    /** Reason why the session was ended, such as `kicked`, `logged_out` or `banned` */
     readonly reason: string;
   };
 };
@@ -988,7 +988,7 @@ export type SessionClosedEvent = {
     readonly device_online_count: number;
     /** Number of all sessions of the user now */
     readonly total_online_count: number;
-    /** Reason for which the session ended, such as `kicked`. Absent if its connection was lost */
+    /** Reason why the session ended, such as `kicked`. Absent if its connection was lost */
     readonly reason?: string | undefined;
   };
 };
@@ -1290,7 +1290,7 @@ export type Webhook = {
   readonly maxAgeS: number;
   /** 1: the webhook is defined in the configuration file */
   readonly fixed: Flag;
-  /** Reason for which a node disabled the webhook; empty if no node did */
+  /** Reason why a node disabled the webhook; empty if no node did */
   readonly disabled_reason: string;
   /** Creation time of the webhook in Unix milliseconds */
   readonly created_at: number;
@@ -1348,7 +1348,7 @@ export type WebhookAttempt = {
   readonly status: number;
   /** Time from the start of the request to the end of the reply, in milliseconds */
   readonly duration_ms: number;
-  /** Reason for which there was no complete reply; empty if there was one */
+  /** Reason why there was no complete reply; empty if the reply was complete */
   readonly error: string;
   /** First KiB of a reply that was not 2xx */
   readonly response: string;
@@ -1410,7 +1410,7 @@ export type WebhookFailure = {
   readonly attempts: number;
   /** HTTP status of the last reply; 0 if there was none */
   readonly status: number;
-  /** Reason for which there was no complete reply; empty if there was one */
+  /** Reason why there was no complete reply; empty if the reply was complete */
   readonly error: string;
   /** First KiB of the last reply */
   readonly response: string;

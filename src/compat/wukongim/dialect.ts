@@ -226,7 +226,7 @@ function tokenRow(
     ...docsOf("/user/token", table),
     summary: "Sets the token of a user for a type of device, unless the account is banned",
     success: {
-      description: "200, or the reason for which nothing was done: 19 banned, 24 disbanded",
+      description: "200, or the reason why nothing was done: 19 banned, 24 disbanded",
       body: Type.Object(
         {
           status: Type.Enum([200, ...Object.values(ACCOUNT_STATUS)], {
