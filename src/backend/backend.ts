@@ -42,8 +42,8 @@ const UNCHANGED: ReadonlySet<number> = new Set([429, 503]);
 /** Statuses of proxies that got no reply from the broker. The broker may have made the change. */
 const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
 /**
- * Calls that must not be repeated without a reply: if the first attempt has succeeded, the second
- * one fails or acts again.
+ * Calls that must not be repeated if there was no reply. The first attempt may have succeeded, in
+ * which case a second attempt would fail or would make the change twice.
  */
 const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
   "createChannel",

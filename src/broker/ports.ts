@@ -443,7 +443,7 @@ export interface ConversationSelection {
 export interface ConversationStore {
   /**
    * Selects conversations with a visible message. Returns at least the conversations of the range,
-   * and reads only few conversations beyond the range.
+   * and reads only a few conversations beyond the range.
    */
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
