@@ -35,7 +35,7 @@ export class SdkDevice {
     this.#options = options;
   }
 
-  /** Reason for which the server ended the app's session, `undefined` if it did not. */
+  /** Reason why the server ended the app's session, `undefined` if it did not. */
   get endedBy(): string | undefined {
     return this.#endedBy;
   }

@@ -350,7 +350,7 @@ async function refusalToRead(t: Test, settings: Settings): Promise<string> {
 }
 
 t.test(
-  "files that do not hold a usable key are refused with the name of the setting",
+  "a file that does not contain a usable key is refused with an error that names the setting",
   async (t) => {
     for (const [content, expected] of [
       [

@@ -263,7 +263,7 @@ t.test(
   },
 );
 
-t.test("a WebSocket on the port of the API is refused with the address for clients", async (t) => {
+t.test("the API port refuses a WebSocket upgrade and names the address for clients", async (t) => {
   for (const path of ["/", "/socket"]) {
     const socket = new WebSocket(`ws://127.0.0.1:${world.apiPort}${path}`);
     const [request, response] = await once(socket, "unexpected-response");

@@ -44,7 +44,7 @@ t.test("--config names the configuration file and is not a configuration key", a
   t.same(line.flags, []);
 });
 
-t.test("--new-store is a flag without a value, and only of the command start", async (t) => {
+t.test("--new-store takes no value, and only the command start accepts it", async (t) => {
   t.match(parseCommandLine(["--new-store"]), { command: "start", newStore: true, flags: [] });
   t.match(parseCommandLine(["start", "--new-store"]), { command: "start", newStore: true });
   for (const argv of [
@@ -54,7 +54,7 @@ t.test("--new-store is a flag without a value, and only of the command start", a
     t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
 });
 
-t.test("--json is a flag without a value, and only of the command print-config", async (t) => {
+t.test("--json takes no value, and only the command print-config accepts it", async (t) => {
   t.match(parseCommandLine(["print-config", "--json"]), { command: "print-config", json: true });
   for (const argv of [["--json"], ["print-config", "--json=yes"], ["migrate", "--json"]])
     t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));

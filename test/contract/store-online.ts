@@ -98,7 +98,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), ["ann"]);
   });
 
-  t.test("takeOnline returns a user who came back online only once", async (t) => {
+  t.test("takeOnline returns a user at most once after the user is back online", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);

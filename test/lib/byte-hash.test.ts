@@ -44,7 +44,7 @@ t.test("the hash does not depend on where the bytes are", async (t) => {
   }
 });
 
-t.test("similar payloads have different hashes in each half", async (t) => {
+t.test("the hashes of similar payloads differ in both halves", async (t) => {
   const random = new Random(7);
   const hashes = new Set<string>();
   const halves = [new Set<string>(), new Set<string>()] as const;

@@ -43,7 +43,7 @@ t.test("a failed read is not kept", async (t) => {
   t.same(await lists.get("a", async () => ["read"]), ["read"]);
 });
 
-t.test("the least recently used lists are dropped beyond the maximum length", async (t) => {
+t.test("the least recently used lists are dropped if the total length is too large", async (t) => {
   const lists = new KeptLists<number>(9); // each of these lists counts as 3
   const read = async () => [1, 2];
   for (const key of ["a", "b", "c", "a", "d"]) await lists.get(key, read);

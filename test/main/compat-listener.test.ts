@@ -103,7 +103,7 @@ t.test(
   },
 );
 
-t.test("a start with an address that cannot be used names api.compatListen", async (t) => {
+t.test("the error for an address that cannot be used names api.compatListen", async (t) => {
   const env = await nodeSettings(t, 1000);
   const equal = await jindou(t, ["check-config"], {
     env: {

@@ -139,7 +139,7 @@ t.test("a node whose API cannot listen does not wait for the check of its databa
   await assertEnds(t, checker);
 });
 
-t.test("a start that failed for another reason causes no check of the database", async (t) => {
+t.test("the database is not checked after a start that failed with a port in use", async (t) => {
   const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
   await other.healthy();
   const settings = { JINDOU_STORE_PATH: await stoppedFolder(t) };

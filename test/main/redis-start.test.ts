@@ -42,7 +42,7 @@ t.test(
   },
 );
 
-t.test("a start on data of a newer version fails and does not change the data", async (t) => {
+t.test("a node does not start on data of a newer version, and does not change it", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   await client.set(FORMAT_KEY, "jindou 99");
@@ -51,7 +51,7 @@ t.test("a start on data of a newer version fails and does not change the data", 
   t.equal(await client.get(FORMAT_KEY), "jindou 99");
 });
 
-t.test("a start on data of an older version fails and does not change the data", async (t) => {
+t.test("a node does not start on data of an older version, and does not change it", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   await client.set(FORMAT_KEY, "jindou 1");
@@ -61,7 +61,7 @@ t.test("a start on data of an older version fails and does not change the data",
   t.equal(await client.get(FORMAT_KEY), "jindou 1");
 });
 
-t.test("a start on data of another program fails and does not change the data", async (t) => {
+t.test("a node does not start on another program's data, and does not change it", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   await client.set(FORMAT_KEY, "theirs");

@@ -98,7 +98,7 @@ t.test(
 );
 
 t.test(
-  "a node whose clients need no authentication warns if other machines can reach them",
+  "a node whose clients need no authentication warns if other machines can reach client.listen",
   async (t) => {
     const open = { JINDOU_AUTH_CLIENTS: "none", JINDOU_CLIENT_LISTEN: "0.0.0.0:0" };
     const settings = { ...(await nodeSettings(t, DRAIN_MS)), ...open };
@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a start prints the error of Node.js if the store fails with an error that has no message of Jindou",
+  "a failed start prints the error of Node.js if Jindou has no message for the store's failure",
   async (t) => {
     const env = await nodeSettings(t, DRAIN_MS);
     const first = spawnJindou(t, [], { env });

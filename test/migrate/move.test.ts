@@ -324,7 +324,7 @@ const DERIVED: ReadonlySet<string> = new Set([
   "outbox", // the first checkpoint moves its events to the feed
 ]);
 
-t.test("the migration names every table of the data folder", async (t) => {
+t.test("the code of the migration mentions every table that a migration must move", async (t) => {
   const [tables = "", ...readers] = [
     ...["store/embedded/engine/tables.ts", "store/embedded/export.ts", "migrate/tables.ts"],
     ...["store/embedded/steps/stored-logs.ts", "store/embedded/steps/stream-rows.ts"],

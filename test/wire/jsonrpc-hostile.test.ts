@@ -265,7 +265,7 @@ t.test("two open requests with the same id each get a response", async (t) => {
   }
 });
 
-t.test("a message over the rate limit is refused with the ids of its requests", async (t) => {
+t.test("the refusal of a message over the rate limit has the ids of its requests", async (t) => {
   const codec = connected(CONNECT);
   const send = { method: "send", id: "s", params: { ...CHANNEL } };
   const answers = refusedBy(codec, send).map(({ ref }) =>

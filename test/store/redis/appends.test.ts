@@ -45,7 +45,7 @@ async function callsOf<const Names extends readonly string[]>(redis: RedisServer
 const UNHURRIED = { timeoutMs: 60_000 };
 
 t.test(
-  "messages of one event-loop turn are sent in few calls, each with one publication per topic",
+  "messages of one event-loop turn are sent in a few calls, each with one publication per topic",
   async (t) => {
     const own = await startRedis(t);
     const node = await openStore(t, own.url);

@@ -307,7 +307,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
     const added = (name: string) => commandCallsIn(after, name) - commandCallsIn(before, name);
     t.equal(added("xadd"), 120);
     t.equal(added("hgetall"), 0);
-    t.ok(added("xrange") <= 4 * 120 && added("hmget") <= 120, "few pages are read");
+    t.ok(added("xrange") <= 4 * 120 && added("hmget") <= 120, "only a few pages are read");
     t.equal((await seqs("bob")).length, 50);
   });
 

@@ -55,7 +55,7 @@ const enterAll = (node: StoreNode, count: number) =>
 const redis = await startRedis(t);
 const raw = redis.client();
 
-t.test("sessions of many users are confirmed in few calls", async (t) => {
+t.test("sessions of many users are confirmed in a few calls", async (t) => {
   const node = await openStore(t, redis.url);
   const all = await enterAll(node, 500);
   await raw.call("CONFIG", "RESETSTAT");
@@ -64,7 +64,7 @@ t.test("sessions of many users are confirmed in few calls", async (t) => {
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
-t.test("sessions of many users are read in few calls", async (t) => {
+t.test("sessions of many users are read in a few calls", async (t) => {
   const node = await openStore(t, redis.url);
   const all = await enterAll(node, 490);
   await raw.call("CONFIG", "RESETSTAT");
