@@ -78,7 +78,7 @@ t.test(
     t.equal((await node.call("/readyz")).status, 200);
     t.match(
       await runImport(t, source, node),
-      { code: 1, stderr: /refuses/ },
+      { code: 1, stderr: /rejects the call: The import is closed/ },
       "a further pass is refused",
     );
 
