@@ -39,10 +39,11 @@ const RECIPIENT_BYTES = 100;
 const RECIPIENTS_PER_CALL = 64;
 /**
  * Maximum number of recipients in a batch, and of batches in flight. All other calls of this node to
- * the server wait for these scripts, each of which takes up to 3 ms on a single server.
+ * a single server wait for these scripts, each of which takes up to 3 ms. On a Redis Cluster a
+ * script has one recipient, and every command needs a batch.
  */
 const ONE_SERVER = { batchSize: RECIPIENTS_PER_CALL, batches: 2 };
-const CLUSTER = { batchSize: 128, batches: 4 };
+const CLUSTER = { batchSize: 128, batches: 16 };
 const IN_FLIGHT_SHARE = 1 / 4;
 /**
  * Age above which a sweep may complete a pending command, because no node is still working on it.
