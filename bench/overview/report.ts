@@ -202,7 +202,7 @@ function capitalized(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }
 
-/** Returns a text about what a run will do and how long it will take. */
+/** Returns a paragraph about what a run will do and how long it will take. */
 export function announcement(
   peers: readonly string[],
   works: readonly string[],

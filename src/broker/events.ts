@@ -482,7 +482,7 @@ function holeEvent(partition: number, { from, to, timestampMs }: Hole): FeedEven
   };
 }
 
-/** Returns the beginning of a text: whole characters that take at most `bytes` bytes in UTF-8. */
+/** Returns the beginning of a string: whole characters that take at most `bytes` bytes in UTF-8. */
 function firstBytes(text: string, bytes: number): string {
   if (Buffer.byteLength(text) <= bytes) return text;
   const encoded = Buffer.from(text.slice(0, bytes));

@@ -282,7 +282,9 @@ export class StreamFold {
   }
 }
 
-/** Returns the beginning of a text: whole characters that take at most `MAX_CUT_BYTES` in UTF-8. */
+/**
+ * Returns the beginning of a string: whole characters that take at most `MAX_CUT_BYTES` in UTF-8.
+ */
 function cutText(text: string): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= MAX_CUT_BYTES) return text;

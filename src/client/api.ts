@@ -93,7 +93,7 @@ export interface ReceivedMessage {
 }
 
 /**
- * The known state of a stream at one point in time. A stream is a text that is received while it is
+ * The known state of a stream at one point in time. A stream is text that is received while it is
  * being written. The object is plain data. `text` is always a prefix of the complete text.
  */
 export interface Stream {

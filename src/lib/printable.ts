@@ -1,6 +1,6 @@
-// Makes a text safe to show in a terminal. Only pure functions.
+// Makes a string safe to show in a terminal. Only pure functions.
 
-/** Control characters, line separators, and characters that change the direction of a text. */
+/** Control characters, line separators, and characters that change the direction of text. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are the characters to replace
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 

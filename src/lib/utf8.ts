@@ -8,7 +8,7 @@ let decoder: InstanceType<typeof TextDecoder> | undefined;
 const LONE_SURROGATES = /\p{Surrogate}/gu;
 const CHUNK_BYTES = 8192;
 
-/** Returns the bytes of a text. A lone surrogate becomes U+FFFD. */
+/** Returns the bytes of a string. A lone surrogate becomes U+FFFD. */
 export function encodeUtf8(text: string): Uint8Array {
   if (typeof TextEncoder !== "undefined") {
     encoder ??= new TextEncoder();
@@ -34,8 +34,8 @@ export function decodeUtf8(bytes: Uint8Array): string {
 }
 
 /**
- * Writes a text at the beginning of `target`. If there is not enough room, `read` is less than the
- * length of the text.
+ * Writes a string at the beginning of `target`. If there is not enough room, `read` is less than
+ * the length of the string.
  */
 export function encodeUtf8Into(
   text: string,

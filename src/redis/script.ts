@@ -114,7 +114,7 @@ const WORD = /\w+/g;
 /**
  * Precedes every script that writes. The link adds a deadline as the last element of ARGV, in Unix
  * milliseconds on the clock of the server. Without a deadline, a late call could undo later changes
- * of other nodes. The script can read the clock as `server_now`. LATE is followed by a text,
+ * of other nodes. The script can read the clock as `server_now`. LATE is followed by a string,
  * because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')

@@ -1,5 +1,5 @@
-// Checks that a store can hold a command: its uids and other short texts must fit in a key, and its
-// time to live must fit in a record. Also determines whose share of an inbox the command uses.
+// Checks that a store can hold a command: its uids and other short strings must fit in a key, and
+// its time to live must fit in a record. Also determines whose share of an inbox the command uses.
 // Pure.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -14,7 +14,7 @@ export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/** Throws `too_large` if a text is too long, and `bad_request` if `expireS` is not valid. */
+/** Throws `too_large` if a string is too long, and `bad_request` if `expireS` is not valid. */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   const topic = draft.passthrough?.topic ?? "";

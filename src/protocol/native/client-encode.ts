@@ -1,5 +1,5 @@
 // Encodes operations, for clients (SDK and tests). The server does not use this file. Values are
-// not checked, because the server checks them. Only a number or a text that cannot be encoded
+// not checked, because the server checks them. Only a number or a string that cannot be encoded
 // throws a RangeError. Works in browsers.
 
 import { type ChannelRef, isWellFormed } from "../../broker/model.ts";

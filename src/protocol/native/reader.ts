@@ -9,7 +9,7 @@ import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
 /**
- * Maximum number of bytes that are decoded in a loop. For longer texts, the platform's decoder is
+ * Maximum number of bytes that are decoded in a loop. For longer strings, the platform's decoder is
  * faster.
  */
 const MAX_LOOP_BYTES = 32;
@@ -83,7 +83,7 @@ export class FrameReader {
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
-    // a text of more than 3 bytes per permitted UTF-16 code unit is too long and need not be
+    // a string of more than 3 bytes per permitted UTF-16 code unit is too long and need not be
     // decoded
     const text = length <= maxLength * 3 ? this.#utf8(start, field) : undefined;
     if (text === undefined || text.length > maxLength)

@@ -7,8 +7,8 @@ import { encodeUtf8Into } from "../../lib/utf8.ts";
 
 const SLAB_BYTES = 16 * 1024;
 /**
- * Maximum number of characters that are encoded in a loop. For longer texts, the platform's encoder
- * is faster.
+ * Maximum number of characters that are encoded in a loop. For longer strings, the platform's
+ * encoder is faster.
  */
 const MAX_LOOP_LENGTH = 32;
 
@@ -198,7 +198,7 @@ export interface Head {
   readonly fields: number;
 }
 
-/** Begins a frame. `bytes` is the maximum size of its texts, payloads and lists. */
+/** Begins a frame. `bytes` is the maximum size of its strings, payloads and lists. */
 export function begin(writer: FrameWriter, head: Head, bytes = 0): void {
   writer.begin(FIXED_BYTES + bytes);
   writer.array(head.fields + 2);

@@ -161,7 +161,7 @@ export class PayloadCipher {
     return unpad(padded);
   }
 
-  /** Returns the msgKey of a text. `padded` must come from `pad`. */
+  /** Returns the msgKey of a string. `padded` must come from `pad`. */
   sign(padded: Buffer): string {
     return md5Hex(this.encrypt(padded));
   }

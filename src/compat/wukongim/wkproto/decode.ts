@@ -5,7 +5,7 @@ import { isAscii } from "node:buffer";
 import { FrameError } from "../../../protocol/protocol.ts";
 import { EVENT_VERSION, EXPIRE_VERSION, SETTINGS } from "./packets.ts";
 
-/** Maximum size of a text. WuKongIM reads the length as a signed 16-bit number. */
+/** Maximum size of a string. WuKongIM reads the length as a signed 16-bit number. */
 const MAX_TEXT_BYTES = 32_767;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 

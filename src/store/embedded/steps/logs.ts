@@ -530,7 +530,7 @@ function producerRefusal(
 }
 
 /**
- * Returns true if `order` is higher than the last order. The bytes of the two texts are compared.
+ * Returns true if `order` is higher than the last order. The bytes of the two strings are compared.
  */
 function isLater(order: string, last: string | undefined): boolean {
   return last === undefined || Buffer.compare(Buffer.from(order), Buffer.from(last)) > 0;
