@@ -83,7 +83,10 @@ const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/** Chooses the node for a client. Prefers nodes that have an address of this kind. */
+/**
+ * Chooses the node for a client. Prefers nodes that have the address that the parameter `address`
+ * selects.
+ */
 export function chooseNode(
   nodes: readonly NodeInfo[],
   uid: string,

@@ -224,7 +224,7 @@ function isClientOf(
   );
 }
 
-/** Removes the items of the last page from the heap and returns them in order. */
+/** Removes the items after the first `offset` from the heap and returns them in order. */
 async function lastOf<Item>(
   items: FirstItems<Item>,
   offset: number,

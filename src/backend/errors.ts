@@ -1,4 +1,4 @@
-// The error of this package's calls.
+// The error that failed calls of this package throw.
 
 export interface ErrorDetail {
   readonly path: string;

@@ -677,7 +677,7 @@ export type Claim =
       readonly order: number;
     }
   | {
-      /** Name that the client chose and repeats until it has received the server's name. */
+      /** Name that the client chose. The client uses it until the server has given it a name. */
       readonly label: string;
     };
 

@@ -58,7 +58,7 @@ export class SessionDirectory {
   /** Sessions that may still be in the store although this node no longer serves them. */
   readonly #pendingRemovals = new BoundedMap<string, PendingRemoval>(MAX_PENDING_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
-  /** Number of times at which events of users may have been missed. */
+  /** Number of times that this node may have missed events of users. */
   #lossCount = 0;
   /** Number of sessions that are due for the periodic confirmation. Not always an integer. */
   #dueCount = 0;

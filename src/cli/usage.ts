@@ -155,7 +155,7 @@ ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
   "Exit codes: 0 success, 1 a server cannot be called or both sides differ, 2 invalid arguments or\nsettings.";
 
-/** Names that users may try for a flag with a credential. */
+/** Matches the names of flags with which users may try to pass a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;
 
 export interface Arguments {

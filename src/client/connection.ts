@@ -39,8 +39,8 @@ export type Request<K extends RequestKind> = Omit<
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
- * Sends a request and resolves with the reply. `seen` is called with the reply in order with
- * pushes, whereas the promise may resolve after later pushes. Rejects with a JindouError.
+ * Sends a request and resolves with the reply. `seen` is called with the reply before any later
+ * push is handled. The promise may resolve after that. Rejects with a JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,

@@ -243,7 +243,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   ];
 }
 
-/** Returns the field v of a log's head, see `library/logs.lua`. */
+/** Returns the field `v` of a log's head, see `library/logs.lua`. */
 function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
   if (viewLimits === undefined) return [];
   const cutIndex = snapshot.cut?.index;

@@ -82,8 +82,8 @@ export class HeadCheck {
   }
 
   /**
-   * Records a header. Several lines of a list are joined, because some proxies add a second
-   * X-Forwarded-For line.
+   * Records a header. If a header in `LISTS` occurs several times, its values are joined, because
+   * some proxies add a second X-Forwarded-For header.
    */
   readonly #record = (name: string, value: string): void => {
     this.#bytes += name.length + value.length + LINE_BYTES;

@@ -25,7 +25,7 @@ export interface PlacedEvent extends EncodedEvent {
 
 export interface FeedPage {
   readonly events: readonly PlacedEvent[];
-  /** Position that the events follow: that of the reader, or the one after `gap`. */
+  /** Position before the events: the position of the reader, or the position after `gap`. */
   readonly start: Position;
   /** Position after the last row that was examined. */
   readonly end: Position;

@@ -461,8 +461,8 @@ export class Runner {
   }
 
   /**
-   * Waits until a request may be full, but not beyond `untilMs` on the monotonic clock. Returns
-   * true if a change has ended the wait.
+   * Waits until there may be enough events for a full request, but not beyond `untilMs` on the
+   * monotonic clock. Returns true if a change has ended the wait.
    */
   async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
     const { tail } = this.#ports;

@@ -217,7 +217,8 @@ class LongPoll {
 }
 
 /**
- * Returns false if the frames have no records for readers, such as the start of a channel's stream.
+ * Returns true if the frames contain records for readers. The start of a channel's stream contains
+ * none.
  */
 function hasRecords(pieces: readonly Uint8Array[], contentType: string): boolean {
   return pieces.length > 0 && recordsInPieces(pieces, contentType).length > 0;

@@ -61,7 +61,7 @@ interface CopyReport {
   readonly compared: number;
   /** Descriptions of data that the server did not return. */
   readonly warnings: readonly string[];
-  /** Descriptions of the data that differs between both sides. */
+  /** Descriptions of the data that differs between the old server and the node. */
   readonly differences: readonly string[];
   readonly isClosed: boolean;
 }

@@ -59,7 +59,7 @@ export interface SourceMessage {
   readonly stream_data?: string;
 }
 
-/** An entry of a slot's log, newest first. */
+/** An entry of a slot's log. */
 interface LogEntry {
   readonly command: string;
   readonly data: Row;

@@ -257,7 +257,10 @@ export class ChannelTables {
     }
   }
 
-  /** Returns the groups among the first rows of the user, without disbanded groups. */
+  /**
+   * Returns the groups in the first `limit` rows of the user, without disbanded groups. `isAll` is
+   * true if the user has no further rows.
+   */
   firstGroupsOf(
     uid: string,
     limit: number,

@@ -55,7 +55,7 @@ export function createChannels({
 }: ChannelPorts): EmbeddedChannels {
   const longLists = new Turns();
 
-  /** Stores changed memberships and returns the uids that left. Must be called in `change`. */
+  /** Stores changed memberships and returns the uids that left. Must be called inside `change`. */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,

@@ -100,9 +100,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns true if `add` would accept a copy without dropping one of the sender's own copies.
-   * Returns false for a user whose share is full, or if the inbox is full of copies from backends.
-   * Always returns true for a backend.
+   * Returns false for a user whose share of the inbox is used up. Also returns false for a user if
+   * the inbox is full of copies from backends. Always returns true for a backend.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
@@ -112,9 +111,9 @@ export class InboxBatch {
   }
 
   /**
-   * Adds a copy. If the sender has a full share, the sender's oldest copy is dropped. If the inbox
-   * is full, the oldest copy of the sender with the most copies is dropped. If only copies from
-   * backends could be dropped, a user's copy is not added and the method returns `undefined`.
+   * Adds a copy. If the sender's share is used up, the sender's oldest copy is dropped. If the
+   * inbox is full, the oldest copy of the sender with the most copies is dropped. If only copies
+   * from backends could be dropped, a user's copy is not added and the method returns `undefined`.
    */
   add(uid: string, command: NewCommand): Buffer | undefined {
     const inbox = this.#open(uid);

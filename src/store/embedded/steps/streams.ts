@@ -321,9 +321,9 @@ class StreamRules {
   }
 
   /**
-   * Returns true if the message of an active stream is older than twice the retention time. Such a
-   * stream takes no event but its end, and is interrupted when it is silent: it keeps its message and
-   * all later messages of the channel.
+   * Returns true if the message of an active stream is at least twice as old as the retention time.
+   * Such a stream accepts no event except its end, and is interrupted when it is silent. Otherwise,
+   * its message and all later messages of the channel would be kept.
    */
   #isPast({ head }: LiveStream, { nowMs }: StreamChanges): boolean {
     return nowMs >= messageTimeMs(head.messageId) + 2 * this.#ports.retentionMs;
@@ -339,7 +339,7 @@ class StreamRules {
   }
 }
 
-/** Returns the result of an event that a stream takes no more. */
+/** Returns the result of an event that a stream no longer accepts. */
 function lateResult({ type }: StreamDraft, { ending }: Pick<LiveStream, "ending">): StreamResult {
   return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state: stateAfter(ending) };
 }

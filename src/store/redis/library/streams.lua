@@ -126,9 +126,9 @@ local function open_stream(channel, client_msg_no)
   return log
 end
 
--- Returns true if the message of an active stream is older than twice the retention time. Such a
--- stream accepts no event except its end, and it is interrupted when it is silent. Otherwise, its
--- message and all later messages of the channel would be kept.
+-- Returns true if the message of an active stream is at least twice as old as the retention time.
+-- Such a stream accepts no event except its end, and is interrupted when it is silent. Otherwise,
+-- its message and all later messages of the channel would be kept.
 local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
 
 -- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
@@ -499,9 +499,9 @@ end
 -- Texts    the channel, clientMsgNo, sender, content type, start frame, field h of the log's head,
 --          record of the message, extra of the message's frame, counter of message ids, frame of the
 --          first records ('' for none), parts (see `add_event`), end frame ('' to keep it open)
--- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields i, t, n and c of the head, and
---          field h; with CREATE_FULL the verdict of `log_append` or TOO_MANY_STREAMS; with CREATE_REFUSED
---          the refusal.
+-- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields `i`, `t`, `n` and `c` of the
+--          head, and field `h`; with CREATE_FULL the verdict of `log_append` or
+--          TOO_MANY_STREAMS; with CREATE_REFUSED the refusal.
 --          Then, if the caller must publish, the elements 2… described above.
 local function stream_create()
   local user_count, check, refusal, bucket, incarnation, max_data, start_crc, records, crc, shown, units, end_crc = take_numbers('>BBBdI4I4I4I4I4dI4I4')

@@ -268,7 +268,10 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { sizes, total: sizes.reduce((sum, { count, bytes }) => sum + count * bytes, 0) };
   }
 
-  /** In each partition, removes the oldest events from one of the two streams. */
+  /**
+   * Removes the oldest events of all partitions from one of their two streams: the one whose key
+   * `keyOf` returns.
+   */
   async function trimAll(
     keyOf: (partition: number) => string,
     { maxBytes, ...limits }: EventLimits,

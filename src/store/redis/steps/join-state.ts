@@ -33,7 +33,7 @@ const JOIN = loadScript(
  * ms.
  */
 const CHANNELS_PER_CALL = 200;
-/** Maximum number of calls in flight for long lists, which leaves room for other calls. */
+/** Maximum number of calls in flight for long lists. The limit leaves room for other calls. */
 const LONG_LISTS_IN_FLIGHT = 2;
 
 type Position = ResumePosition & { readonly place: number };

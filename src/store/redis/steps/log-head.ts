@@ -56,8 +56,8 @@ const TAIL_CHECK_AT = 8;
 const TAIL_RECORDS_AT = 12;
 
 /**
- * Decodes the fields i, t, n, c, w, x, u, b, o and r of a head. Fields at the end of this list may
- * be missing.
+ * Decodes the fields `i`, `t`, `n`, `c`, `w`, `x`, `u`, `b`, `o` and `r` of a head. Fields at the
+ * end of this list may be missing.
  */
 export function decodeStoredLog(fields: readonly (Buffer | null)[]): StoredLog {
   const [incarnation, contentType, tail, ending, ttlS, expiresAtMs, usedAtMs] = fields;
@@ -83,7 +83,7 @@ function numberIn(field: Buffer | null | undefined): number | undefined {
   return field == null ? undefined : Number(field);
 }
 
-/** Encodes the fields n and b of a head. */
+/** Encodes the fields `n` and `b` of a head. */
 export function encodeTail({ position, check }: LogOffset, records: number): Buffer {
   const bytes = Buffer.allocUnsafe(TAIL_RECORDS_AT + 4);
   bytes.writeDoubleBE(position, TAIL_POSITION_AT);

@@ -33,7 +33,7 @@ export interface StreamReply {
   readonly last: Buffer;
 }
 
-/** The field v of a log's head, see `library/logs.lua`. */
+/** The field `v` of a log's head, see `library/logs.lua`. */
 interface StreamViewField {
   /**
    * Index of the first event that viewers are not shown. `undefined` if they are shown all events.
@@ -107,7 +107,7 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
   return fold.snapshot();
 }
 
-/** Encodes the field v of a log's head. */
+/** Encodes the field `v` of a log's head. */
 export function encodeView(view: {
   readonly cutIndex: number | undefined;
   readonly cutAt: number;
@@ -122,7 +122,7 @@ export function encodeView(view: {
   return bytes;
 }
 
-/** Encodes the field m of a log's head. */
+/** Encodes the field `m` of a log's head. */
 export function encodeMessage({
   messageId,
   messageSeq,
@@ -133,7 +133,7 @@ export function encodeMessage({
   return bytes;
 }
 
-/** Encodes the field l of a log's head. */
+/** Encodes the field `l` of a log's head. */
 export function encodeLengths(lengths: {
   readonly textUnits: number;
   readonly bytes: number;

@@ -26,7 +26,7 @@ const ADDS_IN_FLIGHT = 256;
 const USERS_PER_ADD = 500;
 /** Maximum number of groups per call. With this number, a call takes 0.3 ms. */
 const GROUPS_PER_CALL = 200;
-/** Maximum number of calls in flight for long lists, which leaves room for other calls. */
+/** Maximum number of calls in flight for long lists. The limit leaves room for other calls. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
 /** Duration of the script in `addBefore` after which the group is added again. */
