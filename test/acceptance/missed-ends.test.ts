@@ -264,7 +264,7 @@ function worldOf(nodes: Nodes, uid: string) {
       });
       if (status !== 200) throw new Error(`${type} of ${no}: ${JSON.stringify(body)}`);
     },
-    /** Begins (PUT) or ends (POST) a stream of the group by the protocol Durable Streams. */
+    /** Begins (PUT) or ends (POST) a stream of the group over the Durable Streams protocol. */
     async write(name: string, method: "PUT" | "POST") {
       const origin = `http://127.0.0.1:${nodes.node().apiPort}`;
       const path = `/v1/stream/channel/2/${GROUP.id}/${world.nameOf(name)}`;

@@ -109,19 +109,22 @@ t.test("each WKProto packet in one message counts towards the rate limit", async
   );
 });
 
-t.test("a JSON message is charged for the values in it, even if it is refused", async (t) => {
-  for (const [name, message] of Object.entries({
-    accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${VALUES}}}`,
-    "without a method": `{"jsonrpc":"2.0","id":"1","x":${VALUES}}`,
-    "not JSON": `{"jsonrpc":"2.0","id":"1","x":${VALUES}`,
-  })) {
-    const client = await login(t, `values-${name.slice(0, 3)}`);
-    client.raw(message);
-    const { error } = await client.exchange("2", request("ping", "2"));
-    t.equal(error?.data?.name, "rate_limited", `the ping after the message is refused: ${name}`);
-    client.kill();
-  }
-});
+t.test(
+  "the work charged for a JSON message grows with its values, even if it is refused",
+  async (t) => {
+    for (const [name, message] of Object.entries({
+      accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${VALUES}}}`,
+      "without a method": `{"jsonrpc":"2.0","id":"1","x":${VALUES}}`,
+      "not JSON": `{"jsonrpc":"2.0","id":"1","x":${VALUES}`,
+    })) {
+      const client = await login(t, `values-${name.slice(0, 3)}`);
+      client.raw(message);
+      const { error } = await client.exchange("2", request("ping", "2"));
+      t.equal(error?.data?.name, "rate_limited", `the ping after the message is refused: ${name}`);
+      client.kill();
+    }
+  },
+);
 
 t.test(
   "a refused request is answered with its id, however the id is written, and notifications are not answered",

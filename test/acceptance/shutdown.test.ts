@@ -320,7 +320,7 @@ t.test(
 );
 
 t.test(
-  "SIGTERM at any moment of a start ends the process, by the signal or with exit code 0",
+  "SIGTERM at any point during a start ends the process, by the signal or with exit code 0",
   async (t) => {
     const random = new Random(3);
     let path: string | undefined;

@@ -245,7 +245,7 @@ t.test("a body with one invalid value is rejected", async (t) => {
 });
 
 /**
- * Returns true if the value is valid for this field: an empty header, or a text that may have any
+ * Returns true if the value is valid for this field: an empty header, or a string that may have any
  * characters.
  */
 function isValid(name: string, value: unknown): boolean {

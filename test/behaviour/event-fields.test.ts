@@ -303,7 +303,7 @@ t.test("an event to a user who accepts no strangers is refused with 403", async 
 });
 
 t.test(
-  "the error of an event type that begins with ___ and is not known suggests the nearest known type",
+  "the error for an unknown event type that begins with ___ suggests the nearest known type",
   async (t) => {
     const channel = await world.newGroup(["alice"]);
     const event = { client_msg_no: "s", from_uid: "alice", ...wire(channel) };

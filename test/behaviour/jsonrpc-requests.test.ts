@@ -46,7 +46,7 @@ t.test("the id of a response has the JSON text of the request's id", async (t) =
   }
 });
 
-t.test("an id that is neither a text nor a number is refused with a null id", async (t) => {
+t.test("an id that is neither a string nor a number is refused with a null id", async (t) => {
   const client = await connected(t);
   for (const id of ["true", "{}", "[1]", '""', "null", JSON.stringify("x".repeat(129))]) {
     const answer = JSON.parse(await answerTo(client, `{"id":${id},"method":"ping"}`));

@@ -52,7 +52,7 @@ async function post(target: World, payload: string): Promise<string> {
   return `${status} ${body.code}`;
 }
 
-/** Payloads that are not valid, with the causes that the errors name. */
+/** Invalid payloads, with the causes that the errors name. */
 const CAUSES: readonly (readonly [payload: unknown, cause: RegExp])[] = [
   [base64(""), /must not have fewer than 1 characters/],
   [base64(" "), /^payload is empty;/],
@@ -74,7 +74,7 @@ const CAUSES: readonly (readonly [payload: unknown, cause: RegExp])[] = [
   [{ type: 1, content: "hello" }, /^payload must be a string: the JSON content in standard base64/],
 ];
 
-t.test("the error of a payload that is not valid names the cause over HTTP", async (t) => {
+t.test("over HTTP, the error for an invalid payload names the cause", async (t) => {
   const target = { from_uid: "alice", channel_id: "bob", channel_type: 1 };
   for (const [payload, cause] of CAUSES) {
     for (const [path, recipients] of [
@@ -89,7 +89,7 @@ t.test("the error of a payload that is not valid names the cause over HTTP", asy
   }
 });
 
-t.test("the error of a payload that is not valid names the cause on the socket", async (t) => {
+t.test("on a socket, the error for an invalid payload names the cause", async (t) => {
   const client = await world.join(t, world.name("alice"));
   for (const [payload, cause] of CAUSES) {
     if (typeof payload !== "string" || payload === "" || !cause.source.startsWith("^payload is"))

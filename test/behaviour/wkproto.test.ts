@@ -411,7 +411,7 @@ t.test("a malformed packet is answered with reason 9 and ends the connection", a
     "an empty packet": "3000",
     "a truncated SEND": "32050000000001",
     "a short RECVACK": "600400000000",
-    "a text that is not UTF-8": "320b00000000010002ffff000101",
+    "a string that is not UTF-8": "320b00000000010002ffff000101",
   };
   for (const [name, hex] of Object.entries(cases)) {
     const client = await join(world.name("wk"));

@@ -115,7 +115,7 @@ t.test("an offset is two numbers of 16 digits", async (t) => {
   t.equal(tooFar?.position, Number.MAX_SAFE_INTEGER, "a position over 2^53 is reduced");
 });
 
-t.test("a text that is not two numbers of 16 digits is not an offset", async (t) => {
+t.test("a string that is not two numbers of 16 digits is not an offset", async (t) => {
   const start = formatOffset(LOG_START);
   for (const text of [
     ...["", "-1", "now", "0", "0_0", `${start} `, ` ${start}`, `${start}\n`, `${start}0`],

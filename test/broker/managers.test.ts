@@ -198,7 +198,7 @@ t.test("a token cannot be checked before the accounts are loaded", async (t) => 
   await t.rejects(early, { code: "unavailable" });
 });
 
-t.test("a text that cannot be a token is refused without reading the store", async (t) => {
+t.test("a string that cannot be a token is refused without reading the store", async (t) => {
   const { managers, store } = testManagers(ADMIN);
   await managers.start();
   for (const token of ["", "x", "a".repeat(44), `${"a".repeat(42)}=`])

@@ -1,5 +1,5 @@
-// The console in Chromium, against real nodes: what each role sees and may do, texts of users, small
-// windows, a node with the dialect of WuKongIM, and several nodes behind a proxy.
+// The console in Chromium, against real nodes: what each role sees and may do, text from users,
+// small windows, a node with the dialect of WuKongIM, and several nodes behind a proxy.
 
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
@@ -120,7 +120,7 @@ t.test(
 );
 
 t.test(
-  "texts of users are shown as plain text, and cannot add images, scripts or shell commands",
+  "text from users is shown as plain text, and cannot add images, scripts or shell commands",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, HOSTILE, { deviceId: "javascript:alert(1)" });

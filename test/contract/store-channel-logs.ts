@@ -384,7 +384,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "POST /event continues a stream that the protocol created, and a repeated event is applied once",
+    "POST /event continues a stream that was created as a durable stream, and a repeated event is applied once",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -461,29 +461,32 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     t.same(await verdicts(), ["missing missing", "missing missing", "read", "read"]);
   });
 
-  t.test("a stream takes no event when its message is twice as old as the retention", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.store.close();
-    fixture.retentionS = 3600;
-    fixture.store = fixture.create();
-    await fixture.store.start();
-    const { store } = fixture;
-    const { start, content, tool, end } = producer(fixture);
-    await start();
-    await store.createStream(creation([], { clientMsgNo: "other" }));
-    await store.append(draftOf());
-    fixture.nowMs += 7_199_000;
-    t.match(await content("a"), { verdict: "done" });
-    fixture.nowMs += 1000;
-    t.match(await content("b"), { verdict: "closed", state: "active" });
-    t.match(await tool("b"), { verdict: "missing", state: "active" });
-    const append = appendOf(["1"], { clientMsgNo: "other" });
-    t.match(await store.appendToStream(append), { verdict: "closed" });
-    t.match(await end(), { verdict: "done", state: "closed" });
-    t.equal(await store.interruptStreams(60_000), 1, "a stream without events is interrupted");
-    await store.sweep();
-    t.same((await store.readMessages(KEY, RANGE)).messages, [], "nothing is kept");
-  });
+  t.test(
+    "a stream accepts only its end when its message is twice as old as the retention",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.store.close();
+      fixture.retentionS = 3600;
+      fixture.store = fixture.create();
+      await fixture.store.start();
+      const { store } = fixture;
+      const { start, content, tool, end } = producer(fixture);
+      await start();
+      await store.createStream(creation([], { clientMsgNo: "other" }));
+      await store.append(draftOf());
+      fixture.nowMs += 7_199_000;
+      t.match(await content("a"), { verdict: "done" });
+      fixture.nowMs += 1000;
+      t.match(await content("b"), { verdict: "closed", state: "active" });
+      t.match(await tool("b"), { verdict: "missing", state: "active" });
+      const append = appendOf(["1"], { clientMsgNo: "other" });
+      t.match(await store.appendToStream(append), { verdict: "closed" });
+      t.match(await end(), { verdict: "done", state: "closed" });
+      t.equal(await store.interruptStreams(60_000), 1, "a stream without events is interrupted");
+      await store.sweep();
+      t.same((await store.readMessages(KEY, RANGE)).messages, [], "nothing is kept");
+    },
+  );
 
   t.test("a stream does not end before earlier messages if the clock is set back", async (t) => {
     const fixture = await createFixture(t);

@@ -188,7 +188,7 @@ const HOSTILE = [
   '"$(touch /tmp/x)" `id`',
 ];
 
-t.test("texts that look like markup, links or code are shown as they are", async (t) => {
+t.test("text that looks like markup, links or code is shown as it is", async (t) => {
   const broker = await startNode(t);
   const { page, ann, ben, prefix } = await openDemo(t, broker);
   for (const text of HOSTILE) await ann.send(text);

@@ -202,25 +202,28 @@ t.test("requests that a channel's durable stream does not support are refused", 
   t.equal((await close(path)).status, 204);
 });
 
-t.test("a stream of POST /event has the limit logs.maxBytes over the protocol", async (t) => {
-  const node = await startBroker(t, { JINDOU_LOGS_MAX_BYTES: "2048" });
-  await createPeople(node);
-  const path = "/v1/stream/channel/2/lab/limited";
-  const start = { type: "___TextMessageStart", data: "" };
-  const base = { client_msg_no: "limited", channel_id: "lab", channel_type: 2, from_uid: "bot" };
-  t.equal((await node.call("/event", { ...base, event: start })).status, 200);
-  // The text that viewers get has one character.
-  const record = { type: "text-delta", delta: "x", pad: "y".repeat(1500) };
-  const append = () =>
-    callAt(node.apiPort, path, {
-      method: "POST",
-      body: JSON.stringify(record),
-      headers: { ...BOT, ...JSON_TYPE },
-    });
-  t.equal((await append()).status, 204, "the first record has room");
-  t.match((await append()).json, { status: 413, code: "log_full" });
-  t.equal((await append()).status, 413, "no append makes the stream longer");
-});
+t.test(
+  "logs.maxBytes limits a stream of POST /event to which durable streams append",
+  async (t) => {
+    const node = await startBroker(t, { JINDOU_LOGS_MAX_BYTES: "2048" });
+    await createPeople(node);
+    const path = "/v1/stream/channel/2/lab/limited";
+    const start = { type: "___TextMessageStart", data: "" };
+    const base = { client_msg_no: "limited", channel_id: "lab", channel_type: 2, from_uid: "bot" };
+    t.equal((await node.call("/event", { ...base, event: start })).status, 200);
+    // The text that viewers get has one character.
+    const record = { type: "text-delta", delta: "x", pad: "y".repeat(1500) };
+    const append = () =>
+      callAt(node.apiPort, path, {
+        method: "POST",
+        body: JSON.stringify(record),
+        headers: { ...BOT, ...JSON_TYPE },
+      });
+    t.equal((await append()).status, 204, "the first record has room");
+    t.match((await append()).json, { status: 413, code: "log_full" });
+    t.equal((await append()).status, 413, "no append makes the stream longer");
+  },
+);
 
 t.test("several durable streams and one of POST /event can be active in a channel", async (t) => {
   const client = await clientOf(t, "alice");

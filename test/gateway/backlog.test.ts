@@ -201,7 +201,7 @@ t.test(
 );
 
 t.test(
-  "a backlog that leaves stored messages to the store holds only unstored messages",
+  "a backlog that leaves stored messages for a later read of the store holds only unstored messages",
   async (t) => {
     const { backlog, g, connection } = holding();
     backlog.receiveMessage(messageOf(1));
@@ -216,7 +216,7 @@ t.test(
 );
 
 t.test(
-  "messages of personal channels are held even if the backlog leaves stored messages to the store",
+  "messages of personal channels are held even if stored messages of groups are left for a later read of the store",
   async (t) => {
     const { session, connection } = joiner();
     const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");

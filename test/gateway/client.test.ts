@@ -198,7 +198,7 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
   t.equal(connection.endedWith, 4102);
 });
 
-t.test("a refused HISTORY is charged almost no work", async (t) => {
+t.test("a session is charged almost no work for a refused HISTORY", async (t) => {
   const { connection, receive } = await createFixture({ limits: LIMITS });
   for (let at = 0; at < 20; at++) {
     receive(HISTORY);
@@ -210,7 +210,7 @@ t.test("a refused HISTORY is charged almost no work", async (t) => {
   t.same(codes, Array(20).fill("not_in_channel"));
 });
 
-t.test("a CONNECT is charged for the groups of its user", async (t) => {
+t.test("the work charged for a CONNECT grows with the number of the user's groups", async (t) => {
   const few = await createFixture({ limits: LIMITS, groups: 300 });
   t.equal(few.rates.waitMs("alice", 0), 0, "300 groups do not use up the budget");
   const many = await createFixture({ limits: LIMITS, groups: 1000 });

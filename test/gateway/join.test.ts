@@ -142,7 +142,7 @@ const CHANGES = [
 
 /** Maximum number of steps. No join of these tests needs as many. */
 const MOST_STEPS = 80;
-/** Number of random runs for each moment of the change. */
+/** Number of random runs for each step at which the change happens. */
 const EACH = volume(5);
 
 /**
@@ -190,7 +190,7 @@ function watchLeaks(
 for (const { change, changes } of CHANGES)
   for (const isNamed of [true, false])
     t.test(
-      `a user who ${change} at any moment of joining ends up with the right membership (group ${isNamed ? "resumed" : "not resumed"})`,
+      `a user who ${change} at any point during a join ends up with the right membership (group ${isNamed ? "resumed" : "not resumed"})`,
       async (t) => {
         const isMember = !changes[0];
         for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
@@ -320,7 +320,7 @@ t.test(
 
 for (const how of ["is ended", "disconnects", "is ended and disconnects later"] as const)
   t.test(
-    `a session that ${how} at any moment of joining leaves no session, topic or subscription behind`,
+    `a session that ${how} at any point during a join leaves no session, topic or subscription behind`,
     async (t) => {
       let early = 0;
       for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {

@@ -66,7 +66,7 @@ function nested(key: string, value: unknown): object {
 }
 
 t.test(
-  "a text with quotes, spaces or invisible characters is refused, whatever its source",
+  "a value with quotes, spaces or invisible characters is refused, whatever its source",
   async (t) => {
     const folder = await temporaryFolder(t);
     const all = [...TEXTS, ...SECRETS];
@@ -219,7 +219,7 @@ t.test("a password on standard input is checked like one in a setting", async (t
   t.equal(code, 0);
 });
 
-t.test("texts in the list of managers are checked, and passwords are not shown", async (t) => {
+t.test("values in the list of managers are checked, and passwords are not shown", async (t) => {
   const managers = [{ username: " ops", password: "hunter2 ", permissions: ["*\r"] }];
   const text = JSON.stringify(managers);
   for (const [argv, env] of [

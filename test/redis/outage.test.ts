@@ -116,7 +116,7 @@ async function checkOutage(
 t.jobs = 5;
 
 t.test(
-  "a node logs few lines while Redis is killed, and serves all calls afterwards",
+  "a node logs few lines while Redis is down after a kill, and serves all calls afterwards",
   async (t) => {
     const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
     const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
@@ -168,7 +168,7 @@ t.test("a node logs few lines while Redis has too many clients", async (t) => {
   t.match(lines[1]?.reason, /^Redis has as many clients as its maxclients allows/);
 });
 
-t.test("a node logs few lines while a primary of a Redis Cluster is killed", async (t) => {
+t.test("a node logs few lines while a killed primary of a Redis Cluster is down", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const node = await startNode(t, { JINDOU_REDIS_URL: url });
   const [owner] = primaries.filter(Boolean);

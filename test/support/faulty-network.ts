@@ -50,7 +50,7 @@ export interface FaultyNetwork {
 
 type Action = "drop" | "repeat" | "delay" | "watch";
 
-/** What to do with the next publication to a node that contains a text. */
+/** What to do with the next publication to a node that contains a string. */
 interface PublicationRule {
   readonly nodeId: string;
   readonly text: string;

@@ -44,7 +44,7 @@ export class Random {
     return this.below(2 ** size);
   }
 
-  /** Returns a text of at most `maxLength` UTF-16 code units. */
+  /** Returns a string of at most `maxLength` UTF-16 code units. */
   text(maxLength: number): string {
     const isAscii = this.flip();
     const length = this.below(maxLength + 1);

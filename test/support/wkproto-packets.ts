@@ -21,7 +21,7 @@ export interface WkPacket {
   readonly fields: Fields;
 }
 
-/** AES key and initialisation vector of a session, each as a text of 16 characters. */
+/** AES key and initialisation vector of a session, each as a string of 16 characters. */
 export interface WkKeys {
   readonly aesKey: string;
   readonly iv: string;
@@ -68,7 +68,7 @@ export function deriveKeys(privateKey: KeyObject, serverKey: string, iv: string)
 
 const md5 = (text: string) => createHash("md5").update(text).digest("hex");
 
-/** Encrypts a text. Returns Base64. */
+/** Encrypts a string. Returns Base64. */
 export function encrypt({ aesKey, iv }: WkKeys, text: string | Buffer): string {
   const cipher = createCipheriv("aes-128-cbc", aesKey, iv);
   const plain = Buffer.from(text);
@@ -81,7 +81,7 @@ export function decrypt({ aesKey, iv }: WkKeys, base64: string): Buffer {
   return Buffer.concat([decipher.update(encrypted), decipher.final()]);
 }
 
-/** Returns the msgKey (signature) of a text. */
+/** Returns the msgKey (signature) of a string. */
 export const msgKeyOf = (keys: WkKeys, text: string) => md5(encrypt(keys, text));
 
 // --- Bytes of a client ---

@@ -145,7 +145,7 @@ t.test(
   },
 );
 
-t.test("a text that is not valid UTF-8 is rejected", async (t) => {
+t.test("a string that is not valid UTF-8 is rejected", async (t) => {
   const overlong = "93" + "05" + "4d" + "91" + "a2c0af";
   t.match(
     frameErrorOf(() => decode(fromHex(overlong))),

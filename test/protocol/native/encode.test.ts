@@ -47,7 +47,7 @@ t.test(
   },
 );
 
-t.test("texts are encoded correctly at all lengths and character widths", async (t) => {
+t.test("strings are encoded correctly at all lengths and character widths", async (t) => {
   const encoder = createEncoder();
   const widths = ["x", "é", "群", "😀"];
   const failures = widths.flatMap((character) =>
@@ -144,7 +144,7 @@ t.test("a frame larger than its announced size throws a RangeError", async (t) =
     t.throws(
       () => writer.end(),
       RangeError,
-      `a text of ${text.length} UTF-16 code units is too large`,
+      `a string of ${text.length} UTF-16 code units is too large`,
     );
   }
 });

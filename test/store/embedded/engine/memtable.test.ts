@@ -54,7 +54,7 @@ function assign(memtable: Memtable, name: Name): MemtableRecord {
   return memtable.assign(channel, stored, { bytes, start: 0, end });
 }
 
-/** Returns two texts that have the same hash after `prefixHash`. */
+/** Returns two strings that have the same hash after `prefixHash`. */
 function textsWithSameHash(prefixHash?: number): readonly [string, string] {
   const texts = new Map<number, string>();
   for (let i = 0; ; i++) {
