@@ -228,7 +228,7 @@ export function notBase64(): HttpReply {
   });
 }
 
-/** Decodes standard base64 with padding. Returns `undefined` for any other text. */
+/** Decodes standard base64 with padding. Returns `undefined` for any other string. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;

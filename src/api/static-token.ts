@@ -49,7 +49,7 @@ export class StaticToken {
   }
 
   /**
-   * Records a token before the caller learns whether it is right. Returns a promise if the caller
+   * Records a token before the caller learns whether it is correct. Returns a promise if the caller
    * must wait. The promise rejects with `rate_limited` if too many callers wait.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {

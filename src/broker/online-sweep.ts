@@ -34,7 +34,7 @@ export class OnlineSweep {
   #isClosed = false;
   /** Nodes that were live at the last turn, `undefined` before the first turn with the feed on. */
   #nodes: ReadonlySet<string> | undefined;
-  /** Each user must be checked once after this time. */
+  /** Users who have not been checked since this time must be checked. */
   #checkedMs = 0;
   /** Time of the start on the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;

@@ -41,8 +41,8 @@ const DEFAULT_LIMITS: ViewLimits = { maxBytes: 262_144, maxDataBytes: 65_536 };
 const MAX_CUT_BYTES = 65_536;
 const NOTE_BYTES = 48;
 /**
- * Part of a record's size by which the record counts at least, because it is read whole even if
- * viewers are shown little of it.
+ * Minimum fraction of a record's size that counts towards the limit, because the whole record is
+ * read even if viewers are shown little of it.
  */
 const RECORD_SHARE = 1 / 16;
 

@@ -25,7 +25,7 @@ const HASH_DIGITS = 8;
 /** Matches the number of a library's line in an error message of Redis. */
 const LINE = /@?\buser_function:(\d+)/g;
 
-/** Builds a library from files and generated texts. They share their locals. */
+/** Builds a library from files and generated code. They share their locals. */
 export function loadLibrary(...sources: readonly (URL | string)[]): Library {
   const sections = sources.map(sectionOf);
   const template = sections.map(({ text }) => text).join("\n");

@@ -35,7 +35,7 @@ const SOURCES = new URL("..", import.meta.url);
 /** Functions that all scripts and libraries can use. */
 export const SHARED = new URL("./lua/shared.lua", import.meta.url);
 
-/** Builds a script from a Lua file, with `before` (files, or generated text) in front of it. */
+/** Builds a script from a Lua file, with `before` (files, or generated code) in front of it. */
 export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {
   const sections = [SHARED, ...before, file].map(sectionOf);
   const lines = reduced(sections.map(({ text }) => text).join("\n"));
@@ -62,7 +62,7 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return inDatabase(0);
 }
 
-/** A file of a script or library, or a generated text. The sections are joined with \n. */
+/** A file of a script or library, or generated code. The sections are joined with \n. */
 interface Section {
   readonly path: string;
   readonly text: string;

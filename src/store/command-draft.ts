@@ -7,7 +7,7 @@ import { MAX_EXPIRE_S } from "../broker/model.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 import { withoutStack } from "../lib/without-stack.ts";
 
-/** Maximum length of a uid, a channel id or another short text, in UTF-16 code units. */
+/** Maximum length of a uid, a channel id or another short string, in UTF-16 code units. */
 const MAX_LABEL_UNITS = 256;
 
 export function isTooLong(text: string): boolean {

@@ -214,7 +214,7 @@ export class FolderLock {
       this.#confirm();
     } catch {
       // If the folder is lost, `onLost` was called. After any other error, a later write fails with
-      // it.
+      // the same error.
     }
   }
 }

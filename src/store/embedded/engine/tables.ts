@@ -13,7 +13,7 @@ import {
 /** Newest data format that this build reads, and the format that it writes. */
 export const DATA_FORMAT = 10;
 
-/** Maximum lengths in UTF-16 code units. A label is a uid, a channel id or another short text. */
+/** Maximum lengths in UTF-16 code units. A label is a uid, a channel id or another short string. */
 export const MAX_KEY_UNITS = 603;
 export const MAX_LABEL_UNITS = 300;
 
