@@ -64,7 +64,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a range of conversations is right after every kind of change, before and after a restart",
+    "a range of conversations is correct after every kind of change, before and after a restart",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;

@@ -50,7 +50,7 @@ function startServer(
   return listen(t, server);
 }
 
-/** Returns the claims of a JWT whose signature is right. */
+/** Returns the claims of a JWT whose signature is correct. */
 function claimsOf(token: string, key: KeyObject): Readonly<Record<string, unknown>> {
   const [head = "", claims = "", signature = ""] = token.split(".");
   const options = { key, dsaEncoding: "ieee-p1363" as const };

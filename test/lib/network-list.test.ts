@@ -29,7 +29,7 @@ t.test("a list is not created from entries that are not networks", async (t) => 
 });
 
 t.test(
-  "canonicalAddress returns one notation for each IP address, and undefined for any other text",
+  "canonicalAddress returns one notation for each IP address, and undefined for any other string",
   async (t) => {
     t.equal(canonicalAddress("10.1.2.3"), "10.1.2.3");
     t.equal(canonicalAddress("::FFFF:10.1.2.3"), "10.1.2.3");

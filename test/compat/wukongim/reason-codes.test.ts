@@ -28,7 +28,7 @@ t.test("error codes are mapped to the reason codes of WuKongIM", async (t) => {
   t.equal(KICKED_REASON, 12, "the reason code of a kick is 12");
 });
 
-t.test("no error code has the reason code of success or of a kick", async (t) => {
+t.test("no error code is mapped to the reason code of success or of a kick", async (t) => {
   const special: readonly number[] = [SUCCESS_REASON, KICKED_REASON];
   for (const code of Object.keys(ERRORS) as ErrorCode[])
     t.notOk(special.includes(reasonOf(code)), code);
