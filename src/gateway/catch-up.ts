@@ -23,7 +23,6 @@ import type { TimeSlice } from "../lib/time-slice.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import { Backlog, PERSONAL_CHANNELS, type Scope } from "./backlog.ts";
 import type { Groups } from "./groups.ts";
-import type { PageTurns } from "./page-turns.ts";
 import { concernOf, concernOfAll, readJudged } from "./read-judged.ts";
 import { type GroupPosition, type Session, type StreamName, streamName } from "./session.ts";
 
@@ -34,7 +33,6 @@ export interface CatchUpPorts {
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "endedBy">;
   readonly groups: Groups;
-  readonly pageTurns: PageTurns;
   readonly limits: ReadLimits & {
     readonly maxBufferedBytes: number;
   };
@@ -293,7 +291,7 @@ export class CatchUps {
 
   /** Pushes one page of missed messages. Returns true if another page must be read. */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
-    const { store, cluster, pageTurns, limits, metrics } = this.#ports;
+    const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
     const key = channelKey(channel, session.uid);
     const afterSeq = backlog.seqOf(key);
@@ -301,16 +299,16 @@ export class CatchUps {
     const headSeq = await this.#reads.run(() => store.headSeq(key));
     if (headSeq <= afterSeq) return false;
     const concerns = concernOf(session.uid, channel);
-    const range = {
-      fromSeq: afterSeq + 1,
-      toSeq: headSeq,
-      limit: limits.pageMessages,
-      maxBytes: limits.pageBytes,
-      reverse: false,
-    };
-    const read = () => this.#reads.run(() => store.readMessages(key, range));
     const { messages, more } = await readJudged(cluster, concerns, () =>
-      pageTurns.read(session.uid, read),
+      this.#reads.run(() =>
+        store.readMessages(key, {
+          fromSeq: afterSeq + 1,
+          toSeq: headSeq,
+          limit: limits.pageMessages,
+          maxBytes: limits.pageBytes,
+          reverse: false,
+        }),
+      ),
     );
     if (backlog.isOver) return false;
     // The page is not pushed if the user may not see it. If the user has become a member again, the

@@ -24,13 +24,13 @@ import {
 } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
+import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { CredentialExpiry } from "./expiry.ts";
 import type { Hub } from "./hub.ts";
 import { connackOf, type OpeningContext } from "./opening.ts";
-import type { PageTurns } from "./page-turns.ts";
 import { lookups, REFRESH_WORK, reading, rowsAhead, watching } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
@@ -60,7 +60,7 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
         setBackground(session: Session, isBackground: boolean): Promise<void>;
       }
     | undefined;
-  readonly pageTurns: PageTurns;
+  readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
   readonly maxHistoryBytes: number;
@@ -356,7 +356,7 @@ export function operate(
   const row = rowOf(operation);
   const { kind } = operation;
   if (!isRead(kind)) return row.run(session, operation, ports);
-  session.reads ??= new Reads(session, ports.maxHistoryBytes, ports.pageTurns);
+  session.reads ??= new Reads(session, ports.maxHistoryBytes, ports.turns);
   return session.reads.run(kind, () => row.run(session, operation, ports));
 }
 

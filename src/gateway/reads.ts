@@ -2,9 +2,10 @@
 // once, and a finished read keeps its slot while the client has too many unread bytes. Reads of
 // histories are also scheduled fairly among the users of a node.
 
+import { BrokerError } from "../broker/errors.ts";
+import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
-import type { PageTurns } from "./page-turns.ts";
 import type { Rate } from "./rates.ts";
 
 /**
@@ -13,6 +14,13 @@ import type { Rate } from "./rates.ts";
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations or all members. */
 const LISTS_AT_ONCE = 1;
+/** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
+const HISTORIES_PER_TURN = 2;
+/**
+ * Maximum number of waiting histories of a user. By default, a user has at most 400 of them:
+ * `READS_AT_ONCE` in each of 100 sessions.
+ */
+const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
   "history",
@@ -29,6 +37,14 @@ export function isRead(kind: OperationKind): boolean {
 
 type Read = () => Promise<number | undefined> | undefined;
 
+export function createHistoryTurns(): FairSemaphore {
+  const tooMany = () =>
+    new BrokerError("overloaded", {
+      message: "Too many history requests of the user are waiting. Try again later.",
+    });
+  return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, tooMany);
+}
+
 interface Reader {
   readonly uid: string;
   readonly rate: Rate | undefined;
@@ -39,11 +55,11 @@ interface Reader {
 export class Reads {
   readonly #reader: Reader;
   readonly #maxUnreadBytes: number;
-  readonly #turns: PageTurns;
+  readonly #turns: FairSemaphore;
   readonly #slots = new Semaphore(READS_AT_ONCE);
   readonly #listSlots = new Semaphore(LISTS_AT_ONCE);
 
-  constructor(reader: Reader, maxUnreadBytes: number, turns: PageTurns) {
+  constructor(reader: Reader, maxUnreadBytes: number, turns: FairSemaphore) {
     this.#reader = reader;
     this.#maxUnreadBytes = maxUnreadBytes;
     this.#turns = turns;
@@ -59,9 +75,7 @@ export class Reads {
       case "members":
         return this.#listSlots.run(() => this.#slots.run(() => this.#runList(read)));
       case "history":
-        return this.#slots.run(() =>
-          this.#runUnlessEnded(() => this.#turns.read(this.#reader.uid, read)),
-        );
+        return this.#slots.run(() => this.#runUnlessEnded(() => this.#runHistory(read)));
       default:
         return this.#slots.run(() => this.#runUnlessEnded(read));
     }
@@ -70,6 +84,16 @@ export class Reads {
   #runList(read: Read): Promise<number | undefined> {
     this.#reader.rate?.requirePaid();
     return this.#runUnlessEnded(read);
+  }
+
+  /**
+   * Runs a history read. The read holds its turn only while it starts, so that a slow Redis server
+   * does not delay other users.
+   */
+  async #runHistory(read: Read): Promise<number | undefined> {
+    const begin = () => ({ work: read() });
+    const started = await this.#turns.run(this.#reader.uid, begin);
+    return started.work;
   }
 
   async #runUnlessEnded(read: Read): Promise<number | undefined> {

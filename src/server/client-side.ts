@@ -17,8 +17,8 @@ import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
 import type { OperationPorts } from "../gateway/operations.ts";
-import { PageTurns } from "../gateway/page-turns.ts";
 import { GreetingBytes } from "../gateway/rates.ts";
+import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -53,7 +53,6 @@ const MAX_OPENINGS = 128;
 interface Delivery {
   readonly hub: Hub;
   readonly groups: Groups;
-  readonly pageTurns: PageTurns;
   readonly catchUps: CatchUps;
   readonly resync: SessionResync;
   readonly watch: PresenceWatch;
@@ -78,13 +77,11 @@ export function createDelivery(
   });
   const fanOuts = new FanOutTurns(onError);
   const groups = new Groups(interest, fanOuts);
-  const pageTurns = new PageTurns();
   const catchUps = new CatchUps({
     store,
     cluster,
     directory,
     groups,
-    pageTurns,
     limits: { ...limits, maxBufferedBytes: client.maxBufferedBytes },
     metrics: metrics.gateway,
     onError,
@@ -125,7 +122,7 @@ export function createDelivery(
   );
   metrics.families.fanouts.of().from(() => hub.stats.fanouts);
   metrics.families.deliveries.of().from(() => hub.stats.deliveries);
-  return { hub, groups, pageTurns, catchUps, resync, watch };
+  return { hub, groups, catchUps, resync, watch };
 }
 
 export function createNodeGateway(
@@ -175,7 +172,7 @@ interface NodeClients extends ClientContext {
 function clientContext(node: Node, delivery: Delivery, push: OperationPorts["push"]): NodeClients {
   const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
-  const { hub, groups, pageTurns, catchUps, resync, watch } = delivery;
+  const { hub, groups, catchUps, resync, watch } = delivery;
   const openings = new Semaphore(MAX_OPENINGS);
   const sessions = createSessions({
     ...{ directory, credentials, store },
@@ -246,7 +243,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
       watch,
       hub,
       push,
-      pageTurns,
+      turns: createHistoryTurns(),
       clock: drivers.clock,
       metrics: metrics.gateway,
       maxHistoryBytes: maxPageBytes(client),

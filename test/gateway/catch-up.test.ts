@@ -313,46 +313,6 @@ t.test(
 );
 
 t.test(
-  "users who resume a group at the same time are pushed all missed messages, and at most two pages are read in each turn of the event loop",
-  async (t) => {
-    const USERS = 20;
-    const world = new World(seeded(1));
-    const { store } = world.server;
-    const { headSeq, readMessages } = store;
-    let askAll = () => {};
-    const haveAllAsked = new Promise<void>((resolve) => {
-      askAll = resolve;
-    });
-    let askers = 0;
-    store.headSeq = async (key) => {
-      const seq = await headSeq(key);
-      if (++askers === USERS) askAll();
-      await haveAllAsked; // all users read their first page at the same time
-      return seq;
-    };
-    let [started, maxStarted] = [0, 0];
-    store.readMessages = (...request) => {
-      started += 1;
-      maxStarted = Math.max(maxStarted, started);
-      setImmediate(() => {
-        started -= 1;
-      });
-      return readMessages(...request);
-    };
-    const uids = Array.from({ length: USERS }, (_, at) => `user${at}`);
-    for (const uid of uids) world.server.changeMember("g", uid, true);
-    const sent = Array.from({ length: 9 }, () => say(world)); // three pages
-    const points = [{ channel: group("g"), lastSeq: 0 }];
-    const joiners = uids.map((uid) => world.session({ uid, points }));
-    const joining = joiners.map((joiner) => world.join(joiner));
-    await world.server.settle();
-    await Promise.all(joining);
-    for (const { connection } of joiners) t.same(clientView(connection.seen, points).nos, sent);
-    t.equal(maxStarted, 2);
-  },
-);
-
-t.test(
   "a repeated addition whose first notification was lost delivers the messages sent since the first addition",
   async (t) => {
     const world = new World(seeded(1));

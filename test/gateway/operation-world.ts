@@ -6,7 +6,7 @@ import { BrokerError } from "../../src/broker/errors.ts";
 import type { Messages } from "../../src/broker/messages.ts";
 import { channelKey, type StreamState } from "../../src/broker/model.ts";
 import { type OperationPorts, operate } from "../../src/gateway/operations.ts";
-import { PageTurns } from "../../src/gateway/page-turns.ts";
+import { createHistoryTurns } from "../../src/gateway/reads.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import type { Joiner, World } from "./world.ts";
 
@@ -67,7 +67,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       directory: server.directory,
     },
     hub: world.hub,
-    pageTurns: new PageTurns(),
+    turns: createHistoryTurns(),
     clock: () => 0,
     metrics: METRICS,
     maxHistoryBytes: 1000,

@@ -1,8 +1,7 @@
 // The reads of one connection: how they wait for each other, and for the client to read the
 // replies.
 
-import { PageTurns } from "../../src/gateway/page-turns.ts";
-import { isRead, Reads } from "../../src/gateway/reads.ts";
+import { createHistoryTurns, isRead, Reads } from "../../src/gateway/reads.ts";
 import type { OperationKind } from "../../src/protocol/protocol.ts";
 import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
@@ -16,9 +15,9 @@ const turns = async (): Promise<void> => {
 };
 
 /** Creates the reads of a session. Each read runs until `end` is called. */
-function createFixture(uid = "a", pageTurns = new PageTurns()) {
+function createFixture(uid = "a", historyTurns = createHistoryTurns()) {
   const { session, connection } = new World(seeded(1)).session({ uid });
-  const reads = new Reads(session, MAX_UNREAD, pageTurns);
+  const reads = new Reads(session, MAX_UNREAD, historyTurns);
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (kind: OperationKind, name: string) =>
@@ -82,8 +81,8 @@ t.test("a read keeps its slot until the client has read the reply", async (t) =>
 t.test(
   "two history reads start in one turn of the event loop, and further reads start in later turns without waiting for them",
   async (t) => {
-    const pageTurns = new PageTurns();
-    const users = Array.from({ length: 20 }, (_, at) => createFixture(`u${at}`, pageTurns));
+    const historyTurns = createHistoryTurns();
+    const users = Array.from({ length: 20 }, (_, at) => createFixture(`u${at}`, historyTurns));
     const done = users.map(({ run }) => run("history", "1"));
     const begun = () => users.filter((one) => one.begun.length > 0).length;
     t.equal(begun(), 2, "two reads start at once");
@@ -96,7 +95,7 @@ t.test(
 
 t.test("a read that fails frees its slot", async (t) => {
   const { session } = createFixture();
-  const reads = new Reads(session, MAX_UNREAD, new PageTurns());
+  const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
   for (let i = 0; i < 9; i++)
     await t.rejects(
       reads.run("conversations", () => Promise.reject(new Error("no"))),

@@ -13,7 +13,6 @@ import { FanOutTurns } from "../../src/gateway/fan-out-turns.ts";
 import { Groups } from "../../src/gateway/groups.ts";
 import { Hub } from "../../src/gateway/hub.ts";
 import { goLive, type PlanPorts, planJoin } from "../../src/gateway/opening.ts";
-import { PageTurns } from "../../src/gateway/page-turns.ts";
 import { SessionResync } from "../../src/gateway/resync.ts";
 import { Session } from "../../src/gateway/session.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
@@ -103,7 +102,7 @@ export class World {
     const fanOuts = new FanOutTurns(onError);
     const groups = new Groups(cluster, fanOuts);
     const catchUps = new CatchUps({
-      ...{ store, cluster, groups, onError, metrics: METRICS, pageTurns: new PageTurns() },
+      ...{ store, cluster, groups, onError, metrics: METRICS },
       limits: { ...LIMITS, maxBufferedBytes: MAX_BUFFERED_BYTES },
       directory: { endedBy: async () => undefined },
     });
