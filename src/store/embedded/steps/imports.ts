@@ -90,7 +90,7 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the source ids of the messages in a row. Must be called inside `commit`. */
+/** Removes the source ids of the messages of one row. Must be called inside `commit`. */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,

@@ -81,7 +81,10 @@ export class LiveStream {
   readonly #view: StreamView;
   /** Assigned events that are not visible yet. */
   readonly #unshown: PlacedEvent[] = [];
-  /** Number of UTF-16 code units of text before each assigned event that viewers may be shown. */
+  /**
+   * One entry for each assigned event that viewers may be shown: the number of UTF-16 code units of
+   * text before the event.
+   */
   readonly #offsets: number[] = [];
   #assigned = 0;
   #textUnits = 0;

@@ -351,7 +351,7 @@ export function maxStateBytes(fields: Buffer): number {
   return HEADER_BYTES + fields.length;
 }
 
-/** Writes a STATE record and returns its end. The target must have `maxStateBytes`. */
+/** Writes a STATE record and returns its end. The target must have room for `maxStateBytes`. */
 export function writeStateRecord(
   target: Buffer,
   at: number,
@@ -368,7 +368,7 @@ export function maxAppendBytes({ producer, order, frame }: AppendRecord): number
   return HEADER_BYTES + 3 * NUMBER_BYTES + texts + frame.length;
 }
 
-/** Writes an APPEND record and returns its end. The target must have `maxAppendBytes`. */
+/** Writes an APPEND record and returns its end. The target must have room for `maxAppendBytes`. */
 export function writeAppendRecord(
   target: Buffer,
   at: number,

@@ -307,7 +307,10 @@ export class OpenLogs {
     return run === undefined ? undefined : runAfter(run, offset);
   }
 
-  /** Returns a run of frames, own or inherited, that contains a position before the tail. */
+  /**
+   * Returns the run of own or inherited frames that contains `position`. The position must be
+   * before the tail.
+   */
   #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
     let owner = log;
     let state = shown;

@@ -40,7 +40,7 @@ const FRAMES_VERSION = 1;
 const PREFIX_BYTES = 5;
 const NUMBER_BYTES = 6;
 const NEXT_NUMBER = "nextLogNumber";
-/** Maximum size of the frames in a row. A larger frame has its own row. */
+/** Maximum total size of the frames in one row. A larger frame has its own row. */
 const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
@@ -110,7 +110,10 @@ export class StoredLogs {
       yield [key.toString("utf8", NUMBER_BYTES), producerOf(value)];
   }
 
-  /** Returns a run of the log's own stored frames that contains a position before their end. */
+  /**
+   * Returns the run that contains `position`. The position must be before the end of the log's own
+   * stored frames.
+   */
   runAt(number: number, position: number): FrameRun | undefined {
     const { logFrames } = this.#tables;
     const range = { start: logKey(number, position), end: numberKey(number) };
