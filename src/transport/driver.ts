@@ -96,7 +96,7 @@ export interface DriverRequest {
   getParameter(index: number): string | undefined;
   /** Calls `record` for each header in the order of the request. Names are in lower case. */
   forEach(record: (name: string, value: string) => void): void;
-  /** True if the request is older than HTTP/1.1. Only HTTP/1.1 requires a Host header. */
+  /** True if the request's version is below HTTP/1.1. Only HTTP/1.1 requires a Host header. */
   isHttp10?(): boolean;
 }
 
@@ -139,7 +139,7 @@ type UpgradeContext = object;
 export interface DriverSocket<Data> {
   getUserData(): Data;
   send(frame: Uint8Array | string, isBinary: boolean): unknown;
-  /** Returns the number of bytes that were sent and that the peer has not read yet. */
+  /** Returns the number of sent bytes that are still buffered in this process. */
   getBufferedAmount(): number;
   cork(step: () => void): unknown;
   subscribe(topic: string): unknown;

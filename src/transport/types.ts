@@ -122,7 +122,7 @@ export interface Connection {
   unsubscribe(topic: string): void;
   /** Publishes to all subscribers of `topic` on all listeners except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
-  /** Returns the number of sent and published bytes that the peer has not read yet. */
+  /** Returns the number of sent and published bytes that are still buffered in this process. */
   bufferedBytes(): number;
   /**
    * Sends the queued frames and then the close frame. Calls `closed` before it returns. A peer that
