@@ -237,7 +237,7 @@ export class Connector {
       this.#session = randomId(); // with an unused session id, the next CONNECT is a login
       return this.#connectAfter(0);
     }
-    // a token that is not a function stays expired
+    // without a token function, there is no way to get a new token
     if (end.code === CLOSE_REASONS.token_expired.code && !this.#ports.settings.hasTokenFunction)
       return this.#kicked({ ...end, code: CLOSE_REASONS.auth_failed.code });
     const timing = reconnectTiming(end.code);

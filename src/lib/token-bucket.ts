@@ -71,7 +71,7 @@ export class TokenBucket {
     this.countRefused(cost);
   }
 
-  /** Counts a use as refused whose cost was already charged. */
+  /** Counts a refused use whose cost was already charged. */
   countRefused(cost: number): void {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
