@@ -86,7 +86,9 @@ t.test(
       installsSmall(t, app, client),
     );
     await t.test("an app that uses the client compiles with TypeScript", (t) => compiles(t, app));
-    await t.test("a CommonJS app compiles and loads the client", (t) => loadsFromCommonJs(t, app));
+    await t.test("a CommonJS app that loads the client compiles and runs", (t) =>
+      loadsFromCommonJs(t, app),
+    );
     await t.test("the types of the client need no other package", (t) => hasOwnTypes(t, app));
     await t.test("the client's source map leads to the lines of its sources", (t) =>
       leadsToSources(t, app),

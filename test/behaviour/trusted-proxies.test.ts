@@ -76,7 +76,7 @@ for (const [name, wayTo] of [
   ["a PROXY header", (at: string): Way => ({ from: PROXY, proxied: at })],
 ] as const)
   t.test(
-    `wrong passwords behind a trusted proxy are counted by the address in ${name}`,
+    `wrong passwords sent through a trusted proxy are counted by the address in ${name}`,
     async (t) => {
       const [guesser, other] =
         name === "X-Forwarded-For"
@@ -118,7 +118,7 @@ for (const [name, wayTo, from] of [
   );
 
 t.test(
-  "wrong tokens behind a trusted proxy are counted by the network of the client's address",
+  "wrong tokens sent through a trusted proxy are counted by the network of the client's address",
   async (t) => {
     const way = (at: string): Way => ({ from: PROXY, forwardedFor: `${at}, 10.1.1.1` });
     for (let n = 0; n < LIMIT; n++)

@@ -133,7 +133,7 @@ const lostKicks: Readonly<
 
 for (const [reason, end] of Object.entries(lostKicks))
   t.test(
-    `a session that Redis lost before it was ${reason} has one event of its end`,
+    `a session that Redis lost before it was ended as ${reason} causes exactly one end event`,
     async (t) => {
       const node = await openStore(t, redis.url);
       const { store, link } = node;
@@ -153,7 +153,7 @@ for (const [reason, end] of Object.entries(lostKicks))
     },
   );
 
-t.test("a kicked session that asks whether it may continue has one event of its end", async (t) => {
+t.test("a kicked session that asks whether it may continue causes one end event", async (t) => {
   const node = await openStore(t, redis.url);
   const { store, link } = node;
   await store.switchFeed(true);
