@@ -107,7 +107,7 @@ export class Cursor<Item, Event> implements CursorPlace {
     if (this.#status === "paused") this.#run();
   }
 
-  /** Ends the cursor without a call of `ended`. */
+  /** Ends the cursor without calling `ended`. */
   stop(): void {
     if (this.hasEnded) return;
     this.#status = "ended";

@@ -51,7 +51,7 @@ interface LogSink {
 
 interface LogCursor {
   resume(): void;
-  /** Ends the cursor without a call of `ended`. */
+  /** Ends the cursor without calling `ended`. */
   stop(): void;
 }
 

@@ -798,7 +798,7 @@ export interface SessionStore {
    * is no login]. Continuing a main session is refused if it was ended by `endSession`, or if
    * another device logged in later, even if the session of that device no longer exists.
    *
-   * If a token is replaced after a session was added with it, every later call of `sessionsOf`
+   * If a token is replaced after a session was added with it, every later call to `sessionsOf`
    * returns that session, so that the caller that replaced the token can end it.
    */
   login(

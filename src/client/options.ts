@@ -138,7 +138,7 @@ function timeoutsOf(options: NonNullable<ConnectOptions["timeouts"]>): Timeouts 
   return timeouts;
 }
 
-/** Returns a function whose concurrent calls share one call of `load`. */
+/** Returns a function whose concurrent calls share one call to `load`. */
 function shared<T>(load: () => Promise<T>): () => Promise<T> {
   let loading: Promise<T> | undefined;
   return () => {

@@ -503,7 +503,7 @@ export class Client implements ConnectionHandler {
     } catch (cause) {
       onError(
         cause,
-        "Could not end a session after a failed error reply; the connection is closed",
+        "Could not end a session after an error reply failed; the connection is closed",
       );
       const { code, message } = CLOSE_REASONS.unavailable;
       this.#connection.end(code, message);

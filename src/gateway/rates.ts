@@ -377,7 +377,7 @@ export class UserRates {
     rate?.work.charge(cost);
   }
 
-  /** Registers a session of the user. Must be followed by one call of `leave`. */
+  /** Registers a session of the user. Must be followed by one call to `leave`. */
   enter(uid: string, nowMs: number): UserRate {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);

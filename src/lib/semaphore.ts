@@ -21,7 +21,7 @@ export class Semaphore {
     }
   }
 
-  /** Waits for a free permit and takes it. Must be followed by one call of `leave`. */
+  /** Waits for a free permit and takes it. Must be followed by one call to `leave`. */
   enter(): MaybePromise<void> {
     if (this.#free === 0) return this.#turn();
     this.#free -= 1;

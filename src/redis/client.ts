@@ -258,7 +258,7 @@ export function sendCommand(
 ): EncodedCommand {
   gather(client, isGathered);
   const command = new EncodedCommand(name, args);
-  // The timeout is set before `sendCommand`, because ioredis ignores later calls of `setTimeout`.
+  // The timeout is set before `sendCommand`, because ioredis ignores later calls to `setTimeout`.
   if (timeoutMs !== undefined) command.setTimeout(timeoutMs);
   client.sendCommand(command);
   return command;

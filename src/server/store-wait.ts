@@ -42,7 +42,7 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
     node.status = "waiting";
     logging = setInterval(report, LOG_MS);
     showing = openApi().then(report);
-    showing.catch(() => undefined); // a later call of `openApi` throws the error
+    showing.catch(() => undefined); // a later call to `openApi` throws the error
     return showing;
   }
 

@@ -7,7 +7,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 interface LifecycleSteps<Running> {
   readonly open: (signal?: AbortSignal) => Promise<Running>;
-  /** `idle` resolves once no call of `use` is in progress. */
+  /** `idle` resolves once no call to `use` is in progress. */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
   readonly restarts: boolean;
 }

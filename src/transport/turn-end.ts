@@ -16,7 +16,7 @@ export class TurnEnd {
     this.#schedule = schedule;
   }
 
-  /** Schedules one call of `task.turnEnded()` per call of `add`. `turnEnded` must not throw. */
+  /** Schedules one call to `task.turnEnded()` per call to `add`. `turnEnded` must not throw. */
   add(task: TurnTask): void {
     if (this.#tasks.length === 0) this.#schedule(() => this.#run());
     this.#tasks.push(task);

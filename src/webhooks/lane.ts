@@ -1,4 +1,4 @@
-// Delivers the events of one partition of the feed to an endpoint. Each call of `turn` performs one
+// Delivers the events of one partition of the feed to an endpoint. Each call to `turn` performs one
 // step: it forms a batch and sends it, or sends a batch again. State: the state of the partition,
 // and whether it must be stored again.
 

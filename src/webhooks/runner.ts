@@ -71,7 +71,7 @@ export interface ParkedText {
   readonly event: ParkedEvent["event"];
   readonly partition: number;
   readonly number: number;
-  /** Time of its batch, which is part of the body. */
+  /** Time at which the event's batch was formed. The body of the request contains this time. */
   readonly formedMs: number;
   readonly parkedMs: number;
   readonly attempts: number;

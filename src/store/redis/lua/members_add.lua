@@ -1,5 +1,5 @@
 -- Adds members of one kind to a channel, or replaces all members of that kind. The old members of a
--- group are only moved to `replaced`, so that this script does not take long. Later calls of
+-- group are only moved to `replaced`, so that this script does not take long. Later calls to
 -- `members_forget.lua` remove the data that is stored for them.
 --
 -- KEYS   see `members.lua`, then see `events.lua`

@@ -20,7 +20,7 @@ const REMOVE = loadScript(lua("groups_remove"));
 const GROUP_PREFIX = "2:";
 const ADDS_IN_FLIGHT = 256;
 /**
- * Maximum number of users per call of `groups_add.lua` on a single server. On a Cluster, a call has
+ * Maximum number of users per call to `groups_add.lua` on a single server. On a Cluster, a call has
  * one user.
  */
 const USERS_PER_ADD = 500;
