@@ -16,7 +16,7 @@ export interface Identity {
 export type Outcome = Ending | "alive";
 
 /**
- * Ref of the ping that is sent after the frames of one call of `sendAll`. No hostile frame uses it.
+ * Ref of the ping that is sent after the frames of one call to `sendAll`. No hostile frame uses it.
  */
 const LAST_REF = 0xffff_fff0;
 

@@ -1,4 +1,4 @@
-// Counts the calls of Redis for the chunks of AI streams, with Redis' own statistics: a chunk is one
+// Counts the calls to Redis for the chunks of AI streams, with Redis' own statistics: a chunk is one
 // call, and chunks that arrive together share calls.
 
 import t, { type Test } from "tap";

@@ -168,7 +168,7 @@ async function readMetrics(broker: Broker): Promise<(name: string) => number> {
 
 /**
  * Resolves when `holds` returns true. Rejects after `TIMEOUT_MS` with an error that names
- * `condition`. The pauses between the calls of `holds` double, because many conditions call a
+ * `condition`. The pauses between the calls to `holds` double, because many conditions call a
  * broker.
  */
 export async function eventually(

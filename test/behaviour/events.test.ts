@@ -249,7 +249,7 @@ for (const kind of KINDS)
 
 // Covers [decisions: Custom events]
 t.test(
-  "a custom event after a viewer has stopped the stream is pushed, and is answered with the state",
+  "a custom event sent after a viewer stops the stream is pushed, and the reply contains the state",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

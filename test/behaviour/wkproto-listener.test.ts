@@ -142,7 +142,7 @@ t.test(
 );
 
 t.test(
-  "a client behind a trusted proxy has the address in its PROXY header, also with TLS",
+  "the address of a client behind a trusted proxy comes from the PROXY header, also with TLS",
   async (t) => {
     const file = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
     const secure = await startWorld(t, {

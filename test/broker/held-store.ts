@@ -17,7 +17,7 @@ export const turn = () => new Promise((resolve) => setImmediate(resolve));
 /** A store with one stream, named `answer`. Its reads can be held until `release`. */
 export class HeldStore {
   readonly stream: ModelStream;
-  /** True if new calls of `stream`, `streamTextOffset` and `listen` wait for `release`. */
+  /** True if new calls to `stream`, `streamTextOffset` and `listen` wait for `release`. */
   holds = false;
   /** True if the stream is no longer in the history. */
   isGone = false;
@@ -65,7 +65,7 @@ export class HeldStore {
 /** A follower and what its sink received. */
 export interface Reading {
   readonly events: ChannelEvent[];
-  /** Number of calls of `ended`. */
+  /** Number of calls to `ended`. */
   ends: number;
   /** True if the sink pauses after each event. */
   pauses: boolean;

@@ -9,7 +9,7 @@ import { LocalThrottle } from "../../src/cluster/single.ts";
 export class MemoryManagerStore implements ManagerStore {
   readonly passwords = new Map<string, StoredPassword>();
   readonly tokens = new Map<string, { username: string; untilMs: number }>();
-  /** Number of calls of `accessTokenOwner`. */
+  /** Number of calls to `accessTokenOwner`. */
   ownerReads = 0;
   readonly #clock: () => number;
 

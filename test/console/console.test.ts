@@ -31,7 +31,7 @@ const browser = launchBrowser(t);
 const addressOf = ({ apiPort }: Pick<World, "apiPort">) => `http://127.0.0.1:${apiPort}`;
 const main = (page: Page) => page.locator("#main");
 
-t.test("the files of the console have at most 120 KiB when they are compressed", async (t) => {
+t.test("the compressed files of the console take up at most 120 KiB", async (t) => {
   const folder = new URL("../../dist/pages/console/", import.meta.url);
   const sizes = readdirSync(folder).map(
     (name) => gzipSync(readFileSync(new URL(name, folder))).length,

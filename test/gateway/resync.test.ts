@@ -124,7 +124,7 @@ t.test(
 );
 
 t.test(
-  "missed commands are pushed once, and in order if the session received a live command before",
+  "missed commands are pushed once, and in order if the session received a live command earlier",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

@@ -27,7 +27,7 @@ t.test("`writable` resolves after the client has read enough", async (t) => {
 });
 
 t.test(
-  "all calls of `writable` resolve after the client has read enough of its unread bytes",
+  "all calls to `writable` resolve after the client has read enough of its unread bytes",
   async (t) => {
     const { session, connection } = joiner();
     connection.unread = 101;

@@ -125,7 +125,7 @@ function filledQueue(keys: readonly string[], count: number, size: number) {
   return q;
 }
 
-/** Returns the shortest duration of `takes` calls of `take` in several runs, in milliseconds. */
+/** Returns the shortest duration of `takes` calls to `take` in several runs, in milliseconds. */
 function fastestMs(fill: () => ReturnType<typeof queue>, takes: number): number {
   let fastest = Number.POSITIVE_INFINITY;
   for (let run = 0; run < 8; run++) {

@@ -278,7 +278,7 @@ t.test("a node that has read events which Redis lost reads the stream again", as
   t.equal(await fixture.store.streamTextOffset(KEY, "s", 2), 5);
 });
 
-t.test("an event of a stream takes one call of Redis", async (t) => {
+t.test("an event of a stream needs one call to Redis", async (t) => {
   const { fixture } = await startNode(t);
   const { start, content } = producer(fixture);
   await start();
