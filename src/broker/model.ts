@@ -310,8 +310,8 @@ export interface Conversation {
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
   /**
-   * Newest visible message, `undefined` if there is none. Lists omit a conversation without a
-   * visible message.
+   * Newest visible message, `undefined` if no message is visible. Lists omit a conversation without
+   * a visible message.
    */
   readonly last: Message | undefined;
   /** True in a large group. Its unread messages are not counted. Absent otherwise. */

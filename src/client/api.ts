@@ -248,7 +248,7 @@ export interface ConversationView {
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
-  /** Newest message that is not hidden, `undefined` if there is none. */
+  /** Newest message that is not hidden, `undefined` if no such message exists. */
   readonly last: ReceivedMessage | undefined;
 }
 

@@ -16,8 +16,8 @@ export class KeptLists<Item> {
   }
 
   /**
-   * Returns the kept list. If there is none, calls `read`. Concurrent calls for one key may each
-   * call `read`.
+   * Returns the kept list. If no list is kept for the key, calls `read`. Concurrent calls for one
+   * key may each call `read`.
    */
   get(key: string, read: () => MaybePromise<readonly Item[]>): MaybePromise<readonly Item[]> {
     const kept = this.#lists.get(key);

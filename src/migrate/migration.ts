@@ -59,7 +59,7 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Message about the last failure or about an abandoned migration, `undefined` if there is none.
+   * Message about the last failure or about an abandoned migration, `undefined` without either.
    */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;

@@ -217,8 +217,8 @@ export interface RedisStorePorts {
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Optional events that this node writes. `setDemand` and `switchFeed` change this object. The
-   * default is none.
+   * Optional events that this node writes. `setDemand` and `switchFeed` change this object. Without
+   * it, the node writes no optional events.
    */
   readonly demand?: { -readonly [Name in keyof EventDemand]: EventDemand[Name] } | undefined;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */

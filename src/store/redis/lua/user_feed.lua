@@ -43,7 +43,7 @@ local function emit_user(user, ids, events, event_type, fields)
 end
 
 -- Must be called before a script makes a change that may have events. Returns the action that the
--- node must take first, nil if there is none. `announce`: list the user in `online` of the bucket,
+-- node must take first, or nil. `announce`: list the user in `online` of the bucket,
 -- so that another node finds the outbox even if this node dies. `full`: move the outbox to the
 -- feed.
 --   is_announced  '1' if the node has already listed the user

@@ -180,7 +180,7 @@ function numbersOf(
   ];
 }
 
-/** Returns the numbers that the scripts use for a check and a refusal, 0 if there is none. */
+/** Returns the numbers that the scripts use for a check and a refusal. 0 means no check or refusal. */
 export function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {
