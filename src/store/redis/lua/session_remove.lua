@@ -13,10 +13,11 @@
 local user = user_of(KEYS[1], ARGV[1], ARGV[4])
 if outbox_demand(user, ARGV[7]) == 'announce' then return 'announce' end
 local entry = read_entry(user, ARGV[2])
-if not entry then return forget_end(user, ARGV[2]) end
-local cause = ARGV[3] ~= '' and ARGV[3] or nil
-redis.call('HDEL', user.sessions, entry.id)
-note_left(user, entry, cause)
-publish_presence(user, cause)
-write_user_events(user, nil, ARGV[5], ARGV[6])
-forget_end(user, entry.id)
+if entry then
+  local cause = ARGV[3] ~= '' and ARGV[3] or nil
+  redis.call('HDEL', user.sessions, entry.id)
+  note_left(user, entry, cause)
+  publish_presence(user, cause)
+  write_user_events(user, nil, ARGV[5], ARGV[6])
+end
+forget_end(user, ARGV[2])

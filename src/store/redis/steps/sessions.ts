@@ -148,7 +148,7 @@ export function createRedisSessions({
       await remove();
       if (demand?.feed && cause !== undefined && KICK_REASONS.includes(cause))
         // A fail-over may have taken back the login that ended the session, and with it the event.
-        await Promise.resolve(waitForReplicas(keyOf(uid))).catch(remove);
+        await waitForReplicas(keyOf(uid))?.catch(remove);
       await flush(uid);
     },
 
