@@ -249,15 +249,18 @@ const FAILOVER_RETRY_MS = 6000;
  */
 export async function failOverTo(replica: RedisServer): Promise<void> {
   const client = replica.client();
-  const isPrimary = async () => (await client.info("replication")).includes("role:master");
   let failoverAtMs = 0;
   await until(async () => {
-    if (await isPrimary()) return true;
+    if (await isPrimary(client)) return true;
     if (Date.now() - failoverAtMs < FAILOVER_RETRY_MS) return false;
     failoverAtMs = Date.now();
     await client.call("CLUSTER", "FAILOVER");
     return false;
   });
+}
+
+export async function isPrimary(client: Redis): Promise<boolean> {
+  return (await client.info("replication")).includes("role:master");
 }
 
 /**
