@@ -73,9 +73,18 @@ export const cloudEventsFormat: Format = {
   },
 };
 
-function cloudEventOf({ id, type, timestamp: time, data }: WebhookEvent) {
-  const { channel_key: channelKey, uid } = data;
-  const subject = [channelKey, uid].find((value) => typeof value === "string");
+/**
+ * Returns the key of the channel, or the id of the user, to which an event belongs. `undefined` for
+ * `feed.gap`.
+ */
+export function subjectOf({ data }: WebhookEvent): string | undefined {
+  const subject = data.channel_key ?? data.uid;
+  return typeof subject === "string" ? subject : undefined;
+}
+
+function cloudEventOf(event: WebhookEvent) {
+  const { id, type, timestamp: time, data } = event;
+  const subject = subjectOf(event);
   return {
     ...{ specversion: "1.0", id, source: SOURCE, type, time },
     ...(subject === undefined ? {} : { subject, partitionkey: subject }),

@@ -13,7 +13,13 @@ import {
   restarted,
   stepAfter,
 } from "./deliveries.ts";
-import { type EncodedEvent, encodeEvent, type Format, type WebhookEvent } from "./formats.ts";
+import {
+  type EncodedEvent,
+  encodeEvent,
+  type Format,
+  subjectOf,
+  type WebhookEvent,
+} from "./formats.ts";
 import { ISOLATED_ATTEMPTS, type Verdict } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
@@ -248,7 +254,7 @@ export class Lane {
         return this.#park(batch, events, outcome);
       case "retry":
         await this.#replace(batch, [step.batch]);
-        if (outcome.verdict === "failed") await this.#probe(step.batch, events);
+        if (outcome.verdict === "failed") await this.#probe(step.batch, events, outcome);
         return;
       case "disable":
         await this.#replace(batch, [restarted(batch)]);
@@ -257,18 +263,23 @@ export class Lane {
   }
 
   /**
-   * Sends the batch after an event that fails alone. If the receiver accepts it and rejects the event
-   * again, the event is the cause of the failures and is parked.
+   * Sends the batch after an event that fails alone. If the receiver accepts the batch and rejects
+   * the event again, the event is the cause of the failures and is parked. If the batch has an event
+   * of the same channel or user, and the order is `channel`, the failed event is not sent again but
+   * parked, because the receiver must not get it after the later event.
    */
-  async #probe(head: Batch, events: readonly PlacedEvent[]): Promise<void> {
+  async #probe(head: Batch, events: readonly PlacedEvent[], failure: Outcome): Promise<void> {
     const [first, next] = this.#state.batches;
     if (first !== head || next === undefined || !isJudged(head) || !this.#ports.mayPark()) return;
     const nextEvents = await this.#eventsOf(next);
     if (nextEvents === undefined) return this.#change(endingAt(next));
     const { verdict } = await this.#send(next, nextEvents);
     if (verdict !== "accepted") return;
-    const outcome = await this.#send(head, events);
     await this.#note(without(next));
+    const isOrdered = this.#ports.settings().order === "channel";
+    if (isOrdered && haveCommonSubject(events, nextEvents))
+      return this.#park(head, events, failure);
+    const outcome = await this.#send(head, events);
     if (outcome.verdict === "accepted") await this.#note(without(head));
     else await this.#park(head, events, outcome);
   }
@@ -364,6 +375,15 @@ function endingAt(batch: Batch): Change {
 
 function timeMsOf({ event }: PlacedEvent): number {
   return Date.parse(event.timestamp);
+}
+
+/** Returns true if both lists have an event of the same channel or user. */
+function haveCommonSubject(events: readonly PlacedEvent[], others: readonly PlacedEvent[]) {
+  const subjects = new Set(others.map(({ event }) => subjectOf(event)));
+  return events.some(({ event }) => {
+    const subject = subjectOf(event);
+    return subject !== undefined && subjects.has(subject);
+  });
 }
 
 /** Returns true if the batch is a single event that has failed often enough to be parked. */

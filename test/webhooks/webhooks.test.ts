@@ -61,6 +61,12 @@ function groupApartFrom(id: string): string {
   return names.find((name) => bucketOf(`2:${name}`) !== bucketOf(`2:${id}`)) ?? "";
 }
 
+/** Returns a group whose events are in the partition of `id`. */
+function groupBeside(id: string): string {
+  for (let at = 0; ; at++)
+    if (bucketOf(`2:beside-${at}`) === bucketOf(`2:${id}`)) return `beside-${at}`;
+}
+
 /** Starts webhooks with a store. `over` replaces some of its calls. */
 async function startWebhooks(
   t: Test,
@@ -390,6 +396,55 @@ t.test("an event that cannot be parked is not sent each time another is accepted
   for (let at = 0; at < 30; at++) await deliverAnother();
   t.equal(attempts(), 3, "the event waits after the attempt to park it");
 });
+
+for (const { later, arrives, title } of [
+  {
+    later: "slow",
+    arrives: [["2:slow", 2]],
+    title: "an event that failed is parked if a later event of its channel was accepted",
+  },
+  {
+    later: groupBeside("slow"),
+    arrives: [
+      [`2:${groupBeside("slow")}`, 1],
+      ["2:slow", 1],
+    ],
+    title: "an event that failed is sent again if an event of another channel was accepted",
+  },
+])
+  t.test(title, async (t) => {
+    const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+      async webhookTexts(id, kind) {
+        const texts = await original.webhookTexts(id, kind);
+        const due = `"dueMs":${Date.now() + 300}`; // leaves time to form the batch of the later event
+        const failedOften = (text: string) =>
+          text.replace('"attempts":1', '"attempts":5').replace(/"dueMs":\d+/, due);
+        return new Map([...texts].map(([name, text]) => [name, failedOften(text)]));
+      },
+    }));
+    const receiver = await startReceiver(t);
+    let failures = 0;
+    receiver.reply = ({ events: [event] }) =>
+      event?.data.channel_key === "2:slow" && event.data.message_seq === 1 && ++failures <= 2
+        ? 500
+        : 204;
+    const created = await webhooks.create({
+      ...{ url: receiver.url, types: ["message.stored"], batch: { max: 1, waitMs: 0 } },
+    });
+    if ("refusal" in created) throw new Error(created.refusal);
+    const stored = async (kind: "state" | "parked") =>
+      [...(await store.webhookTexts(created.id, kind)).values()].join();
+    await store.append(inGroup("slow"));
+    while (!(await stored("state")).includes('"attempts":1')) await turn();
+    await webhooks.close();
+    await store.append(inGroup(later));
+    restart();
+    await receiver.until(() => receiver.events.length === arrives.length);
+    while (later === "slow" && (await stored("parked")) === "") await turn();
+    await pause(100);
+    const places = receiver.events.map(({ data }) => [data.channel_key, data.message_seq]);
+    t.strictSame(places, arrives);
+  });
 
 t.test(
   "a full disk that refuses the record of a fixed webhook ends no lease of the others",
