@@ -520,10 +520,14 @@ class WebhookDispatch implements WebhookService {
     const startedMs = performance.now();
     const leases = await this.#ports.store.acquireWebhookLeases(ids, this.#owner, LEASE_MS);
     await Promise.all(
-      endpoints.map((endpoint, at) => {
+      endpoints.map(async (endpoint, at) => {
         const lease = leases[at];
         if (lease !== undefined) this.#termOf(endpoint.id).renew(startedMs);
-        return this.#applyLease(endpoint, lease);
+        try {
+          await this.#applyLease(endpoint, lease);
+        } catch (error) {
+          this.#ports.onError(error, "The deliveries of a webhook could not be started");
+        }
       }),
     );
   }

@@ -446,6 +446,37 @@ for (const { later, arrives, title } of [
     t.strictSame(places, arrives);
   });
 
+t.test("a webhook whose state cannot be read delays no event of another webhook", async (t) => {
+  let unreadable = "";
+  const { store, webhooks, restart } = await startWebhooks(
+    t,
+    (original) => ({
+      async webhookTexts(id, kind) {
+        if (id === unreadable) throw new Error("unreadable");
+        return original.webhookTexts(id, kind);
+      },
+      onEvents: () => () => undefined, // only the checks at each tick see new events
+    }),
+    [],
+    2,
+  );
+  const receiver = await startReceiver(t);
+  const create = async () => {
+    const created = await webhooks.create({ url: receiver.url, types: ["message.stored"] });
+    if ("refusal" in created) throw new Error(created.refusal);
+    return created.id;
+  };
+  unreadable = await create();
+  await create();
+  await webhooks.close();
+  restart();
+  await store.append(inGroup("any"));
+  await receiver.until(() => receiver.events.length === 1);
+  await store.append(inGroup("any"));
+  await receiver.until(() => receiver.events.length === 2);
+  t.pass("both events arrive");
+});
+
 t.test(
   "a full disk that refuses the record of a fixed webhook ends no lease of the others",
   async (t) => {
