@@ -21,8 +21,9 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { type LaunchOptions, launchBroker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { jindou } from "./jindou.ts";
@@ -208,6 +209,7 @@ t.test(
 );
 
 t.test("database files that LMDB could not open are refused with one sentence", async (t) => {
+  const program = isRoot ? await readableProgram(t) : "";
   const path = await stoppedFolder(t);
   for (const name of ["data.mdb", "lock.mdb"]) {
     const parent = await tempFolder(t);
@@ -229,7 +231,7 @@ t.test("database files that LMDB could not open are refused with one sentence", 
     cpSync(join(path, "lmdb", name), file); // belongs to root
     for (const folder of [copy, join(copy, "lmdb"), join(copy, "journal")])
       chownSync(folder, 4001, 4001);
-    const { exit, sentences } = await refusal(t, copy, asUser(4001, 4001));
+    const { exit, sentences } = await refusal(t, copy, asUser(program, 4001, 4001));
     t.equal(exit.code, 1);
     t.match(sentences, [/cannot be opened: EACCES/], `${name} of root`);
   }
@@ -313,9 +315,36 @@ t.test("the database is read by another process only after an unclean stop", asy
   t.notMatch((await spawnBroker(t, {}, path)).output(), CHECKED);
 });
 
-/** Returns the command that starts a node as another user with only this group. */
-function asUser(uid: number, gid: number): LaunchOptions {
-  return { prefix: ["setpriv", `--reuid=${uid}`, `--regid=${gid}`, "--clear-groups"] };
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** Returns the folders of the packages that the built program may load. */
+function programPackages(): readonly string[] {
+  const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8"));
+  const packages = Object.entries<{ readonly dev?: boolean }>(lock.packages);
+  return packages
+    .filter(([path, { dev }]) => path !== "" && !dev && existsSync(join(ROOT, path)))
+    .map(([path]) => path);
+}
+
+/**
+ * Copies the built program to a folder that every user may read. The folder of this repository may
+ * be readable only for its owner.
+ */
+async function readableProgram(t: Test): Promise<string> {
+  const folder = await tempFolder(t);
+  chmodSync(folder, 0o755);
+  const binary = `_${process.platform}_${process.arch}_${process.versions.modules}.node`;
+  // uWebSockets.js has a large binary for each version of Node.js.
+  const filter = (path: string) => !basename(path).startsWith("uws_") || path.endsWith(binary);
+  for (const path of ["package.json", "dist", ...programPackages()])
+    cpSync(join(ROOT, path), join(folder, path), { recursive: true, filter });
+  return join(folder, "dist", "main.js");
+}
+
+/** Returns the command that starts the program as another user with only this group. */
+function asUser(program: string, uid: number, gid: number): LaunchOptions {
+  const prefix = ["setpriv", `--reuid=${uid}`, `--regid=${gid}`, "--clear-groups"];
+  return { prefix, program: [program, "start"] };
 }
 
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8);
@@ -324,6 +353,7 @@ t.test(
   "a volume that is shared through a group stays usable by every uid of the group",
   isRoot ? {} : { skip: "only root can start a process as another user" },
   async (t) => {
+    const program = await readableProgram(t);
     const parent = await tempFolder(t);
     chmodSync(parent, 0o755);
     const path = join(parent, "volume");
@@ -332,7 +362,7 @@ t.test(
     chownSync(path, 0, 4242);
     chmodSync(path, 0o2775); // as Kubernetes makes it for `fsGroup`, and readable by others
     for (const uid of [4001, 4002]) {
-      const node = await spawnBroker(t, {}, path, asUser(uid, 4242));
+      const node = await spawnBroker(t, {}, path, asUser(program, uid, 4242));
       const log = node.output().split("\n");
       t.notMatch(node.output(), /"level":"error"/);
       const notices = log.filter((line) => line.includes("belongs to another user"));
