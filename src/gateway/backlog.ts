@@ -1,6 +1,7 @@
 // The backlog of one session in one scope: a group, or all personal channels of its user. A session
-// is live in a scope if messages and events are pushed to it as they arrive. Until then, its
-// backlog holds them or leaves them to the store, and records what was pushed to the session.
+// is live in a scope if messages and events are pushed to it as they arrive. Before that, its
+// backlog holds the arriving items or leaves them to the store, and records what was pushed to the
+// session.
 
 import {
   type ChannelEvent,
@@ -34,7 +35,7 @@ import {
  * pushed at once if the CONNACK was sent, and dropped otherwise.
  *
  *   status     messages             events of a stream   other events
- *   expected   dropped              dropped              dropped
+ *   expected   dropped              left to the store    dropped
  *   early      pushed or dropped    left to the store    pushed or dropped
  *   reading    left to the store    left to the store    dropped
  *   holding    held                 withheld             held
@@ -170,8 +171,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Sets the position in a channel. `id` is the id of the newest pushed message, 0 if no message
-   * was pushed yet.
+   * Sets the position in a channel. `id` is the id of the newest pushed message. 0 leaves the
+   * recorded id unchanged.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
@@ -206,7 +207,10 @@ export class Backlog implements PersonalBacklog {
     this.status = "holding";
   }
 
-  /** Leaves stored messages of groups to the store from now on. */
+  /**
+   * Leaves stored messages of a group to the store from now on. Also drops the stored messages that
+   * are held, because they are read from the store again.
+   */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
     this.status = "reading";
@@ -299,7 +303,11 @@ export class Backlog implements PersonalBacklog {
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
-  /** Pushes all withheld events. `read` contains the streams that were read after `keepAll`. */
+  /**
+   * Pushes the active streams that were not pushed yet, the missing parts of the streams in `read`,
+   * and all withheld events. `read` contains the streams that were read after `keepAll`. Returns
+   * the number of streams in `read`.
+   */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;
     if (isNew && active.length + read.length === 0) return 0;
@@ -350,7 +358,7 @@ export class Backlog implements PersonalBacklog {
     const pending = this.#streams.get(streamName(event));
     if (pending !== undefined) {
       if (this.#keepsAllEvents) return this.#keepEvent(event);
-      // Marks the position of the stream among the other events.
+      // The kept event marks the position of the stream among the withheld events.
       if (!pending.mustRead) this.#keepEvent(event);
       pending.mustRead = true;
       pending.leftIndex = stream.nextIndex;

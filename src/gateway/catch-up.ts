@@ -89,8 +89,8 @@ export class CatchUps {
 
   /**
    * Makes a session live. In a channel with missed messages, the session becomes live after these
-   * messages were pushed. In all other channels, it becomes live at once. `missedPersonal` contains
-   * the personal channels with missed messages. `streamKeys` comes from `JoinState`.
+   * messages have been pushed. In all other channels, it becomes live at once. `missedPersonal`
+   * contains the personal channels with missed messages. `streamKeys` comes from `JoinState`.
    */
   async connect(
     session: Session,
@@ -275,7 +275,10 @@ export class CatchUps {
     void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
-  /** Pushes all missed messages of a channel. Holds arriving messages only during the last page. */
+  /**
+   * Pushes all missed messages of a channel. Arriving messages are held only while a page is read
+   * that may be the last page.
+   */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;

@@ -64,7 +64,7 @@ export interface ClientContext {
   onError(error: unknown, context: string): void;
 }
 
-/** Work that was charged before an operation, in addition to its frame. */
+/** Work that was charged for an operation before it ran, without the charge for its frame. */
 interface Charge {
   readonly cost: number;
   readonly reserved: Reservation;
@@ -222,7 +222,9 @@ export class Client implements ConnectionHandler {
     return this.#context.opening.clientLimits.maxFrameBytes;
   }
 
-  /** Closes a connection whose frame before the login is over the limit, without an ERROR. */
+  /**
+   * Closes a connection that sent a frame above the size limit before its login. Sends no ERROR.
+   */
   #refuseStranger(bytes: number, nowMs: number): void {
     this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
     this.#refusal = "protocol_error";
@@ -231,7 +233,10 @@ export class Client implements ConnectionHandler {
     this.#connection.end(TOO_BIG, `The frame has more than ${this.#maxFrameBytes} bytes`);
   }
 
-  /** Handles a frame before the login. A budget of the client's network limits its bytes. */
+  /**
+   * Handles a frame that arrives before the login. The bytes of such frames are limited by a budget
+   * that all clients of a network share.
+   */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context;
     const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
@@ -438,7 +443,7 @@ export class Client implements ConnectionHandler {
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /** Removes the session from the directory when the connection has closed. */
+  /** Removes the session from the directory, unless its removal has already begun. */
   async #leaveDirectory(cause?: CloseReason): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;

@@ -7,9 +7,9 @@ import type { DeviceFlag, DeviceLevel } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 
 interface ClosedSession {
-  /** True if the connection never had a session, because its connect was refused. */
+  /** True if the connection was closed before its login was accepted. */
   readonly isRefused: boolean;
-  /** Id of the session, "" if the client named no user. */
+  /** Id of the session. "" if the connection was closed before a session was created. */
   readonly sessionId: string;
   /** For a refused connect, the uid in the client's CONNECT, which was not verified. */
   readonly uid: string;
@@ -25,7 +25,7 @@ interface ClosedSession {
   readonly endedMs: number;
   readonly reason: EndReason;
   readonly code: number;
-  /** Code of the last error that a refused client was sent, otherwise `undefined`. */
+  /** For a refused connect, the code of its last error. `undefined` if there was no error. */
   readonly error: ErrorCode | undefined;
   /** Origin of the web page whose handshake was refused, `undefined` for all other entries. */
   readonly origin?: string;

@@ -24,11 +24,11 @@ export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
    * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 means that they
-   * end at once. A session with requests in progress ends after these requests, but at most
-   * `REQUESTS_MS` later.
+   * end at once. A session with requests in progress ends when these requests have been answered,
+   * at the latest `REQUESTS_MS` after the spread.
    */
   drain(spreadMs: number): Promise<void>;
-  /** Ends all sessions at once. Clients may connect again later. */
+  /** Ends all sessions at once. New connections are still accepted. */
   endAll(): Promise<void>;
 }
 

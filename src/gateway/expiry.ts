@@ -36,8 +36,8 @@ interface ExpiryPorts {
 }
 
 /**
- * The event is pushed at a random time between these fractions of the token's remaining life, so
- * that clients whose tokens expire together do not refresh together.
+ * `EXPIRING_EVENT` is pushed at a random time between these fractions of the token's remaining
+ * life, so that clients whose tokens expire together do not refresh together.
  */
 const EARLIEST = 0.8;
 const LATEST = 0.9;
@@ -51,8 +51,8 @@ export class CredentialExpiry {
   }
 
   /**
-   * Ends the session some time after `expiresAtMs` (Unix milliseconds), unless its token is
-   * refreshed.
+   * Schedules the notification that the token expires soon, and the end of the session some time
+   * after `expiresAtMs` (Unix milliseconds). A refresh of the token replaces this schedule.
    */
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;
@@ -101,7 +101,8 @@ export class CredentialExpiry {
    * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
    * `rate_limited` after too many wrong tokens. If a refresh is refused, the session keeps its
    * token and ends when that token expires. If several concurrent refreshes are accepted, the one
-   * that began last sets the terms.
+   * that began last sets the terms. Without a hook, a refresh never makes the session expire
+   * earlier.
    */
   async refresh(session: Session, token: string): Promise<number | undefined> {
     const { sessions, tokens, directory } = this.#ports;

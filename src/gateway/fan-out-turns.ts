@@ -70,8 +70,8 @@ export class FanOutTurns {
   }
 
   /**
-   * Charges a frame that is published to a topic. Returns false if the copies for all receivers do
-   * not fit in this turn.
+   * Charges a large frame that is published to a topic. Returns false if the copies for all
+   * receivers do not fit in this turn. A small frame always fits and is not charged.
    */
   takePublish(receivers: number, bytes: number): boolean {
     return (
@@ -119,12 +119,12 @@ export class FanOutTurns {
     const [key, deliveries] = first.value;
     this.#waiting.delete(key);
     const [delivery] = deliveries;
-    if (delivery !== undefined && this.#isOver(delivery)) deliveries.shift();
+    if (delivery !== undefined && this.#sendNext(delivery)) deliveries.shift();
     if (deliveries.length > 0) this.#waiting.set(key, deliveries); // moves the key to the end
   }
 
-  /** Sends the next frames of the delivery. Returns true if it has ended. */
-  #isOver(delivery: Delivery): boolean {
+  /** Sends the next frames of the delivery. Returns true if the delivery has ended. */
+  #sendNext(delivery: Delivery): boolean {
     const { sessions, bytes, onDone } = delivery;
     const end = Math.min(delivery.next + SESSIONS_AT_ONCE, sessions.length);
     while (delivery.next < end) {
@@ -159,13 +159,14 @@ export class FanOut {
   }
 
   send(session: Session, push: DeferredPush): void {
-    if (this.#mayNow(session)) return push(session);
+    if (this.#charge(session)) return push(session);
     session.defer(push);
     if (this.#deferred === undefined) this.#deferred = [session];
     else this.#deferred.push(session);
   }
 
-  #mayNow({ codec }: Session): boolean {
+  /** Charges the frame for one session. Returns false if the frame must be deferred. */
+  #charge({ codec }: Session): boolean {
     if (this.#remaining <= 0) return false;
     const { isPrivate } = codec;
     const bytes = isPrivate
@@ -178,7 +179,10 @@ export class FanOut {
     return true;
   }
 
-  /** `onDone` is called in a later turn of the event loop than the last push. */
+  /**
+   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a
+   * later turn of the event loop than the last push.
+   */
   end(onDone?: () => void): void {
     const sessions = this.#deferred ?? [];
     const delivery = { sessions, bytes: this.#bytes, onDone };

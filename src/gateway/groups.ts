@@ -65,7 +65,10 @@ export class Groups {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /** Subscribes to groups. If the result is not true, the caller must call `listenAll`. */
+  /**
+   * Registers a session that is about to join these groups, and subscribes to their topics. If the
+   * result is not true, the caller must call `listenAll`.
+   */
   subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
     return channelIds.length > TOPICS_PER_CALL
       ? this.#subscribeMany(session, channelIds)
@@ -180,8 +183,8 @@ export class Group implements Scope {
   }
 
   /**
-   * Makes a session live for messages. The session has received all messages that are older than
-   * the held messages.
+   * Makes a session live for messages. The session must already have received all messages that are
+   * older than the held messages.
    */
   add(backlog: Backlog): void {
     const { session } = backlog;
@@ -380,7 +383,7 @@ export class Group implements Scope {
   }
 }
 
-/** Returns true if another device of the sender, besides `origin`, gets its own copy. */
+/** Returns true if `members` contains a session of the sender other than `origin`. */
 function hasOtherDevice(
   members: ReadonlySet<Session>,
   fromUid: string,

@@ -74,7 +74,8 @@ export class Hub {
   }
 
   /**
-   * Adds a session. Messages and commands for its user then wait until the session has caught up.
+   * Adds a session. Personal messages and commands for the session then wait until it has caught
+   * up.
    */
   enter(session: Session): void {
     this.#ports.catchUps.enter(session);
@@ -128,7 +129,7 @@ export class Hub {
         for (const uid of event.uids ?? []) this.#exclude(uid, event.channelId, false);
         break;
       case "log":
-        break; // sessions are sent the events of streams
+        break; // sessions get the `event` of a stream instead of the change of its log
       case "missed":
         this.#resync(event.topic);
         break;

@@ -47,7 +47,7 @@ export async function pullInbox(
     if (session.ended !== undefined) return;
     if (page.length > 0) {
       pushPage(session, page, ports);
-      // The next page is read later, because commands may be acknowledged during the wait.
+      // The next page is read after the wait, because commands may be acknowledged in the meantime.
       await session.readyForPage(ports.limits.maxUnreadBytes);
       if (session.ended !== undefined) return;
       inbox.hasMore = true;

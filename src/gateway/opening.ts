@@ -80,8 +80,8 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * The position in a channel is remembered if the channel's last message is not older than this,
- * relative to the newest message that the client has. Older messages are not published again.
+ * A resume point in a personal channel is remembered if its message is at most this much older than
+ * the newest personal message that the client has. Older messages are not published again.
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];

@@ -52,7 +52,7 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly hub: Pick<Hub, "deliveryWork">;
   /**
    * Receives the facts that decide whether a user needs a push notification. `undefined` if push
-   * notifications are off. This saves a write for each change.
+   * notifications are off, which saves a write for each of these facts.
    */
   readonly push:
     | {

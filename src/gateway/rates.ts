@@ -23,16 +23,16 @@ const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
 /** Number of sessions of this node to which a message is delivered per frame of work. */
 const RECEIVERS_PER_FRAME = 100;
-/** Number of copies of a message that are encrypted for a single session per frame of work. */
+/** Number of copies of a message per frame of work, if each is encrypted for a single session. */
 const ENCRYPTED_PER_FRAME = 20;
 /**
  * Payload size up to which the bytes do not count, because sending a smaller frame costs just as
  * much.
  */
 const FREE_BYTES_PER_COPY = 4096;
-/** Number of bytes beyond this size that are sent to receivers per frame of work. */
+/** Number of bytes beyond `FREE_BYTES_PER_COPY` that are sent to receivers per frame of work. */
 const DELIVERED_BYTES_PER_FRAME = 65_536;
-/** Number of bytes beyond this size that are encrypted per frame of work. */
+/** Number of bytes beyond `FREE_BYTES_PER_COPY` that are encrypted per frame of work. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
 /** Number of values of a JSON document that are parsed per frame of work. */
 const VALUES_PER_FRAME = 200;
@@ -47,7 +47,10 @@ export const REFRESH_WORK = 5;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
 
-/** Fraction of a burst after which the frames of a user wait for their turn (`frame-turns.ts`). */
+/**
+ * Fraction of the burst that a user may spend before the user's frames wait for their turn
+ * (`frame-turns.ts`).
+ */
 const HEAVY_SHARE = 0.03;
 
 export interface Rate {
@@ -205,8 +208,9 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Checks again a frame that was already charged. Returns 0. If other requests have left a debt in
-   * the meantime, so that the frame must be refused, returns the milliseconds to wait.
+   * Checks a frame again that was charged before it had to wait. If other requests have left a debt
+   * in the meantime, the frame must be refused, and the milliseconds to wait are returned.
+   * Otherwise, returns 0.
    */
   recheck(bytes: number, nowMs: number): number {
     if (this.#debtMs(nowMs) === 0) return 0;

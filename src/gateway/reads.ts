@@ -14,10 +14,13 @@ import type { Rate } from "./rates.ts";
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations or all members. */
 const LISTS_AT_ONCE = 1;
-/** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
+/**
+ * Maximum number of history reads that start per turn of the event loop. With the embedded store,
+ * each of them may take up to 4 ms.
+ */
 const HISTORIES_PER_TURN = 2;
 /**
- * Maximum number of waiting histories of a user. By default, a user has at most 400 of them:
+ * Maximum number of history reads of one user that wait for a turn. By default, at most 400 wait:
  * `READS_AT_ONCE` in each of 100 sessions.
  */
 const MAX_HISTORIES_WAITING = 1000;

@@ -155,7 +155,10 @@ export class Session {
   formerRights: Rights | undefined;
   /** Refreshes of the token. `undefined` before the first one. Set by `CredentialExpiry`. */
   refreshes: RefreshCounts | undefined;
-  /** True after the client was notified that its token expires soon. Set by `CredentialExpiry`. */
+  /**
+   * True if the session ends when its timer fires, without a further notification. Set by
+   * `CredentialExpiry`.
+   */
   isExpiring = false;
   /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
@@ -231,7 +234,10 @@ export class Session {
     return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
 
-  /** Drops a push about a channel that the session may not read, as `pushShared` does. */
+  /**
+   * Sends a push. Drops it if it is about a channel that the session may not read, as `pushShared`
+   * does.
+   */
   push(push: Push): void {
     if (this.rights !== undefined && !mayReceive(this.rights, push)) return;
     this.pushFrames(this.codec.encodePush(push));
@@ -267,7 +273,7 @@ export class Session {
     this.#unacknowledged.add(push);
   }
 
-  /** Returns the push that is acknowledged, `undefined` if it is unknown. */
+  /** Stops resending the message. Returns its push, `undefined` if the message is unknown. */
   acknowledged(messageId: number): Resendable | undefined {
     return this.#unacknowledged?.confirm(messageId);
   }

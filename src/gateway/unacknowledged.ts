@@ -47,8 +47,8 @@ export class Unacknowledged {
   }
 
   /**
-   * Removes a message and returns it, `undefined` if it is unknown. Searches from the oldest one,
-   * because clients acknowledge in order.
+   * Removes a message and returns it, `undefined` if it is unknown. Searches from the oldest
+   * message, because clients acknowledge in order.
    */
   confirm(messageId: number): Resendable | undefined {
     return this.#removeFirst(({ message }) => message.messageId === messageId);

@@ -71,8 +71,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Returns the change that the request will make. `watch` must be called in the order of these
-   * calls.
+   * Returns the change that a request will make, and records the request. `watch` must then be
+   * called for the requests in the same order.
    */
   plan(session: Session, uids: readonly string[]): WatchChange {
     const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
