@@ -1,6 +1,6 @@
 // Collects acknowledgements of messages by users, and writes them to the store in batches. The node
-// that decides which users need a push notification reads them from the store. State: the
-// acknowledgements that are not yet written.
+// that decides which users need a push notification reads the acknowledgements from the store.
+// State: the acknowledgements that are not yet written.
 
 import { isTransient } from "./errors.ts";
 import type { ChannelKey } from "./model.ts";
@@ -15,7 +15,7 @@ interface AcknowledgementPorts {
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** Number of acknowledgements above which a batch is written at once. */
+/** Number of acknowledgements at which a batch is written without waiting for `writeMs`. */
 const MAX_BATCH = 10_000;
 
 interface PendingMessage {

@@ -22,7 +22,9 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /** Minute in which the counter was last used. */
+  /**
+   * Minute of the newest counts. `advance` moves it, and clears the slots of the minutes after it.
+   */
   minute: number;
   readonly messages: Uint32Array;
   readonly events: Uint32Array;

@@ -39,7 +39,10 @@ interface Position {
   readonly prints: ReadonlySet<string>;
 }
 
-/** Maximum number of prints (hashes of conversations) in a cursor. With more, it contains none. */
+/**
+ * Maximum number of prints (hashes of conversations) in a cursor. A cursor that would have more
+ * contains none.
+ */
 const MAX_PRINTS = 200;
 const PRINT_BYTES = 5;
 const VERSION = 1;

@@ -129,8 +129,8 @@ export class Cursor<Item, Event> implements CursorPlace {
   }
 
   /**
-   * Checks whether the viewer may stay. A live cursor also reads the store again. The first read of
-   * a cursor includes a check.
+   * Checks whether the viewer may stay. Unless the cursor is paused, it reads the store again,
+   * because every read includes the check. Has no effect before the first read.
    */
   recheck(): void {
     const { viewer } = this;

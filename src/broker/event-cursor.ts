@@ -13,7 +13,10 @@ const NUMBER_BYTES = 6;
 /** An id has 53 bits and is written as two numbers. */
 const ID_HIGH = 2 ** 32;
 
-/** Returns the text of the positions, one for each partition. Partitions at the start are omitted. */
+/**
+ * Returns the text of the positions, one for each partition. Partitions whose position is
+ * `EVENTS_START` are omitted.
+ */
 export function encodeCursor(positions: readonly EventPosition[]): string {
   const parts = positions.flatMap(({ number, id }, partition) => {
     if (number === 0) return [];

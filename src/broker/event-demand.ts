@@ -76,7 +76,7 @@ export class EventDemandWatch {
     return this.#reading;
   }
 
-  /** Stores that a reader has just requested these types. */
+  /** Records in the store that a reader has just requested these types. */
   async note(types: readonly string[]): Promise<void> {
     const { store, clock } = this.#ports;
     const nowMs = performance.now();

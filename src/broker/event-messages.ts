@@ -6,8 +6,8 @@ import type { MessageStore } from "./ports.ts";
 
 /**
  * Returns the existing messages to which the events refer. The keys of the result are `<channel
- * key>\n<seq>`. After a fail-over, a seq may belong to a later message than that of the event, so
- * the caller compares the ids.
+ * key>\n<seq>`. After a fail-over, a seq may belong to a later message than the one to which the
+ * event refers, so the caller must compare the ids.
  */
 export async function messagesOf(
   store: Pick<MessageStore, "readMessages">,

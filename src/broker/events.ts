@@ -196,8 +196,8 @@ export class Events {
   }
 
   /**
-   * Reads events after the positions, ordered within each partition. Returns `undefined` if the feed
-   * no longer has events that follow a position.
+   * Reads events after the positions, ordered within each partition. Returns `undefined` if events
+   * that follow a position have expired (see `EventPage`).
    */
   async read(
     start: readonly EventPosition[],

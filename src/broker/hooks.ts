@@ -1,4 +1,4 @@
-// Ports of the hooks: a backend is asked before a client logs in or sends a message.
+// Ports of the hooks, with which a backend decides whether a client may log in or send a message.
 
 import type { ChannelRef, DeviceFlag } from "./model.ts";
 import type { Rights } from "./rights.ts";

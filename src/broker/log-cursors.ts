@@ -74,8 +74,8 @@ export interface LogCursors {
   /** Number of open cursors. */
   readonly size: number;
   /**
-   * Opens a cursor. The first read has not begun when the promise resolves. Throws `overloaded` if
-   * the node, the viewer or the bearer has too many cursors, or `unavailable`.
+   * Opens a cursor. Nothing has been pushed to the sink when the promise resolves. Throws
+   * `overloaded` if the node, the viewer or the bearer has too many cursors, or `unavailable`.
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;
   onEvent(event: ClusterEvent): void;

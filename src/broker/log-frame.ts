@@ -335,9 +335,9 @@ function isTimed(bytes: Buffer): boolean {
 
 /**
  * Calls `visit` for each event in `piece`, which must consist of whole frames of the stream of a
- * channel, in order. Much faster than `framesIn`, because a history page can have thousands of
- * events. The records of a frame are left out if `skipsRecords` returns true, because 16 MiB of
- * records take about a second.
+ * channel, in order. Much faster than `framesIn`, which matters because a history page can have
+ * thousands of events. The records of a frame are left out if `skipsRecords` returns true, because
+ * visiting 16 MiB of records takes about a second.
  */
 export function visitEvents(
   piece: Buffer,

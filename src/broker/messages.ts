@@ -52,7 +52,10 @@ export interface SendInput {
   readonly payload: Uint8Array;
   /** Users to whom a command is restricted. Not allowed for messages. */
   readonly subscribers: readonly string[] | undefined;
-  /** Session that sends the message and does not receive it. `undefined` if it came over HTTP. */
+  /**
+   * Session that sends the message and does not receive it. `undefined` if the message came over
+   * HTTP.
+   */
   readonly origin: string | undefined;
   /** Limit on inbox copies. `undefined` means no limit, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
@@ -126,7 +129,10 @@ export function createMessages(
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /** Checks the permission first, because the list of members may be long. */
+  /**
+   * Returns the recipients of a command, or the reason why the sender may not send it. Checks the
+   * permission first, because the list of members may be long.
+   */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header, origin } = input;
     const sender = { fromUid, isBackend: origin === undefined };

@@ -92,7 +92,10 @@ export interface MessageHeader {
   /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
   readonly redDot: boolean;
-  /** True for a command that is only pushed. A stored command is not a message of its channel. */
+  /**
+   * True for a command that is only pushed. A stored command needs no such mark, because it is
+   * published as a `command` event.
+   */
   readonly syncOnce?: boolean;
 }
 

@@ -90,7 +90,7 @@ export class OnlineSweep {
     for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
       errors.push(...(await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs)));
     if (errors.length === 0) return;
-    // Otherwise these users would be checked again only after `CHECK_MS`.
+    // Without a new check of all users, these users would be checked again only after `CHECK_MS`.
     if (errors.some(isTransient)) this.#checkedMs = clock();
     throw errors.find((error) => !isTransient(error)) ?? errors[0];
   }
@@ -129,7 +129,10 @@ export class OnlineSweep {
     return errors;
   }
 
-  /** Reads the sessions of users. If a server of a Cluster is away, reads those of the others. */
+  /**
+   * Reads the sessions of users. If the read fails, reads the sessions of each user separately,
+   * because only one server of a Redis Cluster may be unavailable.
+   */
   async #sessionsOf(
     uids: readonly string[],
   ): Promise<readonly PromiseSettledResult<readonly SessionEntry[]>[]> {

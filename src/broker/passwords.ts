@@ -45,7 +45,8 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
 }
 
 /**
- * Returns a hash that matches no password and costs as much to check as one with the cost `like`.
+ * Returns a hash that matches no password and takes as long to check as a hash with the cost
+ * `like`.
  */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;

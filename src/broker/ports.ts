@@ -209,7 +209,10 @@ export interface MessageDraft {
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Session that sent the message and does not receive it. `undefined` if it came over HTTP. */
+  /**
+   * Session that sent the message and does not receive it. `undefined` if the message came over
+   * HTTP.
+   */
   readonly origin: string | undefined;
   /** Users to push the message to. `undefined` for all users of the channel. */
   readonly recipients: readonly string[] | undefined;
@@ -1161,8 +1164,8 @@ export interface Announcer {
  *
  * When it resolves, sessions of users who are no longer members receive nothing more from the
  * group. `lastSeq` is the seq of the last delivered message. Sessions of users who became members
- * after it are left out of the next delivery and catch up by themselves. If the judge rejects with
- * `unavailable`, nothing is delivered.
+ * after that message are left out of the next delivery and catch up by themselves. If the judge
+ * rejects with `unavailable`, nothing is delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 

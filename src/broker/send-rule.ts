@@ -40,7 +40,8 @@ interface SendRule {
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
   /**
-   * Resolves after the earlier calls of the queue. Returns `undefined` if there is no earlier call.
+   * Resolves after the earlier calls of the queue have settled. Returns `undefined` if no earlier
+   * call is pending.
    */
   turn(queue: string | undefined): Promise<void> | undefined;
 }

@@ -47,7 +47,7 @@ const REMOVAL_BATCH = 200;
  * session expires later.
  */
 const MAX_PENDING_REMOVALS = 100_000;
-/** Time for which `endedBy` retries, for example while a process reconnects that was frozen. */
+/** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
 const REASON_RETRY_MS = 50;
 const WORK_RETRY_MS = 1000;

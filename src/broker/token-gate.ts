@@ -39,7 +39,10 @@ interface Bearer {
 }
 
 const MAX_NETWORKS = 100_000;
-/** Maximum number of concurrent checks for one key of `#checks`. All of them may fail. */
+/**
+ * Maximum number of concurrent checks for one key of `#checks`. All of them may fail before the
+ * network is slowed down.
+ */
 const MAX_CHECKS = 32;
 
 interface FailureWindow {

@@ -113,7 +113,9 @@ export interface WebhookAttempt {
   readonly nodeId: string;
 }
 
-/** An event that the receiver did not accept and that is no longer sent. */
+/**
+ * A parked event. The receiver did not accept the event, and it is no longer sent automatically.
+ */
 export interface WebhookFailure {
   readonly event: { readonly id: string; readonly type: string; readonly timestamp: string };
   readonly parkedMs: number;
