@@ -65,7 +65,7 @@ export class Acknowledgements {
     this.#count = 0;
     const { store, keepMs, onError } = this.#ports;
     const writing = store.addAcknowledged(messages, keepMs).catch((error: unknown) => {
-      // A lost acknowledgement only causes a push notification that was not needed.
+      // A lost acknowledgement causes at most an unnecessary push notification.
       if (!isTransient(error)) onError(error, "Could not store which users acknowledged messages");
     });
     this.#writing = this.#writing.then(() => writing);

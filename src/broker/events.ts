@@ -108,7 +108,7 @@ const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
 /** Maximum number of bytes of a stream's text in an event. */
 const MAX_STREAM_TEXT = 64 * 1024;
-/** Time after which a waiting reader reads again, because a listener may be late. */
+/** Time after which a waiting reader reads again, because its listener may be called late. */
 const MAX_WAIT_MS = 1000;
 
 export class Events {

@@ -160,7 +160,7 @@ export interface LogAppend {
  *     other_type    the log has another media type
  *     stale_epoch   the producer has a higher epoch, which is `epoch`
  *     bad_start     the first number of a new epoch is not 0
- *     gap           the producer's next number is `expected`. It is 0 for an unknown producer
+ *     gap           `expected` is the producer's next number, 0 for an unknown producer
  *     out_of_order  `order` is not higher than the last one
  *     full          the append would exceed `limit`. `producers`: the log has `maxProducers`
  *                   producers, and each wrote within the dedupe window

@@ -680,7 +680,7 @@ export type Claim =
       readonly order: number;
     }
   | {
-      /** Name that the client chose. The client uses it until the server has given it a name. */
+      /** Name that the client chose. The client uses it until the server has named the session. */
       readonly label: string;
     };
 

@@ -188,7 +188,7 @@ class Run {
     }
     this.#partitions = partitions;
     this.#unsubscribe = store.onEvents((changed) => {
-      // A partition with an event that is not due yet has a timer.
+      // A partition whose next event is not due yet is woken by its timer.
       for (const at of changed) if (partitions[at]?.next === undefined) this.#wake(at);
     });
     for (const at of PARTITIONS) this.#wake(at);

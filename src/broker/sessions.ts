@@ -45,7 +45,7 @@ export type OpenResult =
       readonly newestId: number;
       /** Unix milliseconds at which the session expires. `undefined` if it does not expire. */
       readonly expiresAtMs?: number | undefined;
-      /** Rights of the session. `undefined` if they are those of the user. */
+      /** Rights of the session. `undefined` if the session has all rights of its user. */
       readonly rights?: Rights | undefined;
     }
   | {

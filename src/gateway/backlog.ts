@@ -426,7 +426,7 @@ export class Backlog implements PersonalBacklog {
     if (pending === undefined) return;
     if (pending.isMissedEnd) this.#pushState(snapshot);
     else for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
-    // An event that arrived after the read may be missing in the snapshot.
+    // An event that arrived after the read may be missing from the snapshot.
     pending.mustRead = (pending.leftIndex ?? 0) > snapshot.nextIndex;
     if (pending.cursor.index < snapshot.nextIndex) pending.cursor = cursorAtEnd(snapshot);
   }

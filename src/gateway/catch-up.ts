@@ -72,7 +72,10 @@ export class CatchUps {
    */
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /** Separate from `#reads`, because the delivery of missed messages waits for these reads. */
+  /**
+   * Separate from `#reads`, so that these reads need not wait for the pages of joining sessions.
+   * The delivery of missed messages to a group waits for them.
+   */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
   readonly #maxUnreadBytes: number;
@@ -231,8 +234,8 @@ export class CatchUps {
 
   /**
    * If the session's former rights did not allow the group, returns the group's newest position,
-   * otherwise `undefined`. The session starts at this position, because its membership may have
-   * begun a million messages ago.
+   * otherwise `undefined`. The session starts at this position and not where the membership of its
+   * user began, which may be a million messages earlier.
    */
   async #startOfWidened(
     session: Session,
@@ -336,8 +339,8 @@ export class CatchUps {
   }
 
   /**
-   * Returns true if the user may see the channel. Must be called after each read, because a removal
-   * before the read may not have arrived.
+   * Returns true if the user may see the channel. Must be called after each read, because the event
+   * of a removal that preceded the read may not have arrived yet.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;

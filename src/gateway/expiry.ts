@@ -121,7 +121,7 @@ export class CredentialExpiry {
       connectHook === undefined
         ? refreshed
         : await this.#restrict(session, { record, token, refreshed }, connectHook);
-    // A concurrent refresh without a hook may have set a later time.
+    // Without a hook, a concurrent refresh may have set a later time.
     const isEarlier =
       connectHook === undefined && (terms.expiresAtMs ?? 0) < (session.expiresAtMs ?? 0);
     if (number > refreshes.applied && !isEarlier) {

@@ -23,7 +23,7 @@ const COPY_BYTES = 2048;
 /** Factor by which sending an encrypted copy takes longer than sending a shared frame. */
 const ENCRYPTION_FACTOR = 4;
 const ENCRYPTION_BYTES = 4096;
-/** Limits of all deferred deliveries. A delivery beyond them is not deferred. */
+/** Limits of all deferred deliveries together. A delivery beyond these limits is sent at once. */
 const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 

@@ -26,8 +26,8 @@ const RECEIVERS_PER_FRAME = 100;
 /** Number of copies of a message per frame of work, if each is encrypted for a single session. */
 const ENCRYPTED_PER_FRAME = 20;
 /**
- * Payload size up to which the bytes do not count, because sending a smaller frame costs just as
- * much.
+ * Payload size up to which the bytes do not count, because sending a frame of this size costs as
+ * much as sending a smaller one.
  */
 const FREE_BYTES_PER_COPY = 4096;
 /** Number of bytes beyond `FREE_BYTES_PER_COPY` that are sent to receivers per frame of work. */
@@ -416,8 +416,8 @@ export class UserRates {
 }
 
 /**
- * Creates the budget of viewers over HTTP. It is shared with the frames of the same user. A read in
- * progress is charged as if it returned `maxBytes`.
+ * Creates the budget of readers over HTTP. The reads and the frames of one user share a budget. A
+ * read in progress is charged as if it returned `maxBytes`.
  */
 export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
   const workOf = (bytes: number) => 1 + reading(1, bytes);

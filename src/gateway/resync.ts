@@ -127,8 +127,8 @@ export class SessionResync {
       // If a membership changed in the meantime, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
-    // Must run in the same turn as the last check above, so that no change between the two is
-    // missed.
+    // Must run in the same turn as the last check above, so that no change is missed between the
+    // check and this statement.
     this.#syncing.delete(session);
     session.formerRights = undefined;
   }

@@ -410,8 +410,8 @@ export class Session {
   }
 
   /**
-   * Remembers the position in a group that the user has left. Keeps the highest seq, because the
-   * notifications may arrive after later messages.
+   * Remembers the position in a group that the user has left. Keeps the highest seq, because
+   * notifications about the membership may arrive after later messages.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);
