@@ -974,7 +974,7 @@ export interface ImportedMessage {
  *
  *     stored     the message was stored
  *     unchanged  the message had been stored before, or is beyond the history limits
- *     conflict   its seq belongs to another message, or is lower than the newest one and unused
+ *     conflict   its seq belongs to another message, or is unused and lower than the newest seq
  */
 export type ImportVerdict = "stored" | "unchanged" | "conflict";
 
