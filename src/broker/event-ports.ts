@@ -30,8 +30,8 @@ export const EVENT_TYPES = [
 export type EventType = (typeof EVENT_TYPES)[number];
 
 /**
- * Types of all events that readers get. `feed.gap` is not stored. The feed creates it when it is
- * read.
+ * Types of all events that readers get. `feed.gap` is not stored. The feed creates it for a reader
+ * that has missed events.
  */
 export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
@@ -124,7 +124,7 @@ export interface EventStore {
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
    * Calls the listener soon after events were written. A call may name a partition without new
-   * events, and may come a second late. The returned function removes the listener.
+   * events, and may come up to a second late. The returned function removes the listener.
    */
   onEvents(listener: EventListener): () => void;
   /**

@@ -514,7 +514,7 @@ export interface StreamDraft {
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
- *     missing  the stream does not exist, or has ended when a tool call or a custom event is sent
+ *     missing  the stream does not exist, or a tool call or a custom event was sent after its end
  *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
  *     stopped  the event was not added, because a viewer cancelled the stream
@@ -550,7 +550,7 @@ export interface StreamCreationDraft extends StreamSender {
   readonly isClosed: boolean;
 }
 
-/** An append through the Durable Streams protocol. A `close` is always `closed`. */
+/** An append through the Durable Streams protocol. If `close` is set, it is `closed`. */
 export interface StreamAppendDraft extends StreamSender, LogAppend {}
 
 /**
@@ -610,11 +610,12 @@ export interface StreamStore {
    * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a store
    * with several servers, the facts about a personal channel may be read just before the step.
    *
-   * A start appends the stream's message to the channel: it gets the next seq, has a red dot and no
-   * expiry time, and its clientMsgNo is recorded as for any message. The message is published as a
-   * `message` event whose `stream` has the `nextIndex` 0. Every applied event, including the start,
-   * is then published as an `event` event with its place in the stream. These events are published
-   * when they are durable, in the order of their indexes and ordered with the channel's messages.
+   * A start appends the stream's message to the channel: it gets the next seq, has a red dot,
+   * expires as `expireS` specifies, and its clientMsgNo is recorded as for any message. The message
+   * is published as a `message` event whose `stream` has the `nextIndex` 0. Every applied event,
+   * including the start, is then published as an `event` event with its place in the stream. These
+   * events are published when they are durable, in the order of their indexes and ordered with the
+   * channel's messages.
    *
    * A retry changes and publishes nothing. Content, a tool call or a custom event with the id of an
    * earlier event is a retry even after the end of the stream. Ending a stream that has ended

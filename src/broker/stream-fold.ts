@@ -70,7 +70,7 @@ export class StreamView {
   #bytes = 0;
   #cutIndex: number | undefined;
 
-  /** `isLimited` must be given only if the first event of the stream is not added. */
+  /** `isLimited` is needed only if the first event of the stream is not added. */
   constructor(
     { key, clientMsgNo }: Pick<StreamHead, "key" | "clientMsgNo">,
     limits: ViewLimits,

@@ -91,7 +91,7 @@ export interface WebhookRefusal {
     | "events_off"
     | "bad_cursor"
     | "overloaded";
-  /** `undefined` if the default message of the code applies. */
+  /** `undefined` if the default message of the refusal applies. */
   readonly message?: string;
 }
 

@@ -51,7 +51,7 @@ export interface ReadLimits {
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
 const SCOPES_PER_LOOKUP = 2000;
-/** Maximum number of ended streams in memory at a time for a session that missed their ends. */
+/** Maximum number of ended streams that are read at once for a session that missed their ends. */
 const ENDS_PER_READ = 8;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
@@ -73,8 +73,8 @@ export class CatchUps {
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /**
-   * Separate from `#reads`, so that these reads need not wait for the pages of joining sessions.
-   * The delivery of missed messages to a group waits for them.
+   * Separate from `#reads`, so that a membership read does not wait for the reads of joining
+   * sessions. The delivery of missed messages to a group waits for membership reads.
    */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);

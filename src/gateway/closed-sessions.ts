@@ -11,7 +11,7 @@ interface ClosedSession {
   readonly isRefused: boolean;
   /** Id of the session. "" if the connection was closed before a session was created. */
   readonly sessionId: string;
-  /** For a refused connect, the uid in the client's CONNECT, which was not verified. */
+  /** For a refused connect, the uid in the client's CONNECT, which may not have been verified. */
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;

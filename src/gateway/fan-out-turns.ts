@@ -18,7 +18,7 @@ const SESSIONS_AT_ONCE = 4;
  * encrypted deliveries of a turn together. The rest is deferred.
  */
 const BYTES_AT_ONCE = 512 * 1024;
-/** Number of bytes that take as long to send as the call that sends a frame. */
+/** Fixed cost of sending one frame, as a number of bytes. */
 const COPY_BYTES = 2048;
 /** Factor by which sending an encrypted copy takes longer than sending a shared frame. */
 const ENCRYPTION_FACTOR = 4;

@@ -43,7 +43,10 @@ export function endsMissedSince(
   return shownMs >= connectedMs ? Math.max(endsSinceMs, shownMs) : endsSinceMs;
 }
 
-/** Returns the ends in these groups and in personal channels, at most MAX_STREAM_ENDS. */
+/**
+ * Returns the streams of these groups and of the user's personal channels that ended at `sinceMs`
+ * or later: the newest MAX_STREAM_ENDS of them.
+ */
 export async function readMissedEnds(
   uid: string,
   groupIds: readonly string[],
