@@ -118,7 +118,7 @@ const PAGE_BYTES = 4 * 1024 * 1024;
 const CONFLICT: LineResult = {
   code: "import_conflict",
   message:
-    "The message_seq belongs to another message, or is lower than the newest one of the channel. Import into an empty store",
+    "The message_seq belongs to another message, or is lower than the newest message_seq of the channel. Import into an empty store",
 };
 
 export class Imports {

@@ -172,7 +172,7 @@ export const logsOptions = Type.Object(
       maximum: 1000,
       unit: "producers",
       description:
-        "Maximum number of producers that a log remembers to recognise retries. A further producer replaces the one that has been silent for longest, if it has been silent for longer than `store.dedupeWindowS`. Otherwise the new producer is rejected.",
+        "Maximum number of producers that a log remembers to recognise retries. A further producer replaces the producer that has been silent for the longest time, if that time is longer than `store.dedupeWindowS`. Otherwise, the new producer is rejected.",
     }),
     maxOpen: Type.Integer({
       default: 100_000,

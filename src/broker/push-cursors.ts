@@ -84,7 +84,7 @@ export class PushCursors {
     this.#ticking = this.#ticking
       .then(() => this.#renew())
       .catch((error: unknown) =>
-        this.#ports.onError(error, "The lease of the push decisions could not be renewed"),
+        this.#ports.onError(error, "Could not renew the lease for push decisions"),
       )
       .finally(() => {
         if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), LEASE_TICK_MS).unref();
@@ -110,7 +110,7 @@ export class PushCursors {
     await this.#held
       .release(run.lease)
       .catch((error: unknown) =>
-        this.#ports.onError(error, "The lease of the push decisions could not be released"),
+        this.#ports.onError(error, "Could not release the lease for push decisions"),
       );
   }
 }
@@ -234,7 +234,10 @@ class Run {
     try {
       return await this.#step(partition);
     } catch (error) {
-      this.#ports.onError(error, "Could not decide which users need a push; trying again");
+      this.#ports.onError(
+        error,
+        "Could not decide which users need a push notification; trying again",
+      );
       return ERROR_PAUSE_MS;
     }
   }

@@ -115,7 +115,7 @@ export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamE
   }
   if (type === "")
     throw new BrokerError("internal", {
-      message: `A stored stream has the unknown event type ${code}. Start the newer build that wrote it.`,
+      message: `A stored stream contains an event of the unknown type ${code}. Start the newer build that wrote it.`,
     });
   let eventId: string | undefined;
   if ((flags & HAS_ID) !== 0) {

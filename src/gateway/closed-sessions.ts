@@ -36,7 +36,7 @@ const OTHER_REASONS = {
   lost: "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS",
   left: "The client closed the connection without ending its session",
   origin_refused: "client.allowedOrigins does not contain the origin of the web page",
-  too_many_connections: "The node has client.maxConnections client sockets",
+  too_many_connections: "The node already has client.maxConnections client sockets",
 };
 
 /** Reason why a connection ended, or why its handshake was refused. */

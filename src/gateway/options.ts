@@ -156,7 +156,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "messages",
       description:
-        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 requests that read (history, conversations, streams, presence) run at the same time, but only one conversation list. Further reads are queued. Reads also wait while the client has too many unread bytes.",
+        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 requests that read (history, conversations, members, streams, presence) run at the same time, but only one list of conversations or members. Further reads are queued. Reads also wait while the client has too many unread bytes.",
     }),
     resendAfterS: Type.Integer({
       default: 60,
