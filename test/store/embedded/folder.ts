@@ -137,19 +137,28 @@ export function inAnotherBoot(meta: Map<string, unknown[]>): void {
   meta.set("journal", [...(meta.get("journal") ?? []).slice(0, 5), "f".repeat(32)]);
 }
 
-/**
- * Copies the folder. If the store renames or deletes a WAL file meanwhile, the copy is repeated.
- */
 function copiedFolder(t: Test, path: string): string {
-  for (;;) {
-    const copy = testFolder(t);
+  const copy = testFolder(t);
+  copyLive(path, copy);
+  return copy;
+}
+
+/** Copies the WAL files of a folder to another folder, which keeps its other WAL files. */
+export function copyWal(path: string, target: string): void {
+  copyLive(join(path, "journal"), join(target, "journal"));
+}
+
+/**
+ * Copies a folder of a running store. If the store renames or deletes a WAL file meanwhile, which it
+ * does some time after a checkpoint, the copy is repeated.
+ */
+function copyLive(path: string, target: string): void {
+  for (;;)
     try {
-      cpSync(path, copy, { recursive: true });
-      return copy;
+      return cpSync(path, target, { recursive: true });
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // an error of node:fs
     }
-  }
 }
 
 /** Returns the paths of the WAL files, oldest first. */

@@ -1,7 +1,7 @@
 // The restart after every state that a crash can leave, and after damage that must not be hidden.
 
 import { spawnSync } from "node:child_process";
-import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Test } from "tap";
 import { crc32 } from "../../../src/lib/crc32.ts";
@@ -12,6 +12,7 @@ import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { IS_FULL } from "../../support/volume.ts";
 import {
+  copyWal,
   crashedCopy,
   inAnotherBoot,
   openStore,
@@ -350,7 +351,7 @@ t.test(
     const before = await crashedCopy(t, path);
     await store.checkpoint();
     const after = await crashedCopy(t, path);
-    for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
+    copyWal(before, after);
     const reopened = await openStore(t, after);
     t.same(await seqsIn(reopened), [1, 2, 3, 4, 5]);
     t.equal((await reopened.append(numbered(5))).duplicate, true);

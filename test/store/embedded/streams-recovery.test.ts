@@ -1,7 +1,7 @@
 // Streams after every state that a crash can leave: acknowledged events are stored once, and the
 // producer continues.
 
-import { copyFileSync, statSync, truncateSync } from "node:fs";
+import { statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
@@ -15,6 +15,7 @@ import { t } from "../../support/suite.ts";
 import { sample } from "../../support/volume.ts";
 import {
   ALL,
+  copyWal,
   crashedCopy,
   inAnotherBoot,
   openStore,
@@ -199,7 +200,7 @@ t.test(
     t.equal(await store.sweep(), 1);
     await produce("new");
     for (const copy of [inWal, inDatabase]) {
-      for (const file of walFiles(path)) copyFileSync(file, file.replace(path, copy));
+      copyWal(path, copy);
       const reopened = await openStore(t, copy, over);
       t.match(await reopened.stream(KEY, "s"), { text: "new", state: "closed", messageSeq: 2 });
       await reopened.checkpoint();
@@ -236,7 +237,7 @@ t.test("events of a stream are not repeated if old WAL segments still exist", as
   const expected = await readEverything(store);
   await store.checkpoint();
   const after = await crashedCopy(t, path, withoutCheckpoint);
-  for (const file of walFiles(before)) copyFileSync(file, file.replace(before, after));
+  copyWal(before, after);
   const reopened = await openStore(t, after, OPTIONS);
   t.same(await readEverything(reopened), expected);
   await assertContinues(t, reopened);
