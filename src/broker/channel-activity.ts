@@ -114,7 +114,7 @@ export class ChannelActivity {
   }
 }
 
-/** Clears the minutes that have passed since the counter was last used. */
+/** Clears the slots of the minutes that have passed since the last call for the counter. */
 function advance(counter: Counter, minute: number): void {
   const passed = Math.min(minute - counter.minute, WINDOW_MINUTES);
   for (let at = 1; at <= passed; at += 1) {

@@ -1,9 +1,9 @@
-// A cursor follows a stream or the event feed for one reader. It first reads the store, and holds
-// the events that are published during the read. Afterwards it is live: it passes on each event as
-// soon as the event is published. A cursor whose reader is slow is paused, and reads the store
-// again when the reader continues. In this way, a reader gets every item once and in order, and
-// needs a bounded amount of memory. The `CursorFeed` of a cursor stores the position, and defines
-// how items are read and ordered.
+// A cursor follows a log, or the events of a stream, for one reader. It first reads the store, and
+// holds the events that are published during the read. Afterwards it is live: it passes on each
+// event as soon as the event is published. A cursor whose reader is slow is paused, and reads the
+// store again when the reader continues. In this way, a reader gets every item once and in order,
+// and needs a bounded amount of memory. The `CursorFeed` of a cursor stores the position, and
+// defines how items are read and ordered.
 
 import type { Topic } from "./model.ts";
 import type { Reader } from "./reader-table.ts";

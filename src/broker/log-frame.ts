@@ -201,8 +201,8 @@ export function openFrame(records: readonly Uint8Array[]): OpenFrame {
 }
 
 /**
- * Builds the frame of one append to the stream of a channel. `records` must not be empty. `isJson` is
- * the mode of the log.
+ * Builds the frame of one append to the stream of a channel. `records` must not be empty. `isJson`
+ * is true if the log is in JSON mode.
  */
 export function openTimedFrame(
   records: readonly Uint8Array[],
@@ -302,7 +302,10 @@ export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
   }
 }
 
-/** Returns the size of the frame that begins at `at`, `undefined` if its size is not in `piece`. */
+/**
+ * Returns the size of the frame that begins at `at`, `undefined` if `piece` ends within its first
+ * two fields.
+ */
 export function frameSize(piece: Uint8Array, at: number): number | undefined {
   if (at + BODY_AT > piece.length) return undefined;
   return FRAME_BYTES + asBuffer(piece).readUInt32LE(at);

@@ -129,7 +129,7 @@ export interface Message {
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
-  /** Id that an imported message has on its old server, in digits. Below 2^64. */
+  /** Id of an imported message on the server from which it was imported, in digits. Below 2^64. */
   readonly sourceId?: string | undefined;
   /**
    * Content of the message. For a stream, it is `{"type":1,"content":<text so far>}` unless the

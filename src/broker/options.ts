@@ -1,5 +1,5 @@
-// Configuration schema of the sections `messages`, `content`, `streams`, `logs` and `commands`. The
-// reference page of the settings is generated from it.
+// Configuration schemas of the sections `messages`, `content`, `streams`, `events`, `push`, `logs`
+// and `commands`. The reference page of the settings is generated from them.
 
 import { Type } from "typebox";
 

@@ -39,8 +39,9 @@ export type Clock = () => number;
 // --- Store ---------------------------------------------------------------------------------------
 
 /**
- * Devices of users. A write to any part of the store is durable when its promise resolves. It then
- * survives `kill -9`, and also a power failure if the driver is configured for that.
+ * Devices, bans and states of users. A write to any part of the store is durable when its promise
+ * resolves. It then survives `kill -9`, and also a power failure if the driver is configured for
+ * that.
  */
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;

@@ -85,7 +85,9 @@ export class StreamView {
     return this.#isLimited;
   }
 
-  /** Index of the first event that viewers are not shown, `undefined` if they are shown all. */
+  /**
+   * Index of the first event that viewers are not shown, `undefined` if they are shown all events.
+   */
   get cutIndex(): number | undefined {
     return this.#cutIndex;
   }

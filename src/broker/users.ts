@@ -1,4 +1,5 @@
-// Registers and logs out devices, reads the online status of users, bans accounts, ends sessions.
+// Registers and logs out devices, reads the online status of users, bans accounts, and ends
+// sessions.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";

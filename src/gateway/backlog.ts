@@ -69,7 +69,7 @@ interface PendingStream extends StreamName {
    * store.
    */
   leftIndex?: number;
-  /** True if the whole stream was pushed while the session joined. */
+  /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
   /** True if the stream has ended and it is unknown which part of it the client has. */
   readonly isMissedEnd?: boolean;

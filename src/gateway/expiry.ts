@@ -1,6 +1,6 @@
-// Notifies sessions that their JWT expires soon, ends those whose JWT has expired, and replaces the
-// JWT of a session on its open connection. State: the time of the next of these steps for each
-// session with a JWT.
+// A session expires with its JWT, or at the time that the connect hook sets. Notifies sessions that
+// expire soon, ends expired sessions, and replaces the JWT of a session on its open connection.
+// State: the time of the next step for each session that expires.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
@@ -51,8 +51,8 @@ export class CredentialExpiry {
   }
 
   /**
-   * Schedules the notification that the token expires soon, and the end of the session some time
-   * after `expiresAtMs` (Unix milliseconds). A refresh of the token replaces this schedule.
+   * Schedules the notification that the session expires soon, and its end some time after
+   * `expiresAtMs` (Unix milliseconds). A refresh of the token replaces this schedule.
    */
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;
@@ -171,7 +171,7 @@ export class CredentialExpiry {
     };
   }
 
-  /** Returns the whole seconds until the token expires, `undefined` if it does not expire. */
+  /** Returns the whole seconds until the session expires, `undefined` if it does not expire. */
   expiresInS({ expiresAtMs }: Session): number | undefined {
     if (expiresAtMs === undefined) return undefined;
     return Math.max(0, Math.floor((expiresAtMs - this.#ports.clock()) / 1000));

@@ -144,7 +144,10 @@ export class Session {
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   hasConnack = false;
-  /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
+  /**
+   * Unix milliseconds at which the session expires, `undefined` if it does not expire. Set by
+   * `CredentialExpiry`.
+   */
   expiresAtMs: number | undefined;
   /** Kept for the hook, which is called again at a refresh. `undefined` without a hook. */
   handshake: Handshake | undefined;
@@ -160,7 +163,7 @@ export class Session {
    * `CredentialExpiry`.
    */
   isExpiring = false;
-  /** Fields of the CONNACK that a refresh repeats. `undefined` without a JWT. */
+  /** Fields of the CONNACK that a refresh repeats. `undefined` if the session does not expire. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;
