@@ -200,7 +200,7 @@ t.test("the nodes trust the network that they share only with the load balancer"
   }
 });
 
-/** Address of a client of the cluster, and the networks that the nodes trust in the test. */
+/** Address of a client of the cluster, and the network that the nodes trust in the test. */
 const CLIENT = "127.8.0.1";
 const TRUSTED = "127.7.0.0/24";
 

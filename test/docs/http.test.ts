@@ -1,5 +1,5 @@
 // Tests of `docs/http.md`: every example runs, in order, on an empty broker and prints the response
-// on the page, and the table of errors is that of the code.
+// that the page shows, and the table of errors equals the table in the code.
 
 import t from "tap";
 import { EDGE_ERRORS, HTTP_STATUS } from "../../src/api/errors.ts";

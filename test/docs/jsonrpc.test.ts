@@ -1,5 +1,5 @@
-// Tests of `docs/protocol/jsonrpc.md`: its sample session runs against a broker, its tables are
-// those of the code, and both example clients connect, send, receive, resume after a connection
+// Tests of `docs/protocol/jsonrpc.md`: its sample session runs against a broker, its tables equal
+// those in the code, and both example clients connect, send, receive, resume after a connection
 // loss and read a stream.
 
 import { execFileSync, spawn } from "node:child_process";
@@ -228,7 +228,7 @@ async function openCuttablePort(t: Test, port: number) {
 }
 
 /**
- * Returns the JSON text with each varying value replaced by its type. The order of the keys stays.
+ * Returns the JSON text with each varying value replaced by its type. The keys keep their order.
  */
 function masked(text: string): string {
   return JSON.stringify(JSON.parse(text), (key, value: Json) =>

@@ -105,7 +105,7 @@ type Series = Readonly<Record<string, string>>;
 const NODE = 'job="jindou",instance="node-1"';
 const HOUR = 60;
 
-/** Situations by alert. The alert must fire at the end of the values. */
+/** Series by alert. Each alert must fire at the end of its series. */
 const SITUATIONS: Readonly<Record<string, Series>> = {
   JindouDown: { up: "0x30" },
   JindouNotScraped: {},
@@ -149,7 +149,7 @@ const SITUATIONS: Readonly<Record<string, Series>> = {
   },
 };
 
-/** The series of a healthy node: counters of refusals stay equal, and other counters grow. */
+/** The series of a healthy node: counters of refusals stay constant, and other counters grow. */
 const HEALTHY: Series = {
   up: "1x420",
   jindou_ready: "1x420",

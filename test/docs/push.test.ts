@@ -61,8 +61,8 @@ function claimsOf(token: string, key: KeyObject): Readonly<Record<string, unknow
 }
 
 /**
- * Follows the instructions of the page with one of its receivers. Returns what the receiver
- * printed.
+ * Follows the instructions of the page with one of its receivers. Returns the output of the last
+ * command, and the output that the page shows.
  */
 async function follow(
   t: Test,

@@ -410,7 +410,7 @@ t.test(
   },
 );
 
-/** Returns a folder with a WAL, as a kill of its node has left it. */
+/** Returns a folder whose node was killed, so that the folder still contains a WAL. */
 async function killedFolder(t: Test): Promise<string> {
   const path = join(await tempFolder(t), "data");
   const node = await spawnBroker(t, {}, path);

@@ -13,7 +13,10 @@ import { checkServing, checkWaiting, startNode } from "./waiting-node.ts";
 
 const CHECKING = "The database is being checked after an unclean stop";
 const STALLED = "The check of the database after an unclean stop makes no progress. Check the disk";
-/** Returns a module with which the thread that reads the database waits until the file exists. */
+/**
+ * Returns the text of a module that makes the thread that reads the database wait until the file
+ * exists.
+ */
 const hangingUntil = (file: string) => `import { existsSync } from "node:fs";
   import { isMainThread } from "node:worker_threads";
   const cell = new Int32Array(new SharedArrayBuffer(4));
@@ -28,7 +31,10 @@ async function killedFolder(t: Test): Promise<string> {
   return path;
 }
 
-/** Waits until the process has started the process that reads the database, and returns its id. */
+/**
+ * Waits until the node has started the process that reads the database. Returns the id of that
+ * process.
+ */
 async function checkerOf({ child }: JindouProcess): Promise<number> {
   const { pid } = child;
   while (child.exitCode === null) {
@@ -75,7 +81,7 @@ t.test(
 t.test("a node that waits for the last owner of its data folder ends on a signal", async (t) => {
   const path = await killedFolder(t);
   await (await spawnBroker(t, {}, path)).kill();
-  const copy = join(await tempFolder(t), "copy"); // its owner cannot be looked up
+  const copy = join(await tempFolder(t), "copy"); // the node cannot look up the owner of a copy
   cpSync(path, copy, { recursive: true });
   const node = await startNode(t, { JINDOU_STORE_PATH: copy });
   const waiting = await node.logged(
@@ -85,7 +91,7 @@ t.test("a node that waits for the last owner of its data folder ends on a signal
   const [stopping, stopped] = [await node.logged("The node is stopping"), await node.exit];
   t.equal(stopped.code, 0);
   const waitedMs = timeOf(stopping) - timeOf(waiting);
-  if (waitedMs < 4000) t.notMatch(stopped.stdout, "The node is ready"); // else the wait was over
+  if (waitedMs < 4000) t.notMatch(stopped.stdout, "The node is ready"); // later, the wait is over
 });
 
 t.test("the check of a database ends when its node is killed", async (t) => {

@@ -18,7 +18,7 @@ export interface Invocation {
   readonly input?: string;
   /** JavaScript text of a module that is loaded before the command. */
   readonly preload?: string;
-  /** Command that starts the process, such as `nohup` or one that enters a namespace. */
+  /** Command that starts the process, such as `nohup` or `unshare`. */
   readonly prefix?: readonly string[];
 }
 

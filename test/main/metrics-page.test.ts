@@ -1,5 +1,5 @@
-// Tests of the metrics page of a node on each store: promtool, and the rules of its check that
-// concern names and help texts, for machines without promtool.
+// Tests of the metrics page of a node on each store. promtool checks the page. For machines without
+// promtool, its rules about names and help texts are also checked here.
 
 import { spawnSync } from "node:child_process";
 import t, { type Test } from "tap";
@@ -10,7 +10,7 @@ import { startRedis } from "../support/redis.ts";
 
 const promtool = findLinter("promtool");
 
-/** Starts a node, uses it, so that metrics with labels have samples, and returns its metrics. */
+/** Starts a node, and uses it so that metrics with labels have samples. Returns its metrics. */
 async function usedMetrics(t: Test, settings: Settings): Promise<string> {
   const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none", ...settings });
   await broker.call("/channel", { channel_id: "g", channel_type: 2, subscribers: ["a", "b"] });
@@ -38,7 +38,7 @@ function familiesOf(page: string): readonly Family[] {
   }));
 }
 
-/** Units that promtool rejects, because the base unit (seconds, bytes, ratio) is to be used. */
+/** Units that promtool rejects, because a metric must use the base unit (seconds, bytes, ratio). */
 const OTHER_UNITS =
   /_(ms|s|milliseconds|microseconds|minutes|hours|days|kb|mb|kilobytes|percent)\b/;
 

@@ -15,7 +15,7 @@ import {
 import { startSentinels } from "../support/sentinels.ts";
 import { type Exit, type JindouProcess, spawnJindou } from "./jindou.ts";
 
-/** A secret with characters that are escaped in an address and in JSON. */
+/** A secret with characters that are escaped in URLs and in JSON. */
 const SECRET = 'hunter2/"#secret';
 const ENCODED = encodeURIComponent(SECRET);
 /** Beginning of every secret. It is the same in each encoding. */

@@ -1,4 +1,4 @@
-// Texts of settings that shells, env files and editors have changed, from every source: the
+// Values of settings that shells, env files and editors have changed, from every source: the
 // configuration file, environment variables, files of secrets, flags and standard input.
 
 import { existsSync } from "node:fs";
@@ -29,7 +29,7 @@ async function problemsOf(
   return stderr.trimEnd().split("\n");
 }
 
-/** A fault of a text, and the words that the message about the fault contains. */
+/** A fault in a value, and the words that the message about the fault contains. */
 type Fault = readonly [change: (text: string) => string, words: RegExp];
 const FAULTS: readonly [Fault, ...Fault[]] = [
   [(text) => `"${text}"`, /has quotes around it/],
@@ -47,7 +47,7 @@ const FAULTS: readonly [Fault, ...Fault[]] = [
 
 /** Number of rounds in which every fault is tried. Each setting has another fault in each round. */
 const ROUNDS = 3;
-/** Settings of every kind of text, with a value that is valid without a fault. */
+/** Settings of every kind, each with a value that is valid without a fault. */
 const TEXTS: readonly (readonly [key: string, variable: string, text: string])[] = [
   ["store.path", "JINDOU_STORE_PATH", "/data/x"],
   ["client.tls.certFile", "JINDOU_CLIENT_TLS_CERT_FILE", "/tls/cert.pem"],

@@ -59,12 +59,16 @@ function secondsUntilHandled({ child }: JindouProcess, isInNamespace: boolean): 
   });
 }
 
-/** Number of starts of which the fastest is judged. A busy machine sees the handlers late. */
+/**
+ * Maximum number of starts until one handles signals early enough. On a busy machine the handlers
+ * are seen late.
+ */
 const ATTEMPTS = 5;
 
 /**
- * Starts the command and waits 100 ms and until its first module has run, which takes longer on a
- * busy machine. Returns a function that sends a signal to the process of Node.js.
+ * Starts the command, waits until it handles signals, and then waits another 100 ms. A start in
+ * which that took too much CPU time is repeated. Adds `kill`, which sends a signal to the process
+ * of Node.js.
  */
 async function startUntilHandled(t: Test, argv: readonly string[], invocation: Invocation) {
   const isInNamespace = invocation.prefix?.[0] === "unshare";
@@ -88,7 +92,7 @@ async function startUntilHandled(t: Test, argv: readonly string[], invocation: I
   return { ...running, kill };
 }
 
-/** Delays after the first 100 ms at which a signal arrives, in milliseconds. */
+/** Delays in milliseconds, after `startUntilHandled` has returned, at which a signal is sent. */
 const DELAYS_MS = [0, 100, 300, 800];
 
 async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {

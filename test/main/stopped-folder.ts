@@ -7,7 +7,7 @@ import { draftOf } from "../contract/store-fixture.ts";
 import { storeIn } from "../store/embedded/folder.ts";
 import { tempFolder } from "../support/broker.ts";
 
-/** Returns a folder with some hundred messages, as a clean stop has left it. */
+/** Returns a folder with 300 messages whose store was stopped cleanly. */
 export async function stoppedFolder(t: Test): Promise<string> {
   const path = join(await tempFolder(t), "data");
   const store = storeIn(path);

@@ -1,5 +1,5 @@
-// Tests of a node that is started at a terminal: its log is for people, and a failed start prints its
-// reason once.
+// Tests of a node that is started at a terminal: its log is formatted for people, and a failed
+// start prints its reason once.
 
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";

@@ -92,7 +92,7 @@ t.test(
 );
 
 /**
- * Creates a package with this code in place of the newest release, which has 133 MB. It has the
+ * Creates a package with this code in place of the newest release, whose size is 133 MB. It has the
  * same files as the real package. Returns the settings that make it available.
  */
 async function newestRelease(t: Test, code: string): Promise<Record<string, string>> {

@@ -234,7 +234,9 @@ async function streams(store: Store): Promise<void> {
   await store.appendToStream(agentAppend("long", ["4"], { number: 1, close: "closed" }));
 }
 
-/** Sender of the streams that the protocol Durable Streams writes. */
+/**
+ * Returns the sender and the name of a stream that is written over the Durable Streams protocol.
+ */
 const agent = (clientMsgNo: string) =>
   ({
     ...{ key: "2:quiet", channel: inGroup("quiet"), fromUid: BOB, clientMsgNo },

@@ -188,8 +188,9 @@ t.test("a folder that was migrated is not migrated again", async (t) => {
 });
 
 /**
- * Acts as a process that decided to migrate before another process did, and acquires the lease
- * after it. Calls internal functions, because `Migration` cannot reproduce this moment.
+ * Acts as a process that decided to migrate before another process migrated the data, and acquires
+ * the lease only after that migration. Calls internal functions, because `Migration` cannot
+ * reproduce this moment.
  */
 async function lateEntry(
   t: Test,
@@ -316,7 +317,10 @@ t.test("imported messages, their source ids and the import's state are migrated"
   t.match(await moved.append(draftOf()), { messageSeq: 53 });
 });
 
-/** Tables whose rows are not migrated: the rows of other tables have all their facts. */
+/**
+ * Tables whose rows are not migrated. Unless noted otherwise, the same facts are in the rows of
+ * other tables.
+ */
 const DERIVED: ReadonlySet<string> = new Set([
   ...["peers", "expiry", "expiring", "commandCopies", "commandLeft", "inboxSenders"],
   ...["logNames", "logExpiry", "imported"],
