@@ -36,7 +36,7 @@ t.test("user 1000 and any user of group 0 may write to the data folder", async (
 });
 
 t.test(
-  "process 1 of the image is an init, which starts Node.js with the debugger on SIGUSR1 disabled",
+  "process 1 of the image is an init, and SIGUSR1 does not start the debugger of Node.js",
   async (t) => {
     const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
     t.same(entrypoint, ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]);

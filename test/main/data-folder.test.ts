@@ -134,7 +134,7 @@ t.test("a node whose database file was moved away is not ready until it is back"
   t.equal(await node.terminate(), 0);
 });
 
-t.test("a first start that died early does not prevent the next one", async (t) => {
+t.test("a first start that ends early does not prevent the next start", async (t) => {
   const path = join(await tempFolder(t), "data");
   mkdirSync(join(path, "journal"), { recursive: true });
   mkdirSync(join(path, "lmdb"));
@@ -197,7 +197,7 @@ t.test(
 );
 
 t.test(
-  "a database whose last page is up to 1 TiB beyond its end is read and written",
+  "a database that names a last page up to 1 TiB beyond the end of its file is read and written",
   async (t) => {
     for (const page of [2n ** 20n, 2n ** 28n - 1n]) {
       const path = await stoppedFolder(t);
@@ -300,7 +300,7 @@ t.test("--new-store does not open a heartbeat file that is a pipe", async (t) =>
   t.match(sentences, [NO_FILE]);
 });
 
-t.test("the database is read by another process only after an unclean stop", async (t) => {
+t.test("a node starts a process that checks its database only after an unclean stop", async (t) => {
   const path = await stoppedFolder(t);
   const clean = await spawnBroker(t, {}, path);
   t.notMatch(clean.output(), CHECKED);

@@ -145,18 +145,21 @@ t.test("a node whose API cannot listen does not wait for the check of its databa
   await assertEnds(t, checker);
 });
 
-t.test("the database is not checked after a start that failed with a port in use", async (t) => {
-  const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
-  await other.healthy();
-  const settings = { JINDOU_STORE_PATH: await stoppedFolder(t) };
-  const inUse = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${other.apiPort}` };
-  const { code } = await (await startNode(t, { ...settings, ...inUse })).exit;
-  t.equal(code, 1);
-  const next = await startNode(t, settings);
-  await next.logged("The node is ready");
-  next.child.kill("SIGTERM");
-  t.notMatch((await next.exit).stdout, "was checked after an unclean stop");
-});
+t.test(
+  "the database is not checked after a start that failed because a port was in use",
+  async (t) => {
+    const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
+    await other.healthy();
+    const settings = { JINDOU_STORE_PATH: await stoppedFolder(t) };
+    const inUse = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${other.apiPort}` };
+    const { code } = await (await startNode(t, { ...settings, ...inUse })).exit;
+    t.equal(code, 1);
+    const next = await startNode(t, settings);
+    await next.logged("The node is ready");
+    next.child.kill("SIGTERM");
+    t.notMatch((await next.exit).stdout, "was checked after an unclean stop");
+  },
+);
 
 t.test("a second node on a folder in use is refused before it has read the database", async (t) => {
   const path = await killedFolder(t);

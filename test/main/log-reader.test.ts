@@ -89,43 +89,39 @@ for (const kind of ["pipe", "socket", "terminal"])
 const FLOOD_CALLS = 3000;
 const FAILURE = "Could not handle a request";
 
-t.test(
-  "lines beyond 1 MiB that a reader has not read are dropped, counted and reported",
-  async (t) => {
-    const redis = await startRedis(t);
-    const { env, url } = await settings(t);
-    const node = spawnJindou(t, [], { env: { ...env, JINDOU_REDIS_URL: redis.url } });
-    await untilReady(node, url);
-    node.child.stdout?.pause();
-    const body = JSON.stringify({ channel_id: "g", channel_type: 2 });
-    const headers = { "content-type": "application/json" };
-    await fetch(`${url}/channel`, { method: "POST", headers, body });
-    const client = redis.client();
-    for (const key of await client.keys("*:2:g")) {
-      await client.del(key);
-      await client.set(key, "a value of another type, so that calls about the channel fail");
-    }
-    const call = async () =>
-      (await fetch(`${url}/channel/state?channel_id=g&channel_type=2`)).status;
-    for (let calls = 0; calls < FLOOD_CALLS; calls += 50) {
-      const statuses = await Promise.all(Array.from({ length: 50 }, call));
-      if (calls === 0) t.same([...new Set(statuses)], [500], "each call logs an error");
-    }
-    const metrics = await (await fetch(`${url}/metrics`)).text();
-    const dropped = Number(/^jindou_log_lines_dropped_total (\d+)$/m.exec(metrics)?.[1]);
-    if (!t.ok(dropped > 0, `${dropped} lines were dropped`)) return;
+t.test("log lines beyond 1 MiB of unread output are dropped, counted and reported", async (t) => {
+  const redis = await startRedis(t);
+  const { env, url } = await settings(t);
+  const node = spawnJindou(t, [], { env: { ...env, JINDOU_REDIS_URL: redis.url } });
+  await untilReady(node, url);
+  node.child.stdout?.pause();
+  const body = JSON.stringify({ channel_id: "g", channel_type: 2 });
+  const headers = { "content-type": "application/json" };
+  await fetch(`${url}/channel`, { method: "POST", headers, body });
+  const client = redis.client();
+  for (const key of await client.keys("*:2:g")) {
+    await client.del(key);
+    await client.set(key, "a value of another type, so that calls about the channel fail");
+  }
+  const call = async () => (await fetch(`${url}/channel/state?channel_id=g&channel_type=2`)).status;
+  for (let calls = 0; calls < FLOOD_CALLS; calls += 50) {
+    const statuses = await Promise.all(Array.from({ length: 50 }, call));
+    if (calls === 0) t.same([...new Set(statuses)], [500], "each call logs an error");
+  }
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const dropped = Number(/^jindou_log_lines_dropped_total (\d+)$/m.exec(metrics)?.[1]);
+  if (!t.ok(dropped > 0, `${dropped} lines were dropped`)) return;
 
-    node.child.stdout?.resume();
-    const report = await node.logged("Log lines were dropped because nobody read standard output");
-    t.equal(report.dropped, dropped);
-    t.equal(await codeAfterSigterm(node), 0);
-    const { stdout } = await node.exit;
-    const messages = stdout
-      .trimEnd()
-      .split("\n")
-      .map((line) => JSON.parse(line).msg);
-    const failures = messages.filter((message) => message === FAILURE).length;
-    t.equal(failures + dropped, FLOOD_CALLS, "every line was either written or counted");
-    t.equal(messages.at(-1), "The node has stopped");
-  },
-);
+  node.child.stdout?.resume();
+  const report = await node.logged("Log lines were dropped because nobody read standard output");
+  t.equal(report.dropped, dropped);
+  t.equal(await codeAfterSigterm(node), 0);
+  const { stdout } = await node.exit;
+  const messages = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line).msg);
+  const failures = messages.filter((message) => message === FAILURE).length;
+  t.equal(failures + dropped, FLOOD_CALLS, "every line was either written or counted");
+  t.equal(messages.at(-1), "The node has stopped");
+});

@@ -65,7 +65,7 @@ t.test("check-config only warns about an address in use and exits with 0", async
 });
 
 t.test(
-  "jindou exits with 2 and one sentence per problem if arguments, input or settings are invalid",
+  "jindou prints one sentence per problem and exits with 2 if arguments, input or settings are invalid",
   async (t) => {
     const cases: readonly [readonly string[], Invocation, number][] = [
       [["serve"], {}, 1],

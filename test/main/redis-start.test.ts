@@ -108,7 +108,7 @@ t.test("a password that a Redis Cluster does not require is reported once", asyn
   await checkUnneededPassword(t, url, { JINDOU_REDIS_CLUSTER: "true" });
 });
 
-t.test("a user who may not run INFO is reported with one sentence", async (t) => {
+t.test("a Redis user that may not run INFO is reported with one sentence", async (t) => {
   const redis = await startRedis(t);
   const user = ["limited", "on", ">hunter2", "~*", "&*", "+@all", "-info"];
   await redis.client().call("ACL", "SETUSER", ...user);

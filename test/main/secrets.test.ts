@@ -142,7 +142,7 @@ async function addUser(servers: readonly RedisServer[]): Promise<void> {
   }
 }
 
-t.test("a running node whose password of Redis was changed logs no secret", async (t) => {
+t.test("a running node logs no secret after its password in Redis was changed", async (t) => {
   const single = await startRedis(t);
   const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${single.port}`]);
   await waitForReplication(single.client(), replica.client());
@@ -186,7 +186,7 @@ t.test("a running node whose password of Redis was changed logs no secret", asyn
 });
 
 t.test(
-  "an error in the log has a sentence and a code, and nothing else of a library",
+  "the log line about an error of Redis has a sentence with its code, and no error object",
   async (t) => {
     const redis = await startRedis(t);
     await addUser([redis]);

@@ -122,7 +122,7 @@ t.test("the refused value is shown unless it is secret", async (t) => {
 });
 
 t.test(
-  "a path that another system or program would replace is refused in any source",
+  "a path in a syntax that only another system or program understands is refused from every source",
   async (t) => {
     const folder = await temporaryFolder(t);
     const file = join(folder, "c.json");
