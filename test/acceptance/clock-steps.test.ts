@@ -258,7 +258,7 @@ t.test(
       count += 1;
     });
     await client.ready();
-    await send(nodes[0], "eve", "bob"); // the node reads from the store that its ids are ahead
+    await send(nodes[0], "eve", "bob"); // makes node 0 read from the store that the ids are ahead
     await until("the first message arrives", () => count === 1);
     count = 0;
     await assertLive(t, nodes, () => count);

@@ -15,7 +15,7 @@ export interface Losses {
   /** Number of messages that a reader was shown and that are not in history. */
   readonly retracted: number;
   /**
-   * Errors that no fail-over excuses: a number or message twice in history, a wrong order, or a
+   * Errors that no fail-over excuses: a message twice in history, a missing or wrong seq, or a
    * message that a reader was shown twice or not at all.
    */
   readonly errors: readonly string[];

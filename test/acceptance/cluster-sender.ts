@@ -12,8 +12,8 @@ import type { Random } from "../support/random.ts";
 import type { ClusterNodes } from "./cluster-nodes.ts";
 
 /**
- * Timeout of one try, as a client on a phone has it. After the timeout the sender tries another
- * node.
+ * Timeout of one try, as short as that of a client on a phone. After the timeout the sender tries
+ * another node.
  */
 const RETRY_TIMEOUT_MS = 1500;
 const RETRY_PAUSE_MS = 20;

@@ -146,7 +146,7 @@ async function deliver({ no, body }: Command): Promise<void> {
   ledger.answered(no, response.message_id, response.message_seq);
 }
 
-/** Creates a command to one user, to listed members, or to all members, by `kind`. */
+/** Creates a command to one user, to listed members, or to all members, depending on `kind`. */
 function draft(at: number, kind = random.below(4)): Command {
   count += 1;
   const no = `c-${at}-${count}`;

@@ -11,7 +11,10 @@ import type { Shutdown } from "./crash-load.ts";
 import { ADMIN_PASSWORD, STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
 const TIMEOUT_MS = 120_000;
-/** A member of every channel of this file. Its token never changes. */
+/**
+ * A member of the hall and of every created channel, and sometimes of the club. Its token never
+ * changes.
+ */
 const WITNESS = "witness";
 /** A user whose token changes all the time. */
 const CAROL = "carol";
@@ -39,7 +42,7 @@ class Cell<T> {
     this.#possible = [to];
   }
 
-  /** Fixes the value after a crash. Returns false if `value` is none of the possible values. */
+  /** Fixes the value after a crash. Returns false if `value` is not one of the possible values. */
   settle(value: T | undefined): boolean {
     if (value === undefined || !this.#possible.includes(value)) return false;
     this.#possible = [value];

@@ -18,8 +18,8 @@ export interface Closing {
 }
 
 /**
- * Opens `count` sockets, each of another user. Every tenth socket never sends CONNECT. The broker
- * must accept clients without a token.
+ * Opens `count` sockets, each for a different user. Every tenth socket never sends CONNECT. The
+ * broker must accept clients without a token.
  */
 export async function openCrowd(broker: Broker, count: number): Promise<readonly NativeClient[]> {
   const port = broker.clientPort;

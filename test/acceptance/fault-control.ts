@@ -63,7 +63,7 @@ export class FaultControl {
 
   /**
    * `settledMs` is the time after which an unanswered call has either run or will never run. The
-   * node of the call may have died while the step was on its way to the store.
+   * node that received the call may have died while the command was on its way to the store.
    */
   constructor(
     nodes: ClusterNodes,

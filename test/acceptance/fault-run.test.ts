@@ -18,7 +18,10 @@ import { FaultControl } from "./fault-control.ts";
 
 const FAULTS = volume(40, "JINDOU_TEST_FAULTS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
-/** Longer than `redis.timeoutMs` of the nodes, after which Redis rejects a step as too late. */
+/**
+ * Longer than `redis.timeoutMs` of the nodes, after which Redis rejects a command of a node as too
+ * late.
+ */
 const SETTLED_MS = 2500;
 const MAX_HANG_MS = 2500;
 const MAX_STALL_MS = 4000;

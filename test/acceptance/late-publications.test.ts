@@ -1,8 +1,9 @@
 // A publication that arrives after its message was read from the store. On a Redis Cluster a
 // personal message is published to its users in a separate step, which may be late or repeated. A
 // session that has read the message while resuming, or the stream while joining, is not pushed the
-// same content again. The same holds for messages that the node reads from the store after its
-// subscriber connection was cut. Uses two broker processes.
+// same content again. A message that the client already has is also not pushed again after the
+// node's subscriber connection was cut and the node has read the missed messages from the store.
+// Uses two broker processes.
 
 import { Cluster } from "ioredis";
 import t from "tap";

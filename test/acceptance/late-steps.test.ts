@@ -53,7 +53,7 @@ async function send(
 }
 
 const STREAMS = "/v1/stream/late";
-/** Calls of streams, which must not run after they have failed. */
+/** Calls on streams. A call that has failed must not take effect later. */
 const LATE_STREAM_CALLS: readonly Request[] = [
   { method: "PUT", path: `${STREAMS}/new`, body: [9] },
   { method: "PUT", path: `${STREAMS}/fork`, headers: { "stream-forked-from": `${STREAMS}/kept` } },
@@ -96,7 +96,7 @@ async function startReceiver(t: Test) {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => server.close());
-  const { port } = server.address() as AddressInfo; // it listens to a port
+  const { port } = server.address() as AddressInfo; // it listens on a port
   return { url: `http://127.0.0.1:${port}/`, count: () => count, release };
 }
 

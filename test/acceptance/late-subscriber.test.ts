@@ -19,8 +19,9 @@ import { SseReader } from "./sse-reader.ts";
 const ROUNDS = Number(process.env.JINDOU_TEST_LATE_ROUNDS ?? 2);
 const DELAY_MS = 1000;
 /**
- * Time within which a lost publication must be noticed: one second until the next mark is
- * published, two in which the mark may be late, and the duration of a resync.
+ * Time within which a lost publication must be noticed: one second until the node publishes its
+ * next mark (a frame to itself that checks the connection), two seconds by which the mark may be
+ * late, and the duration of a resync.
  */
 const NOTICED_MS = 1000 + 2000 + 1500;
 /** Node that receives publications late, and node that receives all HTTP calls. */

@@ -41,7 +41,7 @@ const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
 
 const team = { channel_id: TEAM.id, channel_type: TEAM.type };
 
-/** Broker of the tests about calls during a login. Nobody is online after any of them. */
+/** Broker of the tests about calls during a login. Nobody is online after any of these tests. */
 const broker = await spawnBroker(t);
 /** Broker of the tests about a resume. It has a team with many messages. */
 const slowBroker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
@@ -199,8 +199,8 @@ interface Race {
 }
 
 /**
- * Logs two devices in while the call is made, one of the two slightly earlier. In the end no device
- * may be online.
+ * Logs two devices in and makes the call at nearly the same time, either the logins or the call
+ * first. In the end no device may be online.
  */
 async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
   const random = new Random(ROUNDS);

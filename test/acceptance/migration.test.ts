@@ -1,5 +1,5 @@
 // Moves the data of an embedded node into Redis while the moving node is killed three times.
-// Afterwards all data is in Redis, and /migrate/result was correct at every time.
+// Afterwards all data is in Redis, and /migrate/result was correct at all times.
 // JINDOU_MIGRATE_MESSAGES sets the number of messages.
 
 import { setTimeout as pause } from "node:timers/promises";

@@ -28,7 +28,7 @@ const OPEN: Settings = {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
   JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
 };
-/** Highest number of ends that a client is sent. */
+/** Maximum number of ended streams that a client is sent when it resumes. */
 const MAX_ENDS = 200;
 
 t.setTimeout(600_000);
@@ -282,7 +282,7 @@ function worldOf(nodes: Nodes, uid: string) {
       await world.post(world.nameOf(name), channel, CONTENT, " text");
       await world.post(world.nameOf(name), channel, END, "");
     },
-    /** Returns the fields with which a client that comes back sends CONNECT. */
+    /** Returns the CONNECT fields of a client that comes back. */
     pointsOf(client: NativeClient): { resume: readonly ResumePoint[]; session: string } {
       const points = new Map<string, ResumePoint>();
       for (const { channel: named, fromUid, messageSeq, messageId } of client.messages) {

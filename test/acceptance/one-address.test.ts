@@ -1,7 +1,7 @@
 // Many clients and hostile peers behind one address, seen from outside. Uses its own broker
 // processes with the default limits. JINDOU_TEST_CLIENTS sets the number of clients that connect at
-// once, and JINDOU_TEST_SLOW_LORIS the number of silent sockets. Each needs as many file
-// descriptors.
+// once, and JINDOU_TEST_SLOW_LORIS the number of silent sockets. Each client and each socket needs
+// a file descriptor.
 
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -89,7 +89,7 @@ t.test(
     t.ok(waits.length > 20, `a client connected ${waits.length} times in the meantime`);
     const longestMs = Math.max(...waits);
     t.ok(longestMs <= MAX_WAIT_MS, `the client waited ${Math.round(longestMs)} ms at most`);
-    // The client with a valid token is one of the unauthenticated ones while its token is checked.
+    // The client with a valid token counts as unauthenticated while its token is checked.
     const open = openCount(true);
     t.ok(open > MAX_SILENT - 8 && open <= MAX_SILENT, `${open} upgraded sockets stay open`);
     const displaced = await metric(broker, "jindou_sockets_displaced_total");

@@ -111,7 +111,10 @@ for (const [store, settings] of stores)
     },
   );
 
-/** Online status that a real WuKongIM sent (see README.md of the goldens), with `#` for connections. */
+/**
+ * Online status that a real WuKongIM sent (see README.md of the goldens), with `#` in place of
+ * connection ids.
+ */
 const WUKONGIM_STATUS: readonly string[] = goldenStatus();
 
 function goldenStatus(): readonly string[] {
@@ -268,7 +271,10 @@ async function loginAll(
   return clients;
 }
 
-/** Resolves when `count` users are offline and no other event has followed during another delay. */
+/**
+ * Waits until `count` users are reported offline, and then for `delayMs`, in which more events
+ * could follow. Returns the uids in all events `user.offline`, sorted.
+ */
 async function offlineUsers(node: Pick<Broker, "call">, count: number, delayMs: number) {
   const read = async () => (await eventsOf(node, "user.offline")).map(({ data }) => data.uid);
   await until(async () => (await read()).length >= count);

@@ -18,7 +18,8 @@ t.setTimeout(300_000);
 const LONG_MS = 60_000;
 const SHORT_MS = 400;
 /**
- * A timer counts from the beginning of its event-loop turn, which may be long on a busy machine.
+ * Minimum time until the push with the delay `SHORT_MS`. It is shorter than the delay, because a
+ * timer counts from the beginning of its event-loop turn, which may be long on a busy machine.
  */
 const MIN_MS = SHORT_MS / 2;
 const TIMEOUT_MS = 50_000;

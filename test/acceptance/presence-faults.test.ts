@@ -1,5 +1,5 @@
 // Presence when a node dies, freezes or loses Redis, and when Redis loses its data. Other nodes and
-// watchers finally have the right status, and a session that was ended on another node does not
+// watchers end up with the right status, and a session that was ended on another node does not
 // continue. Uses broker processes on their own Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
@@ -59,7 +59,7 @@ async function watcherOf(uids: readonly string[]) {
   const { presence } = await client.watch(uids);
   await until("the watcher's session to be live", async () => {
     const { body } = await here.call("/metrics");
-    return JOINING.exec(String(body))?.[1] === "0"; // a fault before that ends the session
+    return JOINING.exec(String(body))?.[1] === "0"; // a fault before that would end the session
   });
   return {
     presence,

@@ -136,7 +136,7 @@ async function connectUsers(t: Test, node: ChildBroker): Promise<Clients> {
 }
 
 /**
- * Returns everything that is published while `act` runs. Subscribes to all topics with a
+ * Returns everything that is published while `act` runs. Subscribes to all topics that have a
  * subscriber.
  */
 async function capture(
@@ -218,7 +218,7 @@ function kindOf(topic: string): string {
   return `${tag}:${part}`;
 }
 
-/** Sends a message to each of the channels. Resolves when both are acknowledged. */
+/** Sends a message to the group and one to bob. Resolves when both are acknowledged. */
 async function sendToAll({ alice }: Clients, text: string): Promise<void> {
   await Promise.all([alice.send(TEAM, text), alice.send(BOB, text)]);
 }
@@ -311,7 +311,7 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
 
 /**
  * Changes some of the first three numbers in a frame, each named by its index. A number is 8 bytes
- * that hold a positive integer as a double.
+ * that encode a positive integer as a double.
  */
 function changed(
   frame: Buffer,

@@ -1,6 +1,6 @@
-// Tests the cost of requests that are many in one message, expensive to parse, or refused. With
-// JINDOU_TEST_QUIET=1, on a machine that does nothing else, the CPU time of expensive messages is
-// compared with the work that they are charged.
+// Tests the cost of many requests in one message, of requests that are expensive to parse, and of
+// refused requests. With JINDOU_TEST_QUIET=1, on a machine that does nothing else, the CPU time of
+// expensive messages is compared with the work that is charged for them.
 
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
@@ -10,7 +10,7 @@ import { type Json, type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-c
 import { openWkproto } from "../support/wkproto-client.ts";
 
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
-/** Work that a connection may request at once. It gains only 1 per second. */
+/** Work that a connection may request at once. This budget grows by only 1 per second. */
 const BURST = 120;
 /**
  * Number of earlier requests after which fewer than half of the `REQUESTS` requests in a message

@@ -66,7 +66,7 @@ export class ScriptedStream<S extends Producing = RestartableBroker> {
 
   /**
    * Compares GET /stream with the acknowledged events. Returns the difference, `undefined` if the
-   * stream holds exactly these events and at most one that was not acknowledged yet.
+   * stream contains exactly these events and at most one event that was not acknowledged yet.
    */
   async storedDifference(): Promise<string | undefined> {
     const { acknowledged } = this;

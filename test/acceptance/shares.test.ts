@@ -269,7 +269,7 @@ t.test(
     const MESSAGES = 300;
     const COMMANDS = 10;
     const COST = 1 / 4 + 1; // frames that the push of one message or command costs
-    const PAGE = 80; // more than one page of messages, and one of commands, cost
+    const PAGE = 80; // more than the cost of a page of messages and a page of commands
     const { broker, connect } = await startNode(t, SMALL_LIMITS);
     const crew = { channel_id: "crew", channel_type: GROUP_CHANNEL };
     await broker.call("/channel", { ...crew, subscribers: ["alice", "eve"] });

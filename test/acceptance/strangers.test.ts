@@ -25,7 +25,10 @@ const SLOW_FACTOR = 6;
 const MAX_FRAME_BYTES = 163_840;
 const FRAME_BYTES = MAX_FRAME_BYTES - 100;
 const CONCURRENCY = 8;
-/** Number of measurements. Other load on the machine only adds to the cost. */
+/**
+ * Maximum number of measurements. The lowest counts, because other load on the machine only
+ * adds to the cost.
+ */
 const ATTEMPTS = 4;
 
 const broker = await spawnBroker(t, { JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000" });

@@ -123,8 +123,8 @@ export class UnreadModel {
   }
 
   /**
-   * Returns true if a message expires in that span of time, so that a list read in it is not
-   * certain.
+   * Returns true if a message expires in that span of time. A list that was read meanwhile may or
+   * may not contain it.
    */
   isUncertain(fromMs: number, toMs: number): boolean {
     return [...this.#channels.values()].some(({ messages }) =>

@@ -28,7 +28,7 @@ interface FeedEvent {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** What the test did as one user, and the events of the user that it read. */
+/** What the test did as one user. */
 class UserLedger {
   readonly uid: string;
   readonly kickedDevices: string[] = [];
@@ -46,7 +46,7 @@ class UserLedger {
 class World {
   readonly nodes: ChildBroker[] = [];
   readonly ledgers = USERS.map((uid) => new UserLedger(uid));
-  /** JSON of each event that the reader has got, by id. */
+  /** JSON of each event that the reader has received, by id. */
   readonly read = new Map<string, string>();
   readonly errors: string[] = [];
   hasGap = false;
@@ -156,7 +156,9 @@ class World {
     }
   }
 
-  /** Returns the events of presence of each user, such as `+-+`. */
+  /**
+   * Returns the presence events of each user as text, such as `+-+` for online, offline, online.
+   */
   async presence(): Promise<ReadonlyMap<string, string>> {
     const marks = new Map<string, string>();
     for (const { type, data } of await this.allEvents())

@@ -11,7 +11,10 @@ const world = await startWorld(t);
 const ADD = "/channel/subscriber_add";
 const REMOVE = "/channel/subscriber_remove";
 
-/** Creates a group whose owner can send, with one online member. */
+/**
+ * Creates a group of alice and bob. `client` is a session of bob, and `send` sends as alice over
+ * HTTP.
+ */
 async function aliceAndBob(t: Test) {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const channel = await world.newGroup([alice, bob]);

@@ -206,7 +206,8 @@ t.test(
   async (t) => {
     const limited = await startWorld(t, {
       JINDOU_CLIENT_MAX_EVENTS_PER_SECOND: "5",
-      JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "2", // the limit applies to each node, so one is needed
+      // The limit on events applies to each node. A broker with the next setting has only one node.
+      JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "2",
     });
     const [ann, ben] = [limited.name("ann"), limited.name("ben")];
     const channel = await limited.newGroup([ann, ben]);

@@ -12,7 +12,7 @@ const RED = { header: { red_dot: 1 } };
 
 interface Listed {
   readonly id: string;
-  /** State that a new message or a change of the user alters. */
+  /** State that a new message, or a change by the user, alters. */
   readonly state: string;
 }
 

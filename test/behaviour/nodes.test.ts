@@ -1,5 +1,5 @@
 // Node information for backends: the live nodes, their load, and the address a client should
-// connect to. The same on one node and on many.
+// connect to. The calls work in the same way on one node and on many nodes.
 
 import { t } from "../support/suite.ts";
 import { eventually, startWorld } from "./world.ts";

@@ -190,7 +190,7 @@ for (const [name, header] of [
     },
   );
 
-/** Sends a call in plain text behind these bytes and returns the whole response. */
+/** Sends these bytes and then a call in plain text. Returns the whole response. */
 function rawCall(port: number, before: Buffer, headers = ""): Promise<string> {
   const lines = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
   return new Promise((resolve, reject) => {
@@ -199,7 +199,7 @@ function rawCall(port: number, before: Buffer, headers = ""): Promise<string> {
     let text = "";
     socket.on("data", (data) => {
       text += data.toString("latin1");
-      // The node keeps the connection of a reply without a PROXY header open.
+      // The node keeps the connection open after this response if there was no PROXY header.
       if (/ 200 [\s\S]*jindou_/.test(text)) socket.destroy();
     });
     socket.on("error", reject);

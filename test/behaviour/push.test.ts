@@ -1,5 +1,5 @@
-// Push notifications: the event feed tells a backend which users of a message the broker did not
-// reach.
+// Push notifications: the event feed reports to a backend which recipients of a message the broker
+// did not reach.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";

@@ -46,7 +46,7 @@ interface Sent {
   readonly repeated: boolean;
 }
 
-/** Sends a message of one user. Returns the error code if it is refused. */
+/** Sends a message as one user. Returns the sent message, or the error code if it is refused. */
 type Door = (send: Send) => Promise<Sent | string>;
 
 const base64 = (text: string) => Buffer.from(text).toString("base64");
@@ -74,7 +74,9 @@ function socketDoor(client: NativeClient): Door {
   };
 }
 
-/** Sends the payload as an object of JSON. The server keeps the text of the object. */
+/**
+ * Returns a door that sends the payload as a JSON object. The server keeps the text of the object.
+ */
 async function objectDoor(t: Test, uid: string): Promise<Door> {
   const client = await openJsonRpc(t, { port: world.clientPort });
   const token = `token-${uid}`;

@@ -1,5 +1,5 @@
-// A channel in which events are tested, with two members and a stranger, all of them online. The
-// uid of the producer is that of one member.
+// A channel in which events are tested, with two members and a stranger, all of them online. Events
+// are posted with the uid of alice, who is one of the members.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../src/broker/model.ts";

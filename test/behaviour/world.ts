@@ -48,8 +48,8 @@ export interface World extends Broker {
   /** Sends a text message over HTTP. `fields` replace fields of the body. */
   send(from: string, channel: ChannelRef, text: string, fields?: object): Promise<ApiResponse>;
   /**
-   * Resolves when every session receives the groups its user is a member of. An unstored message
-   * sent before that may be missed.
+   * Resolves when every session receives the messages of the groups its user is a member of. A
+   * session may miss an unstored message that is sent earlier.
    */
   untilSubscribed(): Promise<void>;
   /** Returns the online status of one user. */

@@ -1,4 +1,4 @@
-// Copies for the sender's own devices and commands that are not stored, as WuKongIM's clients see
+// Copies of messages for the sender's own devices, and unstored commands, as WuKongIM's clients see
 // them [decisions: As WuKongIM's clients see it].
 
 import { type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
@@ -30,7 +30,10 @@ async function connectTwice(test: typeof t, world: World, uid: string) {
   return { uid, json, binary };
 }
 
-/** Returns whether the next received message has a flag, in both protocols. */
+/**
+ * Returns whether the message with this `clientMsgNo` has the flags `redDot` and `syncOnce`, each
+ * for JSON-RPC and WKProto.
+ */
 async function flagsOf(
   { json, binary }: { json: JsonRpcClient; binary: WkprotoClient },
   clientMsgNo: string,

@@ -14,7 +14,10 @@ const query = (fields: object) =>
 const read = async (path: string, fields: object) =>
   (await world.call(`${path}?${query(fields)}`)).body;
 
-/** Id of a personal channel in the store of WuKongIM: the uid with the larger CRC-32 is first. */
+/**
+ * Returns the id of a personal channel in the store of WuKongIM, where the uid with the larger
+ * CRC-32 is first.
+ */
 function storedId(uid: string, peer: string): string {
   const ranked = [uid, peer].sort((a, b) => crc32(Buffer.from(b)) - crc32(Buffer.from(a)));
   return ranked.join("@");

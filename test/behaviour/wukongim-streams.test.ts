@@ -31,7 +31,7 @@ interface Stream {
   post(id: string, type: string, payload?: unknown, fields?: object): Promise<Json>;
   delta(id: string, delta: string, fields?: object): Promise<Json>;
   sync(fields?: object): Promise<Json>;
-  /** Returns the stream's message as `/channel/messagesync` has it. */
+  /** Returns the stream's message as `/channel/messagesync` returns it. */
   message(fields?: object): Promise<Json>;
 }
 
