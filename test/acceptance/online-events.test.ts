@@ -168,7 +168,7 @@ for (const [store, settings] of stores)
 
 for (const [store, settings] of stores)
   t.test(
-    `sessions and commands cause events after a reader of the feed has asked for them by type, on ${store}`,
+    `events of sessions and commands are recorded once a reader of the feed has requested their types, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       await login(t, broker, "ann", 0);
@@ -193,7 +193,7 @@ for (const [store, settings] of stores)
       t.strictSame(
         (await eventsOf(broker, "*")).filter(({ type }) => /^session\.(op|cl)/.test(type)),
         [],
-        "the name * does not select them",
+        "the name * does not select session events",
       );
       await eventsOf(broker, "command.sent");
       const to = { channel_id: "ann", channel_type: 1 };

@@ -207,7 +207,7 @@ const SMALL_LIMITS = {
 const SMALL_BUDGET = { rate: 100, burst: 200 };
 
 t.test(
-  "a message costs its sender 1 plus a fraction for each delivery on the node, and other members of a big group can keep sending",
+  "a message costs its sender one unit of work plus a fraction for each delivery on the node, and other members of a big group can keep sending",
   async (t) => {
     const PLAIN = 160;
     const ENCRYPTED = 80;
@@ -346,7 +346,7 @@ t.test(
 );
 
 t.test(
-  "the sockets of a user who reads nothing hold at most the limit of unread bytes of one user, and other users receive everything",
+  "the unread bytes on all sockets of a user who reads nothing stay within the limit of one user, and other users receive everything",
   async (t) => {
     const SOCKETS = 12;
     const MAX_POSTS = 400;

@@ -100,7 +100,7 @@ t.test("last_msg_seqs may contain ids with | and :", async (t) => {
   t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
 });
 
-t.test("last_msg_seqs may be as long as the body", async (t) => {
+t.test("last_msg_seqs may be as long as the limit of the body allows", async (t) => {
   const [alice, bob] = names("alice", "bob");
   for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`);
   const others = range(1, 10_000).map((n) => `${String(n).padStart(32, "0")}:2:1234567`);
@@ -206,7 +206,7 @@ t.test("the messages in recents have the fields of /channel/messagesync", async 
 });
 
 t.test(
-  "a caller that syncs by version gets the text added to a stream with each call, until the stream has ended",
+  "each sync by version returns an active stream with its text so far, and an ended stream once with its complete text",
   async (t) => {
     for (const kind of KINDS) {
       const fixture = await createFixture(t, world, kind);

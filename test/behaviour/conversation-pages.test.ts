@@ -131,7 +131,7 @@ t.test(
 
 // Covers [decisions: Paging of conversations]
 t.test(
-  "pages that are read during random changes contain each conversation that did not change once, and the newest state of the others",
+  "pages that are read during random changes contain each unchanged conversation exactly once, and the newest state of the others",
   async (t) => {
     for (const seed of range(1, volume(20))) {
       const random = new Random(seed);

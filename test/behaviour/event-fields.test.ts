@@ -96,7 +96,7 @@ t.test('content or an end without a start is refused with "Stream does not exist
 });
 
 // Covers [spec: Stream is already closed; decisions: Status of the four /event errors]
-t.test('content of a closed stream is refused with "Stream is already closed"', async (t) => {
+t.test('content for a closed stream is refused with "Stream is already closed"', async (t) => {
   const fixture = await createFixture(t, world);
   await fixture.start("s1");
   await fixture.end("s1");

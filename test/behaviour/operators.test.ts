@@ -31,7 +31,7 @@ async function closedOf(uid: string, query = "", node: World = world): Promise<r
 }
 
 t.test(
-  "GET /connz?state=closed says why a session of a user was ended, and by which node",
+  "GET /connz?state=closed reports why a session of a user was ended, and by which node",
   async (t) => {
     const [kicked, left, lost] = ["kicked", "left", "lost"].map((name) => world.name(name));
     const { uid, ...device } = { uid: kicked ?? "", flag: 1, deviceId: "browser-7" } as const;
@@ -147,7 +147,7 @@ t.test(
 );
 
 t.test(
-  "GET /channels/busiest counts the messages and events that were sent through the node, without retries and refused ones",
+  "GET /channels/busiest counts the messages and events that were sent through the node, but neither retries nor refused sends",
   async (t) => {
     const node = await startWorld(t, { JINDOU_API_LISTEN: "127.0.0.1:0" });
     const busy = await node.newGroup(["ann"]);

@@ -173,24 +173,27 @@ t.test("users who need a push notification are reported in pages of 500", async 
   t.strictSame(pages.flatMap(({ data }) => data.uids).sort(), members, "each user is in one page");
 });
 
-t.test("messages cause push notifications once, in order, unless they have expired", async (t) => {
-  const [ann = "", ben = ""] = names("ann", "ben");
-  const slow = await startWorld(t, { ...ON, JINDOU_PUSH_AFTER_MS: "1200" });
-  const team = group(slow.name("group"));
-  await slow.ok("/channel", { ...wire(team), subscribers: [ann, ben] });
-  const sends = Array.from({ length: 30 }, (_, at) =>
-    slow.send(ann, team, "x", at === 0 ? { expire: 1 } : {}),
-  );
-  await Promise.all(sends);
-  const key = keyOf(team, ann);
-  const stored = await eventsOf(slow, key, "message.stored");
-  const expiring = stored.find(({ data }) => (data as { expire?: number }).expire === 1);
-  await eventually(async () => (await eventsOf(slow, key)).length >= 29);
-  const seqs = (await eventsOf(slow, key)).map(({ data }) => data.message_seq);
-  const expected = Array.from({ length: 30 }, (_, at) => at + 1);
-  const lasting = expected.filter((seq) => seq !== expiring?.data.message_seq);
-  t.strictSame(seqs, lasting, "the events are in the order of the messages");
-});
+t.test(
+  "each message is reported once and in order for push notifications, unless it has expired",
+  async (t) => {
+    const [ann = "", ben = ""] = names("ann", "ben");
+    const slow = await startWorld(t, { ...ON, JINDOU_PUSH_AFTER_MS: "1200" });
+    const team = group(slow.name("group"));
+    await slow.ok("/channel", { ...wire(team), subscribers: [ann, ben] });
+    const sends = Array.from({ length: 30 }, (_, at) =>
+      slow.send(ann, team, "x", at === 0 ? { expire: 1 } : {}),
+    );
+    await Promise.all(sends);
+    const key = keyOf(team, ann);
+    const stored = await eventsOf(slow, key, "message.stored");
+    const expiring = stored.find(({ data }) => (data as { expire?: number }).expire === 1);
+    await eventually(async () => (await eventsOf(slow, key)).length >= 29);
+    const seqs = (await eventsOf(slow, key)).map(({ data }) => data.message_seq);
+    const expected = Array.from({ length: 30 }, (_, at) => at + 1);
+    const lasting = expected.filter((seq) => seq !== expiring?.data.message_seq);
+    t.strictSame(seqs, lasting, "the events are in the order of the messages");
+  },
+);
 
 t.test("in the wukongim dialect, users need a push if no main device is connected", async (t) => {
   const dialect = await startWorld(t, { ...ON, JINDOU_API_DIALECT: "wukongim" });
