@@ -22,10 +22,10 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /**
-   * Minute of the newest counts. `advance` moves it, and clears the slots of the minutes after it.
-   */
+  /** Minute of the newest slot. `advance` moves it, and clears the slots of the minutes after it. */
   minute: number;
+  /** Minute in which the counter last counted a message or an event. */
+  countedMinute: number;
   readonly messages: Uint32Array;
   readonly events: Uint32Array;
 }
@@ -79,6 +79,7 @@ export class ChannelActivity {
     const counter = this.#counters.get(key) ?? this.#add(key, minute);
     if (counter === undefined) return undefined;
     counter.credit += 1;
+    counter.countedMinute = minute;
     if (counter.minute !== minute) advance(counter, minute);
     return counter;
   }
@@ -87,7 +88,7 @@ export class ChannelActivity {
     if (this.#ring.length < MAX_CHANNELS) {
       const counter = {
         key,
-        ...{ credit: 0, minute },
+        ...{ credit: 0, minute, countedMinute: minute },
         messages: new Uint32Array(WINDOW_MINUTES),
         events: new Uint32Array(WINDOW_MINUTES),
       };
@@ -98,7 +99,7 @@ export class ChannelActivity {
     this.#hand = (this.#hand + 1) % MAX_CHANNELS;
     const counter = this.#ring[this.#hand];
     if (counter === undefined) return undefined; // cannot happen, because the ring is full
-    const isIdle = minute - counter.minute >= WINDOW_MINUTES;
+    const isIdle = minute - counter.countedMinute >= WINDOW_MINUTES;
     if (counter.credit > 0 && !isIdle) {
       counter.credit -= 1;
       return undefined;

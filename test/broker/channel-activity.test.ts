@@ -36,3 +36,17 @@ t.test(
     t.equal(activity.busiest(5000).length, 1000);
   },
 );
+
+t.test(
+  "channels that were idle for 15 minutes give way to others while the list is read",
+  async (t) => {
+    let nowMs = 0;
+    const activity = new ChannelActivity(() => nowMs);
+    for (let at = 0; at < 1000; at += 1)
+      for (let n = 0; n < 10; n += 1) activity.message(`2:first-${at}`);
+    for (; nowMs < 15 * MINUTE_MS; nowMs += MINUTE_MS) activity.busiest(5);
+    t.same(activity.busiest(5), []);
+    activity.message("2:new");
+    t.same(activity.busiest(5), [{ key: "2:new", messages: 1, events: 0 }]);
+  },
+);
