@@ -89,11 +89,11 @@
 //     i             text     ids of the events, with spaces        if there are several
 //     d             JSON     fields that readers get               if they are not read from the
 //                                                                  message
-//   push            HASH                                           if the node decided who needs a
-//                                                                  push
-//     token         integer  token of the lease that claimed it    always
-//     number, id    integer  position in events of the last event  always
-//                            that was decided
+//   push            HASH     cursor of the push decisions          if push decisions were ever made
+//     token         integer  token of the lease that claimed the   always
+//                            cursor
+//     number, id    integer  position of the last event for which  always
+//                            push decisions were made
 //   onDemandEvents  STREAM   events of the types in                if it is not empty
 //                            `ON_DEMAND_TYPES`, with the fields
 //                            of `events`. Both streams together

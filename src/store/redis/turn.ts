@@ -98,7 +98,8 @@ export class TurnQueue<Item extends Operation> {
   };
 
   /**
-   * Rejects operations that have waited for half of the timeout. The server needs the other half.
+   * Rejects operations that have waited for half of the timeout, because the server needs the other
+   * half. Also rejects queued operations that must not overtake them.
    */
   #rejectLate(queue: Queue<Item>): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;

@@ -21,7 +21,7 @@ export class UnreadableRecords {
     return this.#count;
   }
 
-  /** Decodes items without those for which `decode` throws `internal`. Rethrows other errors. */
+  /** Decodes items. Skips items for which `decode` throws `internal`. Rethrows other errors. */
   decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {

@@ -12,7 +12,7 @@
 --                         u  Unix ms of the last use, absent without a time to live; see `readLog`
 --                         s  last order of an append, absent if no append had one
 --                         g  1 if the log was deleted while forks needed it, else absent
---                         b  start of the log's own frames, like n; absent if not a fork
+--                         b  start of the log's own frames, encoded like n; absent if not a fork
 --                         o  origin as requested, opaque to this library; absent if not a fork
 --                         r  reference to the source, absent if not a fork
 --                         and in the log of a channel's stream
@@ -22,8 +22,8 @@
 --                            bytes that count against the limit of a stream (u32), Unix ms of the
 --                            last event (f64)
 --                         e  Unix ms when the stream's message expires, absent if it does not
---                         v  only if the protocol Durable Streams created it: index of the first
---                            event that viewers are not shown, -1 if they are shown all (f64),
+--                         v  only if the protocol Durable Streams created the stream: index of the
+--                            first event that viewers are not shown, -1 if they see all (f64),
 --                            position after the frame of that event (f64), position before the last
 --                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
 --                         f  last publication, only if its topics are in other slots
@@ -77,8 +77,8 @@ local publications
 --   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
 --   unwritten_at      offset of the first of them
---   noted             fields of hashes that operations have stored before the frames are written, each
---                     followed by its former value or false: key, field, value
+--   noted             fields of hashes that operations have stored although the frames are not
+--                     written yet; for each the key, the field and its former value (false if none)
 --   replies           indexes of the operations that changed the log
 --   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
@@ -128,12 +128,14 @@ local function open_log(base, name)
 end
 
 -- Forgets the state of a log after an operation on it failed. Keeps the state if earlier operations
--- changed it. The failed operation did not, because an operation changes the state as its last
--- step.
+-- changed it. The failed operation cannot have changed it, because an operation changes the state
+-- as its last step.
 local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
+-- A log is kept for a quarter of its time to live longer, because a use may be recorded that late
+-- (see `use_log`).
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
 end
@@ -567,8 +569,8 @@ local function log_released()
   return { LOG_DONE }
 end
 
--- Returns MISSING or DELETED if the log is that of an ended stream whose message has expired, or is
--- from `past` (Unix ms) or earlier. Otherwise returns nil. A sweep removes such a log later.
+-- Returns MISSING or DELETED if the log is that of an ended stream whose message has expired or was
+-- stored at `past` (Unix ms) or earlier. Otherwise, returns nil. A sweep removes such a log later.
 local function stream_absence(log, past)
   if not log.event_head or log.ending == 0 then return nil end
   local expiry = tonumber(call('HGET', log.head, 'e'))
@@ -582,7 +584,7 @@ end
 -- ARGV   1  base
 --        2  name
 --        3  now        Unix ms
---        4  position   '' for the tail
+--        4  position   at which the frames to read begin
 --        5  maximum    bytes of frames to read, 0 for none
 --        6  kept       1 to read the log for a fork, even if it was deleted or has expired
 --        7  past       Unix ms; an ended stream whose message is from then or earlier is past
@@ -617,7 +619,7 @@ local function begin_logs() open_logs, changed_logs, publications, last_log = {}
 -- fail, and their publications are not sent. A publication that Redis refuses does not make its
 -- operation fail, because its change is stored, and a retry without an event id would store it again.
 -- Readers notice the gap by the number of the next publication, or at their next read. Returns the
--- first such error, or nil.
+-- first error of a refused publication, or nil.
 local function end_logs(replies)
   local refusal
   for _, log in ipairs(changed_logs) do

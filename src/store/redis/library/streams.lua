@@ -9,7 +9,7 @@
 -- user's record, and that of the user's keys. The users are missing if they are in other slots. The
 -- caller must then publish to them.
 --
--- Reply of each operation, unless it says otherwise
+-- Reply of each operation, unless its comment describes another reply
 --   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal
 --   u8 (0 unless the verdict is STREAM_REFUSED); or, if there are publications that the caller must
 --   publish, a list:
@@ -24,11 +24,11 @@ local CLOSED, STOPPED, CANCELLED, INTERRUPTED = 1, 2, 3, 4 -- indexes in LOG_END
 local STATE_OF_ENDING = { [0] = 0, 1, 2, 2, 3 } -- index in STREAM_STATES for each index in LOG_ENDINGS
 local START_EVENT, CONTENT_EVENT, END_EVENT = 1, 2, 4 -- kinds of events; 3 is a tool call or a custom event
 local STREAM_TYPE = 'application/json' -- content type of the log
-local MAX_ENDS = 200
+local MAX_ENDS = 200 -- maximum number of members of a key `endedStreams`
 local MAX_OPEN_STREAMS = 100 -- see `broker/log-ports.ts`
 local TOO_MANY_STREAMS = 3 -- limit in the reply of `stream_create`
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
-local MARK_BYTES = 12 -- size of the mark of an event without its timestamp
+local MARK_BYTES = 12 -- size of a mark without the timestamp of its event
 
 local SESSION_SCORE = '0' -- score in `openStreams` of a stream that POST /event has started
 -- Verdicts of `stream_append` in addition to those of `log_append`
@@ -186,7 +186,8 @@ end
 --   mark     what is remembered under its id, '' if nothing is
 --   units    UTF-16 code units by which it extends the text
 --   bytes    bytes that count against the limit of a stream that `POST /event` has started
---   shown    bytes that count against the limit of what viewers are shown of any other stream
+--   shown    bytes that count against the limit of what viewers are shown, in a stream that was
+--            created through the protocol Durable Streams
 --   parts    for each of several records its part of `shown` and of `units` (u32 each), '' for one record
 --   ending   index in LOG_ENDINGS if it ends the stream, else 0
 local function add_event(channel, log, event)
@@ -237,8 +238,8 @@ local function id_counter(base)
   return string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
 end
 
--- Returns the Unix ms of the end of a stream that ends now: not lower than the time in the id of any
--- message of the channel, even if the clock has been set back.
+-- Returns the Unix ms to record for a stream that ends now. Even if the clock has been set back, it
+-- is not earlier than the time in the id of any message of the channel.
 local function end_ms(channel)
   local counter = id_counter(channel.base)
   return math.max(now, message_ms(tonumber(call('GET', counter) or '0')))
@@ -280,8 +281,8 @@ local function end_stream(channel, log, client_msg_no, event)
   close_stream(channel, log, client_msg_no)
 end
 
--- Adds the last event to the reply once more. If the users are in other slots, the caller must
--- publish to them, and may have failed to publish this event.
+-- If the users are in other slots, adds the last event to the reply once more, because the caller
+-- must publish it to them, and may have failed to do so.
 local function publish_again(channel, log)
   if not channel.is_apart then return end
   local frame = log.publication or call('HGET', log.head, 'f')

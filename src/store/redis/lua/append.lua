@@ -49,8 +49,8 @@
 --        for each message, only if one was appended to a channel whose users are in other slots
 --             idBefore        f64   id of the channel's message before it, 0 if that id is unknown
 --                                   or the message was not appended
---        The fields of results 2 and 5 are those of the first message. If messages failed, the
---        reply is a list of these bytes and the errors in order.
+--        The fields of results 2 and 5 are those of the first message with the clientMsgNo. If
+--        messages failed, the reply is a list of these bytes and the errors in order.
 
 local RETRY = 2
 local REFUSED = 3
@@ -179,8 +179,9 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- `is_shared` is true for a topic on which several channels publish. The list of such a topic is a
--- separate copy.
+-- `topics` lists the topics of users, and `frames_of` has the list of strings to publish on each.
+-- The topics of both users of a channel share one list. `is_shared` is true for a topic on which
+-- several channels publish. Such a topic has its own copy of the list.
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do

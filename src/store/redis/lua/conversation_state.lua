@@ -1,5 +1,5 @@
 -- Functions shared by the scripts that compute the state of one user's conversation in a channel. A
--- script sets the names of the keys before it calls them.
+-- script sets the names of the keys before it calls these functions.
 --
 -- ARGV of these scripts  1  uid
 --                        2  now        Unix ms
@@ -52,7 +52,9 @@ end
 
 -- Returns nil if the channel is a group that does not exist or is disbanded, or if the user is not
 -- a member of the group, else a table:
+--   head     newest seq of the channel
 --   red      number of the channel's messages that have a red dot and do not expire
+--   large    true if the channel is a large group, in which all messages count as read
 --   read     seq through which the user has read
 --   deleted  seq through which the user has deleted
 --   changed  Unix ms of the user's last change, or 0

@@ -6,7 +6,7 @@
 --        3  feed of the bucket
 -- ARGV   1  Unix ms: entries whose newest event is older are removed
 --        2  number of the last event that is no longer needed, -1 if no event is needed
---        3  number of entries that are kept
+--        3  maximum number of entries to keep
 -- Reply  number of removed entries, and 1 if the call must be repeated, else 0
 
 local MAX_ENTRIES = 500

@@ -61,7 +61,8 @@ end
 -- Removes expired copies and writes their events. Removes at most `count` copies that are listed in
 -- `expiry`, and at most `count` copies from the beginning of the inbox. `expiry` lists the copies
 -- that expire before older copies. All other copies expire in the order in which they were added.
--- Returns true if expired copies may remain. Removes nothing if the outbox of the user is full.
+-- Returns true if more expired copies may follow. If the outbox of the user is full, removes
+-- nothing and returns false.
 local function expire_copies(inbox, now, count)
   if is_outbox_full(inbox) then return false end
   local ids = {}
@@ -112,7 +113,8 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Drops the oldest copy of the sender in `order`. Returns the number of dropped copies.
+-- Drops the oldest copy of the sender in `order`. If the sender has no copy there, removes the
+-- sender from `shares`. Returns the number of dropped copies.
 local function drop_oldest(inbox, sender)
   local prefix = order_prefix(sender)
   local member = redis.call('ZRANGE', inbox.order, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
@@ -142,9 +144,9 @@ local function drop_backend(inbox, victim)
 end
 
 -- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
--- with the most copies. A copy from the user `by` never displaces a copy from a backend. In that
--- case, the function stops. `by` is '' for a backend. Returns the number of dropped copies, and
--- true unless it stopped.
+-- with the most copies. `by` is the user whose copy needs the room, '' for a backend. A user's copy
+-- never displaces a copy from a backend. If only such copies are left, the function stops. Returns
+-- the number of dropped copies, and true unless it stopped.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do
@@ -222,7 +224,7 @@ local function put_copy(id, keys, inbox, topic)
   redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
   extend_ttl(inbox.copies, ttl_ms)
   if sender ~= '' then
-    -- This is the first copy from a user. All older copies are from backends and need not be
+    -- If this is the first copy from a user, all older copies are from backends and need not be
     -- listed.
     if not has_senders(inbox) then redis.call('UNLINK', inbox.order) end
     redis.call('HSET', inbox.senders, int(seq), sender)

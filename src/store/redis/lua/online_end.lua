@@ -19,7 +19,7 @@ local function leave_index(name)
   if not is_apart then redis.call('ZREM', user.bucket .. name, user.uid) end
 end
 
--- Returns the reply for a user who is not announced.
+-- Removes a user who is not announced from the bucket's lists. Returns the reply.
 local function unknown(verdict)
   leave_index('leaving')
   leave_index('online')

@@ -1,5 +1,6 @@
 -- Returns the users of some buckets whose sessions must be checked: first users whose last session
--- has left, then users whose last check was a long time ago.
+-- has left, then users whose last check was a long time ago. Records the current time as the last
+-- check of the latter.
 --
 -- KEYS   leaving and online of each bucket
 -- ARGV   1  maximum number of users

@@ -6,7 +6,7 @@
 --        4  counter of message ids
 --        5  online
 --        6  leaving
---        7  outboxSeen of the user: number of the last entry that was moved, for a day
+--        7  outboxSeen of the user: number of the last entry that was moved, kept for a day
 -- ARGV   1  bucket of the counter
 --        2  uid
 --        then the entries

@@ -38,7 +38,8 @@ for at = 1, #expired, 2 do
   local raw_entry = redis.call('XRANGE', KEYS[2], expired[at], expired[at])[1]
   local entry = raw_entry and log_entry(raw_entry) or {}
   if entry.stream and not forget_stream(KEYS[1], entry.stream) then
-    redis.call('ZADD', KEYS[3], int(now + STREAM_WAIT_MS), expired[at]) -- it is removed after its stream has ended
+    -- The message is removed after its stream has ended.
+    redis.call('ZADD', KEYS[3], int(now + STREAM_WAIT_MS), expired[at])
   else
     remove(expired[at], entry.expires or tonumber(expired[at + 1]))
   end

@@ -103,7 +103,7 @@ end
 
 -- Returns two lists: entries that have not expired, and expired entries. Both lists omit the
 -- session `except`. Removes the expired entries from Redis, because most likely no node serves
--- their sessions.
+-- their sessions, and notes their end for events.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)
@@ -244,7 +244,8 @@ local function replace(user, by, old)
   publish_end(user, old.id, reason)
 end
 
--- Removes a session that has an entry, so that it can be neither continued nor added again.
+-- Removes a session that has an entry, so that it can be neither continued nor added again, and
+-- notifies the user's watchers.
 local function remove_entry(user, old, reason)
   if old.level ~= 1 then record_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil

@@ -4,6 +4,7 @@
 -- KEYS   1  sessions
 -- ARGV   1  sessionId
 --        2  1 if the client is in the background, else 0
+
 -- Index of `background` in an entry, see `session_rules.lua`.
 local BACKGROUND = 10
 local text = redis.call('HGET', KEYS[1], ARGV[1])

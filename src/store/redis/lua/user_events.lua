@@ -20,7 +20,8 @@ end
 
 local function is_kick(reason) return reason and string.find(KICK_REASONS, ' ' .. reason .. ' ', 1, true) end
 
--- The node of a kicked session may ask again whether the session may continue.
+-- Emits `session.kicked`. Records that the feed has this event, because the node of the session may
+-- try to confirm the session again, which must not emit a second event.
 local function emit_kick(user, ids, session)
   emit_user(user, ids, 'events', SESSION_KICKED, '{"device_flag":' .. int(session.flag) .. ',"device_id":' .. cjson.encode(session.device)
     .. ',"reason":"' .. session.reason .. '"}')

@@ -8,12 +8,13 @@
 --   bucket      beginning of the names of the keys of the bucket that has the user's events,
 --               `outbox` if that is in another slot, '' if the feed is off
 --   announced   see `user_events.lua`
---   announcing  STRING, for a minute before the bucket lists a user in `online`. While the key exists,
---               no node removes the user from that list.
+--   announcing  STRING  present for a minute from the moment when a node must list the user in
+--                       `online` of the bucket. While the key exists, no node removes the user from
+--                       that list.
 --   outbox      LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
---                       is no event: the user has left, and the fields are the Unix ms
---   outboxSeq   STRING  number of the newest entry of the outbox, for two days. Numbers grow, also
---                       after Redis has lost its last writes.
+--                       is not an event: the user has left, and the fields are the Unix ms
+--   outboxSeq   STRING  number of the newest entry of the outbox, kept for two days. Numbers grow
+--                       even after Redis has lost its last writes.
 -- No entry of the outbox is dropped. A script that can add any number of entries over time is not
 -- run while the outbox has `MAX_OUTBOX` entries. All other scripts add only a few entries per
 -- session of the user.

@@ -31,7 +31,7 @@ const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
 
-/** Returns the channel key that holds the record: `2:<id>` for a group, `1:<uid>` for a user. */
+/** Returns the channel key of the record: `2:<id>` for a group, `1:<uid>` for a user. */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }

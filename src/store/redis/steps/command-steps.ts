@@ -213,7 +213,7 @@ export async function put(
 
 /**
  * Lists an inbox on a Cluster in the bucket of the user's events, with the time when the next copy
- * expires. `seq` is the place of any copy that remains until then, 0 if none is known.
+ * expires. `seq` is the inboxSeq of a copy that remains until then, 0 if no such copy is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,

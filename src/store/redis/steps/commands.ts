@@ -174,8 +174,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command if it is pending. `append` must await this before it resolves a retry
-   * with `publicationSeq` 0, because such a retry repeats a command.
+   * Completes the command if it is pending. If the append of a message turns out to be a retry with
+   * `publicationSeq` 0, it repeats a command, and must await this call before it resolves.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;

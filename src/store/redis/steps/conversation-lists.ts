@@ -131,8 +131,9 @@ export function createConversationLists(
   }
 
   /**
-   * Reads the newest message of each channel, except channels that the filter excludes in any case.
-   * `newestId` is the newest id that the counters have assigned (see `newestChangeMs`).
+   * Reads the newest message of each channel, except channels that the filter certainly excludes.
+   * Also removes some peers without messages. `newestId` is the newest id that the counters have
+   * assigned (see `newestChangeMs`).
    */
   async function readOrder(
     uid: string,

@@ -79,7 +79,8 @@ export function createRedisImports(
   }
 
   /**
-   * Returns the result for each message, or `undefined` if another caller has changed the channel.
+   * Compares messages that the channel already has, and stores the others. Returns the result for
+   * each message, or `undefined` if another caller has changed the channel.
    */
   async function importSome(
     key: ChannelKey,
@@ -127,7 +128,10 @@ export function createRedisImports(
     });
   }
 
-  /** Stores messages. Returns the id of the newest one, or 0 if there is no message to store. */
+  /**
+   * Stores messages. Returns the id of the newest message, or 0 if there is no message to store. If
+   * another caller has changed the channel, stores nothing and returns `undefined`.
+   */
   async function store(
     key: ChannelKey,
     messages: readonly ImportedMessage[],

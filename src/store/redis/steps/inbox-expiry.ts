@@ -1,7 +1,6 @@
-// Removes expired commands from inboxes and writes `command.expired`, while the event feed is on. A
-// bucket that holds the events of a user also lists the user's inbox, with the time when the next
-// copy expires (`inboxDue`). Any node may sweep, and two nodes may sweep at the same time. No
-// state.
+// Removes expired commands from inboxes and writes `command.expired`, while the event feed is on.
+// The bucket of a user's events also lists the user's inbox, with the time when the next copy
+// expires (`inboxDue`). Any node may sweep, and two nodes may sweep at the same time. No state.
 
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
@@ -18,7 +17,10 @@ const BUCKETS_AT_ONCE = 8;
 /** Maximum number of scripts for one inbox in a sweep. Each removes a few hundred copies. */
 const MAX_ROUNDS = 100;
 
-/** Creates a function that sweeps the inboxes with expired copies. It does nothing while the feed is off. */
+/**
+ * Creates a function that sweeps the inboxes with expired copies. The function does nothing while
+ * the feed is off.
+ */
 export function createInboxExpiry({
   link,
   clock,

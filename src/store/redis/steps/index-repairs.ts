@@ -22,7 +22,10 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/** Time for which entries are remembered. An isolated primary stops accepting writes earlier. */
+/**
+ * Time for which entries are remembered. This is long enough, because a primary that is isolated
+ * from the cluster stops accepting writes earlier.
+ */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;

@@ -79,7 +79,7 @@ interface RedisLogs extends LogStore {
   sweepLogs(isStopped: () => boolean): Promise<void>;
 }
 
-/** What a fork inherits from its source. */
+/** Data that a fork inherits from its source. */
 interface Inheritance {
   readonly reference: string;
   readonly start: LogOffset;
@@ -187,8 +187,8 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
   }
 
   /**
-   * Reads what a fork inherits from its source. The fork must already have a reference to the
-   * source.
+   * Reads the data that a fork inherits from its source. The fork must already have a reference to
+   * the source.
    */
   async function inherit(
     { contentType }: LogDraft,

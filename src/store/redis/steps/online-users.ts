@@ -58,7 +58,7 @@ export function createRedisOnlineUsers({
         const lists = await Promise.allSettled(
           group.map(async (bucket, n) => (shares[n] ? take([bucket], shares[n]) : [])),
         );
-        // A bucket whose server is away does not delay the users of the others.
+        // A bucket whose server is unreachable must not delay the users of other buckets.
         for (const list of lists)
           if (list.status === "fulfilled") uids.push(...list.value);
           else if (!isTransient(list.reason))
@@ -74,7 +74,7 @@ export function createRedisOnlineUsers({
         (await link.run(END, [keys.user("sessions", uid)], args)) as [number, number];
       if (!isCluster) return (await end())[0] === OFFLINE;
       const score = await link.call("zscore", index("online"), uid);
-      await flush(uid); // the outbox may belong to a user who is not announced
+      await flush(uid); // the outbox may have entries even if the user is not announced
       const [verdict, isUnknown] = await end();
       await moveOutbox(uid); // if this fails, the user stays listed
       // A user who leaves at the same time stays in `online`, where a later turn finds the user.

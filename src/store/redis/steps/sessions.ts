@@ -147,7 +147,8 @@ export function createRedisSessions({
         runFor(uid, (isAnnounced) => link.run(REMOVE, [keyOf(uid)], [...args, isAnnounced]));
       await remove();
       if (demand?.feed && cause !== undefined && KICK_REASONS.includes(cause))
-        // A fail-over may have taken back the login that ended the session, and with it the event.
+        // A fail-over may have undone the login that ended the session, and lost the event. The
+        // script then writes the event.
         await waitForReplicas(keyOf(uid))?.catch(remove);
       await flush(uid);
     },

@@ -123,7 +123,7 @@ export function createUserEvents({
 
     /**
      * Lists a user who has logged in again in `online` of the bucket, because a fail-over may have
-     * lost the row of a user who is announced. If it fails, the next login does it.
+     * lost the entry of an announced user. If the call fails, the next login repeats it.
      */
     async relist(uid: string): Promise<void> {
       if (!isCluster || !demand.feed) return;
@@ -132,7 +132,7 @@ export function createUserEvents({
   };
 }
 
-/** Ignores errors of a call that a later call repeats. */
+/** Waits for a call, and ignores its transient errors, because a later call repeats it. */
 async function unlessTransient(call: Promise<unknown>): Promise<void> {
   try {
     await call;

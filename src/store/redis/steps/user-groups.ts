@@ -1,6 +1,6 @@
 // Group index of each user. It contains all groups of the user, and may contain more. The sets of
-// members in the group's slot are authoritative. Before the script that may make a user a member
-// runs, the group is added to the user's index, with the time.
+// members in the group's slot are authoritative. The group is added to the user's index, with the
+// current time, before the script is sent that may make the user a member.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -108,7 +108,7 @@ export class UserGroups {
     return (reply as readonly Buffer[]).map((id) => id.toString());
   }
 
-  /** Removes the groups `ids`, of which the user is not a member, from the index. */
+  /** Removes groups of which the user is not a member from the index, except recent entries. */
   async removeWrong(uid: string, ids: readonly string[]): Promise<void> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hmget", key, ...ids);
