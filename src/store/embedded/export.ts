@@ -319,7 +319,7 @@ export function copyOf(key: Buffer): {
   return { uid: uidOf(key.subarray(0, -6)), seq: seqOfCopy(key) };
 }
 
-/** Returns true if the inbox that holds this copy has copies that users sent. */
+/** Returns true if the inbox of this copy contains copies that users sent. */
 export function hasUserCopies(
   { inboxSenders }: Pick<Tables, "inboxSenders">,
   copy: Buffer,
@@ -349,7 +349,7 @@ export interface FirstRow {
   readonly payloadHash: Buffer | undefined;
 }
 
-/** Decodes a dedupe entry. Returns `undefined` if the other table has a newer one. */
+/** Decodes a dedupe entry. Returns `undefined` if the other table has a newer entry for the key. */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,

@@ -196,7 +196,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 }
 
 /**
- * Creates the methods on hot paths. Apart from `append`, they return a promise only if they reject.
+ * Creates the methods on hot paths. Apart from `append`, they return a promise only if the call
+ * must wait or is rejected.
  */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;

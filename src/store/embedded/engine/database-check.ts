@@ -50,7 +50,7 @@ const MAGIC = 0xbeef_c0de;
 const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
-/** Maximum number of bytes missing at the end of the file: more than a transaction allocates. */
+/** Number of bytes that may be missing at the end of the file. No transaction allocates as many. */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
 const NEW_DATABASE_BYTES = 1024 * 1024;
@@ -72,7 +72,7 @@ interface CheckPorts {
 
 /**
  * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
- * open it. A table that lmdb cannot read is only reported. After a clean stop, reads two pages.
+ * open it. Only reports a table that lmdb cannot read. After a clean stop, reads only two pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
   const folder = join(path, DATABASE_FOLDER);

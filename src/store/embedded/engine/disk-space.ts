@@ -17,7 +17,8 @@ const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
 const PAGES_BYTES = 8 * MIB;
 /**
- * Space reserved for each byte and each record of the memtable. New pages may be only half full.
+ * Space reserved for each byte and for each record of the memtable. It exceeds their size, because
+ * new pages may be only half full.
  */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;

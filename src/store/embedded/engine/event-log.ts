@@ -346,7 +346,8 @@ function isOnDemandRecord(event: PendingEvent | undefined): boolean {
 const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);
 
 /**
- * Returns the end of the row that begins at `at`. A row holds either only on-demand events or none.
+ * Returns the end of the row that begins at `at`. A row contains either only on-demand events or no
+ * on-demand events.
  */
 function rowEnd(pending: readonly PendingEvent[], at: number, count: number): number {
   const isOnDemand = isOnDemandRecord(pending[at]);

@@ -1,4 +1,4 @@
-// Reads and writes the tables `events` and `onDemandEvents`, which hold the event feed. No state.
+// Reads and writes the event feed: the tables `events` and `onDemandEvents`. No state.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
@@ -11,7 +11,7 @@ import { fieldsOf, type Stored } from "./database.ts";
 import type { Tables } from "./tables.ts";
 
 const NEWEST_VERSION = 2;
-/** Version of rows whose events have no JSON: most rows contain only events of messages. */
+/** Version of rows whose events have no JSON, as in most rows: events of messages need none. */
 const PLAIN_VERSION = 1;
 const PLAIN_FIELDS = 4;
 const FIELDS = 5;

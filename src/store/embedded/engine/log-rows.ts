@@ -1,5 +1,5 @@
-// Reads and writes the table `log`, which holds the messages of all channels. Other files use the
-// functions of this file to decode and change a row, unless the row holds a single record. No
+// Reads and writes the table `log`, which contains the messages of all channels. Other files use
+// the functions of this file to decode and change a row, unless the row is a single record. No
 // cursor stays open between two rows. No state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a

@@ -147,7 +147,7 @@ export function readFrames(
   }
 }
 
-/** True if a valid frame follows. The damage is then not an unfinished last write. */
+/** Returns true if a valid frame follows. The damage is then not an unfinished last write. */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

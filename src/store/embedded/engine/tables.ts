@@ -75,7 +75,7 @@ export interface Tables extends Database {
   readonly logExpiry: BinaryTable;
   /** partition, number of the first event → up to 64 events (see event-rows.ts). */
   readonly events: Table<Stored, Buffer>;
-  /** The same for on-demand events. The numbers are consecutive across both tables. */
+  /** Like `events`, for on-demand events. Event numbers are consecutive across both tables. */
   readonly onDemandEvents: Table<Stored, Buffer>;
   /** key of an event → an event that may have no number yet (see steps/event-outbox.ts). */
   readonly outbox: Table<Stored, number>;
@@ -95,7 +95,7 @@ export interface Tables extends Database {
   readonly commands: BinaryTable;
   /** expiry time, message id → uid and inboxSeq of each copy of a command. */
   readonly commandCopies: BinaryTable;
-  /** expiry time, message id → number of inboxes with the command. No row means all copies. */
+  /** expiry time, message id → number of remaining copies. Without a row, all copies remain. */
   readonly commandLeft: BinaryTable;
   /** channel key → seq and time of the newest imported message. */
   readonly imported: Table<Stored, string>;

@@ -171,7 +171,10 @@ export class Assigner {
     return { message, record };
   }
 
-  /** Assigns the message of a stream. Its payload is empty: the events contain the text. */
+  /**
+   * Assigns the message of a stream. Its payload is empty unless the producer chose a payload,
+   * because the events contain the text.
+   */
   assignStream(draft: StreamMessageDraft, nowMs: number): AssignedStream {
     const { memtable, ids } = this.#ports;
     const { key, channel: ref, fromUid, clientMsgNo } = draft;
@@ -213,7 +216,7 @@ export class Assigner {
     return assigned;
   }
 
-  /** Returns the time, but not one that is lower than the time in the newest message id. */
+  /** Returns `nowMs`, or the time in the newest message id if that time is later. */
   timeAfterAll(nowMs: number): number {
     return Math.max(nowMs, messageTimeMs(this.#ports.ids.newest));
   }

@@ -55,7 +55,10 @@ export function createChannels({
 }: ChannelPorts): EmbeddedChannels {
   const longLists = new Turns();
 
-  /** Stores changed memberships and returns the uids that left. Must be called inside `change`. */
+  /**
+   * Stores changed memberships, emits their events and returns the uids that left. Must be called
+   * inside `change`.
+   */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,

@@ -40,7 +40,7 @@ export interface CommandStep extends QueueStep {
   readonly draft: CommandDraft;
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
-  /** True if the sender's share of the only recipient's inbox is full. Nothing is then stored. */
+  /** True if the only recipient's inbox has no room for the command. Nothing is then stored. */
   isRefused: boolean;
 }
 

@@ -73,7 +73,7 @@ export class ConversationRows {
     this.#onNewPeer = callback;
   }
 
-  /** Records that a personal channel may have no row, when the channel is loaded into memory. */
+  /** Records that a personal channel, which has just been loaded into memory, may have no row. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -95,8 +95,8 @@ export class ConversationRows {
   }
 
   /**
-   * Removes the flushed channels. If the list is still too long, also removes the channels for
-   * which `inMemory` returns `undefined`, because they will not get a row.
+   * Removes the flushed channels from the list. If the list is still too long, also removes the
+   * channels for which `inMemory` returns `undefined`, because they will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);

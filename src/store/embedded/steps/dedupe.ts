@@ -222,7 +222,7 @@ export class DedupeIndex {
     const key = room.subarray(0, size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // The bytes are copied in loops, because a call into C++ would cost more for this few bytes.
+    // The bytes are copied in loops, because a call into C++ would cost more for so few bytes.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = clientMsgNoAt + TEXT_LENGTH_BYTES;

@@ -46,7 +46,7 @@ interface OutboxPorts {
 export class EventOutbox {
   readonly #ports: OutboxPorts;
   #lastKey = 0;
-  /** In the order of their keys, which is the order of the steps. */
+  /** Sorted by key, which is the order of the steps, when ids are assigned. */
   #waiting: WaitingEvent[] = [];
   #retry: NodeJS.Timeout | undefined;
 

@@ -21,7 +21,7 @@ export class Leases implements LeaseStore {
     return this.#held.has(name);
   }
 
-  /** Makes a lease void until it is acquired again. */
+  /** Invalidates a lease until it is acquired again. */
   forget(name: string): void {
     this.#held.delete(name);
   }

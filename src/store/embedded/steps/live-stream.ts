@@ -73,7 +73,7 @@ export class LiveStream {
   readonly number: number;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
-  /** Number of events that the current checkpoint writes. */
+  /** Number of visible events when the newest checkpoint began. */
   flushing = 0;
   /** Visible events. */
   readonly #fold: StreamFold;
@@ -191,7 +191,7 @@ export class LiveStream {
     this.#view.remove(event, index);
   }
 
-  /** Returns false for events after the one that made the stream too long for viewers. */
+  /** Returns false for events after the event that made the stream too long for viewers. */
   #isShownTo(index: number): boolean {
     return index <= (this.#view.cutIndex ?? index);
   }

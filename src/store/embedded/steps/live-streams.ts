@@ -25,7 +25,7 @@ export class LiveStreams {
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** Streams by user. A stream of a personal channel is listed under both of its users. */
+  /** Streams of personal channels by user. A stream is listed under both users of its channel. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
@@ -162,7 +162,7 @@ export class LiveStreams {
   /**
    * Loads the active streams. Also loads the streams whose logs were in the WAL (`replayed` has the
    * numbers of these logs), because the database may lack their rows. Must be called after the
-   * replay of the WAL. The silence of active streams is measured from now on.
+   * replay of the WAL. The silence of active streams is measured from this call on.
    */
   load(replayed: ReadonlySet<number>): void {
     for (const number of new Set([...this.#rows.active(), ...replayed])) {

@@ -11,7 +11,7 @@
 //   number      f64      number of the log
 //   version     f64      version of the state after the change
 //
-//   STATE: the whole state, which replaces the one before it
+//   STATE: the whole state, which replaces the previous state
 //   fields      bytes    JSON list of `toFields`, to the end of the record
 //
 //   APPEND: a frame that follows the frames before it, the end of the log, or both
@@ -83,8 +83,8 @@ export interface LogTerms {
 
 /**
  * State of a log. A value is immutable: each change of the log creates a new value. 32-bit numbers
- * are signed here, because V8 stores larger numbers as objects of 16 bytes, and a node holds many
- * states.
+ * are signed here, because V8 stores larger numbers as objects of 16 bytes, and a node keeps many
+ * states in memory.
  */
 export interface LogState {
   /**
@@ -102,7 +102,7 @@ export interface LogState {
   readonly check: number;
   readonly records: number;
   readonly closed: LogEnding | undefined;
-  /** `order` of the last append that had one. */
+  /** `order` of the last append with an `order`. */
   readonly order: string | undefined;
   readonly forks: number;
 }
@@ -317,7 +317,7 @@ const LENGTH_BYTES = 2;
 
 export interface LogProducerChange extends ProducerState {
   readonly id: string;
-  /** Id of the producer that was forgotten in favour of this one. */
+  /** Id of the producer that was forgotten in favour of this producer. */
   readonly forgotten: string | undefined;
 }
 

@@ -206,7 +206,7 @@ export class LogRules {
 
   /**
    * Decides whether an append to a live log is accepted. `frame` contains the records of the
-   * append.
+   * append. A repeated append counts as a use of the log.
    */
   judge(
     log: OpenLog,

@@ -28,7 +28,7 @@ import {
 } from "./log-state.ts";
 import type { FrameRun, LogFlush, StoredLogs } from "./stored-logs.ts";
 
-/** Maximum number of heads that are examined to find one that can be dropped. */
+/** Maximum number of heads that are examined to find heads that can be dropped. */
 const MAX_EXAMINED = 100;
 
 interface LogProducerEntry {
@@ -451,7 +451,7 @@ export class OpenLogs {
 
 /**
  * Returns false if the head need not be kept in memory, because the log was removed or belongs to a
- * text stream that has ended.
+ * stream of a channel that has ended.
  */
 function mayChange({ text, assigned }: OpenLog): boolean {
   const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";

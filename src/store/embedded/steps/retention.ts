@@ -185,7 +185,10 @@ export class Sweep {
   }
 }
 
-/** Examines the channels in the queue, or all channels if there is a retention time. */
+/**
+ * Trims the channels in the queue. Trims all channels if there is a retention time, after a start
+ * and after a failure. Returns the number of removed messages.
+ */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;

@@ -85,8 +85,8 @@ export class StreamRows {
   }
 
   /**
-   * Removes the log and the rows of an ended stream. `record` is the record of its message. Must be
-   * called inside `commit`.
+   * Removes the log and the rows of an ended stream. `number` is the number of its channel, and
+   * `record` the record of its message. Must be called inside `commit`.
    */
   remove(number: number, record: Buffer): void {
     const { tables, logs, storedLogs } = this.#ports;

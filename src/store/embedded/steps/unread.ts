@@ -42,7 +42,10 @@ export class UnreadCounter {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
-  /** Returns the highest read position, at least `lowest`, that leaves `unread` messages unread. */
+  /**
+   * Returns the highest read position, at least `lowest`, that leaves at least `unread` messages
+   * unread. If fewer messages after `lowest` can be unread, the position leaves all of them unread.
+   */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countAfter = (seq: number): number => {
