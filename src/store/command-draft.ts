@@ -1,4 +1,4 @@
-// Checks that a store can hold a command: its uids and other short strings must fit in a key, and
+// Checks that a command fits in a store: its uids and other short strings must fit in a key, and
 // its time to live must fit in a record. Also determines whose share of an inbox the command uses.
 // Pure.
 

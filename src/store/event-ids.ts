@@ -1,6 +1,6 @@
 // Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
-// the same text for each id, and `is_retry` in `redis/library/streams.lua` compares it in the same
-// way as `isRetry`.
+// the same mark for each id, and `is_retry` in `redis/library/streams.lua` compares marks in the
+// same way as `isRetry`.
 
 import { createHash } from "node:crypto";
 import {

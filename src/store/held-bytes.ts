@@ -18,7 +18,8 @@ export function contentBytes({ payload, stream }: Pick<Message, "payload" | "str
 }
 
 /**
- * A payload that is longer than the text may contain the text. The text then does not count again.
+ * Returns the size of a stream. The text does not count if the payload is longer, because the
+ * payload may then contain the text.
  */
 function streamBytes(
   { text, startData, endData, notes }: StreamSnapshot,
