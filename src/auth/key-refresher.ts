@@ -50,7 +50,8 @@ export class KeyRefresher {
   #text = "";
   /**
    * Time at which the last successful read began (`performance.now()`). The system clock is not
-   * used, because a change of it must not make the keys too old. `undefined` before the first read.
+   * used, because setting that clock must not change the age of the keys. `undefined` before the
+   * first read.
    */
   #readAtMs: number | undefined;
   /** Time at which each kid was first missing (`performance.now()`). */
@@ -71,8 +72,8 @@ export class KeyRefresher {
   }
 
   /**
-   * Begins to read the source. Resolves when the keys are known. Without a copy, also resolves when
-   * the source could not be read; the node then starts without keys.
+   * Begins to read the source. Resolves without waiting for this read if the copy has usable keys.
+   * Otherwise, resolves after the read, even if it fails; the node then starts without keys.
    */
   async start(): Promise<void> {
     try {

@@ -8,8 +8,8 @@ export interface ErrorDetail {
 /** A call that failed: the broker refused it or did not reply. */
 export class JindouApiError extends Error {
   /**
-   * Code of the broker (docs/http.md), or `unreachable` (no connection, or it was lost), `timeout`
-   * or `bad_reply` (the reply, for example from a proxy, is not JSON).
+   * Code of the broker (docs/http.md), or `unreachable` (no connection, or a lost connection),
+   * `timeout` or `bad_reply` (the reply, for example from a proxy, is not JSON).
    */
   readonly code: string;
   /** HTTP status. 0 if there was no reply. */

@@ -63,8 +63,9 @@ class HookFailure extends Error {
 }
 
 /**
- * The hook has replaced the payload of a message with an invalid one. The message is refused even
- * if `onFailure` is `allow`, because a retry would have the same result.
+ * Thrown if the hook has replaced the payload of a message with an invalid one. The message is
+ * refused even if `onFailure` is `allow`. The refusal does not suggest a retry, because a retry
+ * would have the same result.
  */
 export class UnusablePayload extends HookFailure {
   constructor(message: string) {

@@ -1,4 +1,4 @@
-// Creates the configured hooks. This module is loaded only if there is one.
+// Creates the configured hooks. This module is loaded only if at least one hook is configured.
 
 import type { ConnectHook, SendHook } from "../broker/hooks.ts";
 import { loadHttpClient } from "../outgoing/outgoing.ts";

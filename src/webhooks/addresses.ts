@@ -5,7 +5,9 @@ import { lookup } from "node:dns/promises";
 import { hostOf, isAddress } from "../lib/address.ts";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 
-/** Link-local addresses, which include the metadata of clouds, and multicast. */
+/**
+ * Multicast addresses, and link-local addresses, at which clouds serve the metadata of machines.
+ */
 const NEVER = new NetworkList(["169.254.0.0/16", "224.0.0.0/4", "fe80::/10", "ff00::/8"]);
 
 /** Networks that are not reachable from the Internet, or that translate to other addresses. */
@@ -47,7 +49,10 @@ export class AddressRules {
   readonly #allowed: NetworkList;
   readonly #allowsAll: boolean;
 
-  /** `allowed` lists internal networks that may be reached, also without TLS. */
+  /**
+   * `allowed` lists the internal networks that may be reached, with or without TLS. `"all"` allows
+   * all addresses except link-local and multicast addresses.
+   */
   constructor(allowed: readonly string[] | "all") {
     this.#allowsAll = allowed === "all";
     this.#allowed = new NetworkList(allowed === "all" ? [] : allowed);

@@ -42,7 +42,7 @@ export interface Batch {
   readonly formedMs: number;
   readonly settings: BatchSettings;
   readonly attempts: number;
-  /** Time of the first attempt that failed. Absent before it. */
+  /** Time of the first failed attempt. Absent if no attempt has failed. */
   readonly failingSinceMs?: number;
   /**
    * Time for which attempts of the batch have failed, measured with the monotonic clocks of the
@@ -54,8 +54,9 @@ export interface Batch {
   /** Time of the next attempt. */
   readonly dueMs: number;
   /**
-   * Time of the last attempt, if the endpoint has accepted nothing since the batch began to fail.
-   * The batch is due when the endpoint accepts a request that begins later.
+   * Time at which the last attempt failed. The batch is due as soon as the endpoint accepts a
+   * request that began later. Absent if the endpoint rejected the content, or has already accepted
+   * a request that began after the first failure.
    */
   readonly awaitsMs?: number;
   /** Event `feed.gap`. Set if the batch consists of this event and has no events of the feed. */
@@ -105,8 +106,9 @@ export function restarted(batch: Batch): Batch {
 }
 
 /**
- * Returns a stored batch as it continues at `nowMs`. If the clock was set back after the batch was
- * stored, pauses must not become longer.
+ * Prepares a batch that was read from the store for further attempts. If the clock was set back to
+ * a time before the first failure, the batch is due at once, because its pause would otherwise
+ * become longer.
  */
 export function resumed({ triedMs: _, ...batch }: Batch, nowMs: number): Batch {
   const { failingSinceMs = 0 } = batch;
@@ -123,9 +125,9 @@ type Step =
 
 /**
  * Decides the next step after an attempt. A batch whose content may be the cause of a failure is
- * split until it has a single event. After some attempts, the event is parked: it is kept as a
- * failure and no longer sent. After a status 5xx, it is parked only if the endpoint has accepted
- * another request since the first failure. Otherwise, the endpoint may be down.
+ * split until it has a single event. After `ISOLATED_ATTEMPTS` attempts, the event is parked: it is
+ * kept as a failure and no longer sent. After a status 5xx, it is parked only if the endpoint has
+ * accepted another request since the first failure, because otherwise the endpoint may be down.
  */
 export function stepAfter(
   batch: Batch,

@@ -50,7 +50,8 @@ export async function readFeed(
     if (bytes >= maxBytes) break; // a request has no room for more
     const left = limit - events.length;
     const page = await feed.readPartition(partition, end, { selects, limit: left, through });
-    // The next call begins with this gap, because no event of a request may follow one.
+    // The gap and the events after it are left to the next call, because a gap must be announced
+    // before the events after it are sent.
     if (page.loss !== undefined && pages > 0) break;
     for (const [at, { event, position }] of page.events.entries()) {
       const { id, type, timestampMs, data } = event;

@@ -89,7 +89,10 @@ export interface ParkedEvent {
 /** Maximum size of the events of one request. A larger first event is sent alone. */
 export const MAX_BODY_BYTES = 1_000_000;
 
-/** Pause of an event that could not be parked, for example because the disk is full. */
+/**
+ * Pause before another attempt with an event that could not be parked, for example because the disk
+ * is full.
+ */
 const UNPARKED_PAUSE_MS = 10_000;
 
 /** Result of `turn` if there is nothing to do until the feed has new events. */
@@ -142,8 +145,9 @@ export class Lane {
   }
 
   /**
-   * Sends or prepares batches. Returns the milliseconds until the next turn, or `IDLE`. With
-   * `mayWait`, events that do not fill a request are not sent yet.
+   * Sends the batches that are due, or forms the next batch if none is due. Returns the
+   * milliseconds until the next turn, or `IDLE`. With `mayWait`, events that do not fill a request
+   * are not sent yet.
    */
   async turn(mayWait = false): Promise<number> {
     const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
@@ -189,8 +193,8 @@ export class Lane {
   }
 
   /**
-   * Forms the next batch, stores its limits, and sends it if no other batch precedes it. Returns
-   * true if the feed may have more events.
+   * Forms the next batch and stores its bounds. Sends it at once, unless the order is `channel` and
+   * another batch precedes it. Returns true if the feed may have more events.
    */
   async #formBatch(mayWait: boolean): Promise<boolean> {
     const { position } = this.#state;
@@ -264,9 +268,10 @@ export class Lane {
 
   /**
    * Sends the batch after an event that fails alone. If the receiver accepts the batch and rejects
-   * the event again, the event is the cause of the failures and is parked. If the batch has an event
-   * of the same channel or user, and the order is `channel`, the failed event is not sent again but
-   * parked, because the receiver must not get it after the later event.
+   * the event again, the event is the cause of the failures and is parked. With the order
+   * `channel`, if the accepted batch has an event of the same channel or user as the failed event,
+   * the failed event is parked without being sent again, because the receiver must not get it after
+   * the later event.
    */
   async #probe(head: Batch, events: readonly PlacedEvent[], failure: Outcome): Promise<void> {
     const [first, next] = this.#state.batches;

@@ -9,7 +9,7 @@ import type { Outcome } from "./sender.ts";
  *     accepted  2xx
  *     gone      410: the receiver wants no more events
  *     rejected  a 4xx that is caused by the content of the request
- *     failed    any other 5xx, which may be caused by the content of the request
+ *     failed    a 5xx other than 502, 503 and 504. The content of the request may be the cause
  *     down      no reply, or any other status, which concerns the whole endpoint
  */
 export type Verdict = "accepted" | "gone" | "rejected" | "failed" | "down";

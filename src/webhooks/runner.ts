@@ -50,7 +50,7 @@ interface RunnerPorts {
   readonly tail: FeedTail;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
-  /** Returns Unix milliseconds. They never go back. */
+  /** Returns the time in Unix milliseconds. Setbacks of more than a second are compensated. */
   readonly now: () => number;
   readonly formatOf: ConstructorParameters<typeof Lane>[1]["formatOf"];
   /** Sends a signed request and records the attempt. Never rejects. */
@@ -289,7 +289,7 @@ export class Runner {
 
   /**
    * Announces a gap that a lane has found, together with the gaps of the other lanes, in one event.
-   * Returns true if the gap was announced and the event was delivered.
+   * Returns true if no such event is left to deliver, so that the lane may continue.
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
@@ -411,7 +411,7 @@ export class Runner {
       if (waitMs === 0 || this.#isStopping) continue;
       if (mustWait || waitMs !== IDLE || partition === undefined) {
         await this.#guarded(() => lane.flush());
-        const isFilling = startedMs !== 0 && lane.isFilling; // only a turn fills a batch
+        const isFilling = startedMs !== 0 && lane.isFilling; // stale if no turn has run
         const fillMs = isFilling ? Math.max(0, fillUntilMs - performance.now()) : IDLE;
         const pauseMs = Math.min(waitMs, fillMs, MAX_SLEEP_MS);
         await this.#pause(lane, pauseMs, startedMs === 0 ? undefined : { partition, notices });
@@ -430,7 +430,7 @@ export class Runner {
       const isChanged = await this.#fill(lane, partition, fillUntilMs);
       if (isChanged) fillUntilMs = Number.NEGATIVE_INFINITY;
     }
-    await lane.flushAll().catch(() => {}); // the requests are then repeated
+    await lane.flushAll().catch(() => {}); // on failure, requests are sent again
   }
 
   /**

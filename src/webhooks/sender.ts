@@ -7,7 +7,7 @@ import type { AddressRules } from "./addresses.ts";
 
 /** Maximum number of bytes of a reply that are read. The rest is discarded with its connection. */
 const MAX_REPLY_BYTES = 65_536;
-/** Number of bytes of a failed reply that are kept with the attempt. */
+/** Maximum number of bytes of a failed reply that are kept with the attempt. */
 const MAX_EXCERPT_BYTES = 1024;
 
 export interface Outcome {

@@ -61,7 +61,7 @@ const MAX_SECRETS = 5;
  * Maximum number of attempts to make a change if other calls change the endpoint at the same time.
  */
 const CHANGE_ATTEMPTS = 10;
-/** Maximum number of calls that send a request at the same time. */
+/** Maximum number of API calls (tests and retries) that send a request at the same time. */
 const MAX_SENDING_CALLS = 20;
 const TOO_MANY_REPLAYS = `The webhook has ${MAX_REPLAYS} replays that have not ended; wait until one ends`;
 const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until it ends`;
@@ -695,7 +695,8 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
 const ADJUSTED_MS = 1000;
 
 /**
- * Returns a clock that never goes back: the monotonic clock continues a `clock` that was set back.
+ * Returns a clock that is never set back by more than `ADJUSTED_MS`. It compensates for larger
+ * setbacks of `clock` with the monotonic clock.
  */
 function neverSetBack(clock: () => number): () => number {
   let lastMs = clock();
