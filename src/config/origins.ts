@@ -1,7 +1,10 @@
 // Checks the entries of `client.allowedOrigins`. An entry that matches no origin of a browser would
 // allow nothing, and the operator would notice that only in production.
 
-/** What a browser sends for pages without an origin, such as local files and sandboxed frames. */
+/**
+ * Value of the header `Origin` for pages without an origin, such as local files and sandboxed
+ * frames.
+ */
 export const NO_ORIGIN = "null";
 
 /** Schemes that are never part of a page's origin, with the scheme to suggest instead. */

@@ -35,7 +35,7 @@ export interface CopyPorts {
 
 /**
  * Copies all tables and compares both sides. Throws `internal` if they differ. The error is a
- * `StuckMoveError` if they already differed in the same way before.
+ * `StuckMoveError` if they differed in the same way after the previous copy.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;

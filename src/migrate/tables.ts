@@ -1,7 +1,6 @@
 // The tables of an embedded store's folder, in the order in which they are migrated. Expired access
-// tokens and dedupe records are not migrated, and expired command copies only while the event feed is
-// on. The publication numbers of a channel
-// start at its newest seq.
+// tokens and dedupe records are not migrated, and expired command copies only while the event feed
+// is on. The publication numbers of a channel start at its newest seq.
 
 import { bucketOf } from "../broker/log-frame.ts";
 import {
@@ -124,7 +123,8 @@ function userTables(
         };
       },
     ),
-    // No user is online after a migration. `user.offline` follows for users who do not return.
+    // No user is online after a migration. The event `user.offline` is written later for users who
+    // do not return.
     table<string, Stored>(["user", "online"], tables.online, ({ key: uid, value }) => {
       const key = keys.user("announced", uid);
       const index = keys.bucket("online", bucketOf(userTopic(uid)));

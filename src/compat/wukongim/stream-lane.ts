@@ -55,7 +55,7 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/** Fields of an event that are in its data in WuKongIM. */
+/** Fields of an event that WuKongIM puts into the data of the event. */
 interface LaneEvent {
   readonly clientMsgNo: string;
   readonly channel: ChannelEvent["channel"];

@@ -19,7 +19,8 @@ const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
 /**
- * Number of messages after which both sides are compared. Must not exceed the limit of one call.
+ * Number of messages after which both sides are compared. A range has at most one more page, and
+ * must not exceed the 10,000 messages that a node compares in one call.
  */
 const MAX_COMPARED = 9000;
 /** Messages that expire within this time may be removed while they are compared. */
@@ -102,7 +103,10 @@ class Copy {
   readonly #accounts = new Map<string, boolean>();
   readonly #flags = new Map<string, Flags>();
   readonly #deletions = new Map<string, number>();
-  /** Conversations in which a user has deleted messages. WuKongIM counts these as unread. */
+  /**
+   * Conversations in which a user has deleted messages. WuKongIM still counts the deleted messages
+   * as unread.
+   */
   readonly #deleted = new Set<string>();
   readonly #differences: string[] = [];
   readonly #warnings: string[] = [];

@@ -137,7 +137,10 @@ export function isListed({ id, type }: SourceChannel, list: UidList): boolean {
   return isId(id) && (!id.includes("/") || (list === "allowlist" && type === GROUP_CHANNEL));
 }
 
-/** Returns the members of a channel, or the uids on one of its lists, which must be `isListed`. */
+/**
+ * Returns the members of a channel, or the uids on one of its lists. Must be called only if
+ * `isListed` returns true.
+ */
 export async function membersOf(
   source: Source,
   { id, type }: SourceChannel,

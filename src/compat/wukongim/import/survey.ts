@@ -204,7 +204,10 @@ class Surveyor {
     this.#find(kind, example);
   }
 
-  /** A system account needs no token, because it does not connect. */
+  /**
+   * Makes the report. System accounts are not reported as users without a token, because they do
+   * not connect.
+   */
   #report(systemAccounts: ReadonlySet<string>): Survey {
     const withoutToken = [...this.#hasToken].filter(
       ([uid, hasToken]) => !hasToken && !systemAccounts.has(uid),
