@@ -38,7 +38,10 @@ export interface Drivers {
    * later call may succeed, otherwise with another error.
    */
   reach(): Promise<void>;
-  /** Returns why the last attempt of `reach` or a part of it failed, `undefined` if it did not. */
+  /**
+   * Returns the reason for the last failure of `reach`, or of one of its attempts to connect.
+   * `undefined` if nothing has failed.
+   */
   reason(): string | undefined;
   /** Returns true if the error results from a Redis outage, which is logged only once. */
   isKnownOutage(error: unknown): boolean;

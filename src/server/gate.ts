@@ -15,7 +15,10 @@ import { hasData, type Node, WAITING } from "./node.ts";
 
 const ALWAYS: ReadonlySet<string> = new Set(["/healthz", "/readyz", "/health"]);
 const WHILE_STARTING: ReadonlySet<string> = new Set(["/metrics", "/migrate/result"]);
-/** Calls that are served while an import is open. Except for logins, they change nothing. */
+/**
+ * Calls that are served while an import is open, in addition to GET calls for backends: the import
+ * itself, login and logout, and calls that only read.
+ */
 const WHILE_IMPORTING: ReadonlySet<string> = new Set([
   "/admin/import",
   "/admin/import/open",
@@ -32,7 +35,7 @@ const WHILE_IMPORTING: ReadonlySet<string> = new Set([
   "/conversation/channels",
   "/conversation/syncByChannels",
 ]);
-/** GET calls for clients. */
+/** Matches the paths of GET calls for clients, which are not served while an import is open. */
 const FOR_CLIENTS = /^\/(stream|route)\b/;
 const RETRY_AFTER_S = 5;
 const RETRY_LATER = { "retry-after": `${RETRY_AFTER_S}` };

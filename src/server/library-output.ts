@@ -4,7 +4,7 @@
 import { format } from "node:util";
 import { isReportedElsewhere } from "../redis/causes.ts";
 
-/** From now on, passes everything that would be printed to `report` instead. */
+/** From now on, calls `report` with everything that would otherwise be printed. */
 export function collectLibraryOutput(report: (text: string) => void): void {
   const collect = (...values: readonly unknown[]) => {
     const text = format(...values);

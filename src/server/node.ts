@@ -275,7 +275,9 @@ function memoryLimit(): number {
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
-/** Returns the time after which no call in progress can still store anything. */
+/**
+ * Returns the milliseconds after which a call that is in progress now can no longer store anything.
+ */
 function quietMs({ redis }: Config): number {
   return redis.url === "" ? LOCAL_QUIET_MS : redis.timeoutMs;
 }
@@ -398,7 +400,10 @@ export function errorLog(
   };
 }
 
-/** Returns false while the node starts, which includes a migration of its data. */
+/**
+ * Returns false while the node starts, which includes the wait for its store and a migration of its
+ * data.
+ */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting" && status !== "waiting";
 }

@@ -6,7 +6,7 @@ import { messageOf } from "../observe/error-fields.ts";
 
 /**
  * A reason why the node cannot start. It has no `cause`, because the log would print the stack of
- * that.
+ * the cause.
  */
 export class StartError extends Error {
   override readonly name = "StartError";
