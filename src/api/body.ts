@@ -27,7 +27,9 @@ export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 /** Converts a parsed JSON body of another dialect to the form that the schemas describe. */
 export type Adapt = (body: unknown) => unknown;
 
-/** Runs before the validation. Returns an error reply, or `undefined` if the body passes. */
+/**
+ * Check that runs before the validation. Returns an error reply, or `undefined` if the body passes.
+ */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
 /** Decoder that skips a byte order mark, which editors and some HTTP clients write. */

@@ -70,7 +70,10 @@ export function createBusiest({ nodeId, activity }: BusiestPorts) {
   };
 }
 
-/** Returns the query parameters that select the channel's history. Ids contain no `@`. */
+/**
+ * Returns the query parameters that select the channel's history. The key of a personal channel can
+ * be split at `@`, because uids do not contain it.
+ */
 function namesOf(key: ChannelKey) {
   const name = key.slice(2);
   if (key.startsWith(`${GROUP_CHANNEL}:`)) return { channel_id: name, channel_type: GROUP_CHANNEL };

@@ -80,7 +80,8 @@ function wantsJindou({ headers }: HttpRequest): boolean {
 }
 
 /**
- * Returns the routes. Each route passes calls that have the header to its counterpart in `plain`.
+ * Returns the routes. Each route passes calls that request the dialect `jindou` to its counterpart
+ * in `plain`.
  */
 function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
   return routes.map((route) => {

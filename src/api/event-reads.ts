@@ -141,7 +141,10 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
     return jsonReply(`{"events":[${list}],"cursor":"${cursor}","more":${result.more ? 1 : 0}}`);
   }
 
-  /** Returns the head of the reply to GET. Does not wait for events and does not follow them. */
+  /**
+   * Returns the reply to HEAD, which has the status and the headers of the reply to GET. Does not
+   * wait for events.
+   */
   async function headReply(
     start: readonly EventPosition[],
     { filter }: EventRequest,

@@ -34,7 +34,7 @@ interface StaticFile {
 /** Matches the name of a built file, whose hash changes with its content. */
 const HASHED_NAME = /^[a-z-]+-[A-Z0-9]{8}\.(js|css)$/;
 const TYPES: Readonly<Record<string, string>> = { js: "text/javascript", css: "text/css" };
-/** Matches a list of codings with gzip, unless its weight is 0. */
+/** Matches a list of codings that contains gzip, unless gzip has the weight 0. */
 const ACCEPTS_GZIP = /(^|[,\s])gzip(?!\s*;\s*q=0(\.0*)?\s*(,|$))/i;
 const FOREVER = "public, max-age=31536000, immutable";
 

@@ -13,7 +13,7 @@ export type RouteReply = HttpReply | HttpStream;
 export type Outcome = RouteReply | Promise<RouteReply>;
 
 export interface Success {
-  /** 200 if absent. */
+  /** HTTP status. Absent means 200. */
   readonly status?: 201 | 204;
   /** True if the reply has no body. */
   readonly isEmpty?: true;
@@ -73,7 +73,7 @@ export interface ApiRoute extends RowDocs {
 
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
-    /** POST if absent. */
+    /** HTTP method. Absent means POST. */
     readonly method?: "PATCH";
     readonly body: S;
     /**

@@ -76,7 +76,10 @@ export interface Viewer {
  */
 const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
 
-/** Creates a reader of stream requests. With `all`, a caller without a client token is a backend. */
+/**
+ * Creates a reader of stream requests. With the audience `all`, a caller without a client token is
+ * a backend.
+ */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {

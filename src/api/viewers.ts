@@ -73,7 +73,7 @@ interface ViewerPorts {
 export function createViewers(ports: ViewerPorts): Viewers {
   const { store, credentials, allowsOrigin, tokens, budget, connectHook } = ports;
 
-  /** Returns the latest time at which the feed of a viewer ends, like `admit`. */
+  /** Calls the connect hook for a viewer. Throws and returns what `admit` describes. */
   async function askHook(
     viewer: Viewer,
     channel: UsedChannel,
@@ -133,8 +133,8 @@ function requireUse(rights: Rights | undefined, channel: UsedChannel): void {
 }
 
 /**
- * A backend needs one of these permissions to read streams. Reading history requires
- * `messages:write`.
+ * Permissions with which a backend may read streams. One of them is enough. `messages:write` is
+ * included because it already allows a backend to read history, which contains the streams.
  */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 

@@ -81,7 +81,8 @@ function parseChannelPath(segments: readonly string[], urlPath: string): ParsedP
     clientMsgNo !== "" && clientMsgNo.length <= MAX_ID_LENGTH && isWellFormed(clientMsgNo);
   if (segments.length !== 4 || !isType || ids.length > 2 || !ids.every(isId) || !isName)
     return { refusal: badChannelPath() };
-  // A decoded slash inside a segment would make the signatures of two paths equal.
+  // A slash that was decoded inside a segment is encoded again. Otherwise, the signature of one
+  // path would also be valid for another.
   const path = segments.map((segment) =>
     /[/%]/.test(segment) ? encodeURIComponent(segment) : segment,
   );

@@ -191,7 +191,10 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     };
   }
 
-  /** Returns the refusal that takes precedence over the error of an invalid body. */
+  /**
+   * Returns the refusal that takes precedence over the error of an invalid body, `undefined` if
+   * there is none.
+   */
   async function otherRefusal(
     { name }: AdmittedStream,
     contentType: string | undefined,
