@@ -1,6 +1,6 @@
 // Tests of the rules of the code base: imports between rooms, length, and form of files. They are
 // part of `npm run check` and of `npm test`. The rules are applied to the current sources, and also
-// to texts that break them.
+// to sample sources that break them.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -239,7 +239,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   // The web pages, which use the SDK as an app does, by the name of its package.
   "demo/": { local: [], packages: ["jindou-client", "preact", "preact/hooks"], node: [] },
   "console/": {
-    // The verdict is made from the conditions of the alerts.
+    // The console rates the state of a node by the conditions of the alerts.
     local: ["observe/alerts.ts", "observe/conditions.ts"],
     packages: ["preact", "preact/hooks", "uplot"],
     node: [],

@@ -1,5 +1,5 @@
 // Tests the pages of messages that HTTP calls read, and that a node serves other clients between
-// two pages. A client sees only the duration of these turns (bench/attacks.ts).
+// two pages. A client could only measure how long it waits for a page (bench/attacks.ts).
 
 import { setImmediate } from "node:timers/promises";
 import { MessagePages } from "../../src/api/message-pages.ts";

@@ -1,5 +1,5 @@
 // Tests which guesses of the static API token are slowed down. The tests run without a node,
-// because outside a node only the duration of a call shows whether it waited.
+// because from outside a node only the duration of a call shows whether it waited.
 
 import { StaticToken } from "../../src/api/static-token.ts";
 import type { HttpRequest } from "../../src/transport/types.ts";

@@ -1,6 +1,6 @@
 // Tests which messages a read of the event feed loads, the time of a gap, and what the timers of a
-// node read and write for the feed. No public interface shows this: an error would only cost memory
-// and time, or appears only if the store fails or the clock is set back.
+// node read and write for the feed. No public interface shows this: a defect would only cost memory
+// and time, or would appear only if the store fails or the clock is set back.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";

@@ -1,5 +1,5 @@
-// The token gate with many concurrent attempts. The class is tested directly, because only then a
-// test can delay the checks.
+// The token gate with many concurrent attempts. The class is tested directly, because only then can
+// a test delay the checks.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";

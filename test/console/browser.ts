@@ -1,5 +1,5 @@
-// The console in Chromium. An error in the page fails the test, and so do an error in its console,
-// except for refusals of the API, and a violation of the page's policy.
+// The console in Chromium. A test fails on an error in the page, on a violation of the page's
+// policy, and on an error message in the browser's console other than a refusal of the API.
 
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";

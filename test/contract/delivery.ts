@@ -322,8 +322,8 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
-    // On one server no publication overtakes another. The first publication that a node receives
-    // from a personal channel counts as the channel's first one.
+    // Personal channels on one server are left out. No publication overtakes another there, so a
+    // node takes the first one that it receives from a personal channel as the channel's first.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
         `${kind} channel: the first message is delivered even if the second message arrives earlier`,
@@ -1027,7 +1027,7 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
         for (const chat of changed) t.same(deliveredTexts(subscriber, chat), ["missed"]);
         const reads = await commandCount(driver, "hget");
         const scripts = await commandCount(driver, "evalsha");
-        // Each of the two nodes may beat once at any moment, and then at most ten times a second.
+        // Each of the two nodes may send a heartbeat at once, and then at most ten per second.
         const beats = 2 + Math.ceil((performance.now() - startMs) / 100);
         t.ok(reads >= TOPICS, "the publication number of each group is read");
         t.ok(reads <= TOPICS + 2 * scripts, `each number is read once: ${reads} reads`); // a heartbeat reads two numbers

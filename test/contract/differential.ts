@@ -56,8 +56,8 @@ export function differential(t: Test, first: StoreDriver, second: StoreDriver): 
 }
 
 /**
- * Runs steps until the stores differ. `difference` holds both outcomes, `undefined` if every step
- * agreed.
+ * Runs steps until the stores differ. `difference` contains both outcomes, and is `undefined` if
+ * the stores agreed after every step.
  */
 async function runSteps(calls: RandomCalls, sides: readonly [Side, Side]) {
   const steps: string[] = [];

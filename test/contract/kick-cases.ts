@@ -78,7 +78,7 @@ export const OTHER_FLAG_OUTCOME = STAYS;
  * | `confirm <name>`                                    | the node confirms the session      |
  * | `token <t> <level>`                                 | the device of flag 0 is registered |
  * | `logout <level>`                                    | the token of the device is removed |
- * | `ban`, `unban`                                      | the account is banned, or no more  |
+ * | `ban`, `unban`                                      | the account is banned or unbanned  |
  *
  * A login returns `entered`, `entered as <name>` if it has the order of that login, `refused
  * <reason>` or `unauthorized`. `confirm` returns `confirmed` or `refused <reason>`.

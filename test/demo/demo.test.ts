@@ -19,7 +19,7 @@ function startNode(t: Test, settings: Settings = {}): Promise<ChildBroker> {
   return spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0", ...settings });
 }
 
-/** Waits until the condition holds. The test has its own time limit. */
+/** Waits until the condition holds, without a timeout of its own, because the test has one. */
 async function until(holds: () => Promise<boolean>): Promise<void> {
   while (!(await holds())) await pause(20);
 }
@@ -149,7 +149,7 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   await ann.send("From the other device");
   await ben.shows("From the other device");
 
-  // what is left when the page goes
+  // the removal of the group and the tokens when the page is left
   const group = `channel_id=${prefix}-team&channel_type=2`;
   const members = async () => (await broker.call(`/channel/state?${group}`)).body.disband;
   const tokens = async (user: string) =>

@@ -14,7 +14,7 @@ const redis = await startRedis(t);
 const admin = redis.client();
 const world = await startWorld(t, {
   JINDOU_REDIS_URL: redis.url,
-  // A busy process is neither declared dead nor late with its calls.
+  // Prevent a busy process from being declared dead, and its calls from timing out.
   ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", JINDOU_REDIS_TIMEOUT_MS: "20000" },
 });
 

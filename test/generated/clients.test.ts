@@ -95,7 +95,7 @@ for (const dialect of ["jindou", "wukongim"]) {
       };
       const generate = ["-m", "openapi_python_client", "generate", "--url", `${api}/openapi.json`];
       const printed = await run("python3", generate, { cwd: folder, env });
-      // The generator knows no content type for NDJSON.
+      // The generator does not support the content type of NDJSON.
       const warnings = printed.match(/^WARNING parsing .*$/gm) ?? [];
       t.same(warnings, [
         "WARNING parsing POST /admin/import within system. Endpoint will not be generated.",

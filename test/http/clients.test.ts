@@ -74,7 +74,7 @@ const java = (version: string, expect: boolean): HttpClient => ({
   after: [version, String(expect)],
   isCompatOnly: expect,
 });
-/** The fetched extension is not in the configuration of PHP. */
+/** Arguments that load the fetched extension, which the configuration of PHP does not load. */
 const CURL = foldersIn("usr/lib/php")
   .map((folder) => join(folder, "curl.so"))
   .filter((file) => existsSync(file))

@@ -1,5 +1,5 @@
-// The fence around writing: a call that reaches Redis after its time changes nothing, and nothing
-// is written to a server whose clock the node does not know.
+// The fence of writes: a call that reaches Redis after its deadline changes nothing, and nothing is
+// written to a server whose clock the node does not know.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";

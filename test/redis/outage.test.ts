@@ -80,7 +80,7 @@ async function startTraffic(t: Test, node: Node) {
   };
 }
 
-/** Makes Redis unusable under traffic and checks the log until all works again. */
+/** Makes Redis unusable under traffic and checks the log until everything works again. */
 async function checkOutage(
   t: Test,
   node: Node,

@@ -150,7 +150,7 @@ t.test("a Redis that hangs has at most redis.maxInFlight pending commands", asyn
   t.equal(link.isUp, false, "the node sends no more calls to the silent server");
   redis.signal("SIGCONT");
   await appendUntilAccepted(node);
-  // The link itself may be asking the server for something at any single moment.
+  // The link itself may have one pending command at any moment.
   const limitMs = performance.now() + WAIT_LIMIT_MS;
   while (pendingCommands(node) > 1 && performance.now() < limitMs) await sleep(5);
   t.ok(pendingCommands(node) <= 1, "no command of the outage is pending any more");

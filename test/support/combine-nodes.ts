@@ -54,7 +54,7 @@ export function combineNodes(
         ? sumMetrics(await Promise.all(nodes.map((node) => node.call(path, body, headers))))
         : nodeAt(calls++).call(path, body, headers),
 
-    /** A node reports that it is ready only after it has received its own publication. */
+    /** Calls `/readyz`, which a node answers only after it has received its own publication. */
     async publicationsDelivered() {
       await callAll("/readyz").catch(ignore);
     },

@@ -1,6 +1,6 @@
 // Chooses the store of brokers that run in the test process, from JINDOU_TEST_DRIVER: `embedded`
-// (the default), `redis` (one node on Redis) or `three` (three nodes on one Redis, which share the
-// sessions and calls). Owns the Redis server of this process, which is started on first use.
+// (the default), `redis` (one node on Redis) or `three` (three nodes on one Redis, over which the
+// sessions and calls are spread). Owns the Redis server of this process, which starts on first use.
 
 import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";

@@ -9,7 +9,7 @@ import type { Test } from "tap";
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const EXCLUDED = /\/(node_modules|dist|dist-backend|dist-client|data|\.git|\.tap|\.build|results)$/;
 
-/** Mark of the set-up in `package.json`: the packages need not be installed again. */
+/** File whose presence tells the set-up script of `package.json` that packages are installed. */
 const SETUP_MARK = ".jindou-setup";
 
 /** Returns the folder of the copy. Its packages are installed (symlinks), but nothing is built. */
@@ -24,9 +24,8 @@ export async function freshCopy(t: Test): Promise<string> {
 }
 
 /**
- * Fills the folder with a symlink to each installed package, and with a mark of its own. A symlink
- * to the whole `node_modules` would be followed by `npm ci`, which would then delete the packages
- * of this project.
+ * Creates the folder with a symlink to each installed package and a new set-up mark. `npm ci` would
+ * follow a single symlink to the whole `node_modules`, and delete the packages of this project.
  */
 async function linkPackages(folder: string): Promise<void> {
   const installed = join(ROOT, "node_modules");

@@ -61,8 +61,8 @@ export type ProblemKind =
   /** An acknowledged message is missing. */
   | "lost"
   /**
-   * No message was shown at a seq for which there was no acknowledgement, or a range does not
-   * follow the previous range of its reader.
+   * A seq has neither an acknowledgement nor a shown message, or a range does not follow the
+   * previous range of its reader.
    */
   | "gap"
   /** A message was shown twice, or a seq was acknowledged twice. */

@@ -41,7 +41,7 @@ export class JsonRpcClient {
   readonly notifications: Notification[] = [];
   /** Unparsed text of every message so far. */
   readonly texts: string[] = [];
-  /** Error responses to requests whose id is unknown. */
+  /** Error responses whose id belongs to no open request. */
   readonly strayErrors: Json[] = [];
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;

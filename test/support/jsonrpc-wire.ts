@@ -193,7 +193,7 @@ function channelOf({ channelId: id, channelType: type }: Json): ChannelRef {
 
 /**
  * Returns the fields that messages, events and streams have in common. In a personal channel each
- * user names the other one, so if the user `uid` received the message, its sender named `uid` as
+ * user names the other user, so if the user `uid` received the message, its sender named `uid` as
  * the channel.
  */
 function originOf(uid: string, fields: Json) {

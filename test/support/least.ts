@@ -2,7 +2,7 @@
 
 /**
  * Repeats a measurement until it is below `bound`, at most `attempts` times, and returns the least
- * result. A busy machine then fails no test, unless it adds too much to every measurement.
+ * result. A busy machine then fails the test only if it adds too much to every measurement.
  */
 export async function leastBelow(
   bound: number,

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/linters", import.meta.url));
 
-/** Path of a program, and whether and why the tests that need it are skipped. */
+/** Path of a program, and the reason why tests that need it are skipped, `false` if they run. */
 export interface Linter {
   readonly path: string;
   readonly skip: string | false;

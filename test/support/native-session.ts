@@ -39,7 +39,7 @@ export interface NativeSessionOptions {
   /** Default: 0, app. */
   readonly flag?: DeviceFlag;
   readonly deviceId?: string;
-  /** Wire format for the same uid. Default: native. */
+  /** Wire format, which must have been created for the same `uid`. Default: native. */
   readonly wire?: Wire;
   readonly level?: DeviceLevel;
   readonly resume?: readonly ResumePoint[];

@@ -23,7 +23,7 @@ export interface RedisProxy {
   silenceSubscribers(): void;
   /** Sends SUNSUBSCRIBE on the nodes' connections, which the nodes do not notice. */
   unsubscribe(name: string): void;
-  /** Resolves when a node publishes for the next time. */
+  /** Resolves when a node sends its next publication. */
   nextPublication(): Promise<void>;
 }
 

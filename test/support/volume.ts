@@ -1,5 +1,5 @@
-// Reduces the number of repetitions and of combinations in tests: one eighth and one quarter by
-// default, all of them with JINDOU_TEST_VOLUME=full (`npm run test:full`).
+// Reduces the work of tests: by default, an eighth of the repetitions and a quarter of the
+// combinations are run. JINDOU_TEST_VOLUME=full (`npm run test:full`) runs all of them.
 
 /** True in the run of `npm run test:full`. */
 export const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";

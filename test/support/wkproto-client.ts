@@ -279,10 +279,7 @@ export async function openWkprotoSocket(
   return client;
 }
 
-/**
- * Opens a TCP connection and sends only `before`. Later bytes are sent in pieces of
- * random sizes.
- */
+/** Opens a TCP connection and sends only `before`. Later bytes are sent in random pieces. */
 export async function openWkprotoTcp(
   t: TeardownHost,
   options: WkprotoOptions,
@@ -298,7 +295,7 @@ export async function openWkprotoTcp(
   return client;
 }
 
-/** Each message must be one packet. */
+/** Returns the wire of a WebSocket. Each message of the server must contain exactly one packet. */
 function webSocketWire(socket: WebSocket, events: WireEvents): Wire {
   socket.on("message", (data: Buffer, isBinary: boolean) => {
     if (!isBinary) throw new Error(`the server sent a text frame: ${data}`);

@@ -18,7 +18,7 @@ import {
 export interface PhoneSdk {
   readonly name: string;
   readonly version: number;
-  /** Maximum number of bytes that are passed on at once. */
+  /** Maximum number of bytes that are passed to the parser at once. */
   readonly pieceBytes: number;
   /** Number of bytes that must have arrived before a packet other than PONG is parsed. */
   readonly minPacketBytes: number;

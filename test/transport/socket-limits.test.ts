@@ -295,9 +295,7 @@ t.test(
 
 const SILENT_MS = 3000;
 
-/**
- * Starts a listener for client sockets with a limit of `LIMIT` unauthenticated ones per address.
- */
+/** Starts a listener that accepts at most `LIMIT` unauthenticated client sockets per address. */
 async function serveSockets(t: Test) {
   const displaced: string[] = [];
   const refused: string[] = [];

@@ -29,14 +29,14 @@ export async function subscribe(
   return body.id;
 }
 
-/** Sends one message to each channel. Adds the ids of the acknowledged ones to `sent`. */
+/** Sends one message to each channel. Adds the ids of the acknowledged messages to `sent`. */
 export async function sendOnce(node: Node, sent: Set<number>): Promise<void> {
   await Promise.all(CHANNELS.map((channelId) => send(node, channelId, sent)));
 }
 
 /**
  * Sends messages to all channels until `isEnded` returns true or the test ends. Adds the ids of the
- * acknowledged ones to `sent`. Calls may fail.
+ * acknowledged messages to `sent`. Calls may fail.
  */
 export async function sendUntil(
   t: Test,

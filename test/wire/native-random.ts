@@ -1,5 +1,5 @@
-// Random values of every kind in the native protocol, as one user's client sees them. `r`
-// determines them completely.
+// Random values of every kind in the native protocol, as one user's client sees them. The generator
+// `r` that each function receives determines the values completely.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import {

@@ -56,7 +56,7 @@ async function loseSessions({ link }: TestNode, uid: string): Promise<void> {
 
 const sessionsKey = ({ link }: TestNode, uid: string) => link.keys.user("sessions", uid);
 
-/** Returns the sessions that the node was told to end, each with the reason. */
+/** Returns the sessions that the node was requested to end, each with the reason. */
 const endedSessions = ({ events }: TestNode) =>
   events.flatMap((event) =>
     event.kind === "end_session" ? [`${event.sessionId} ${event.reason}`] : [],

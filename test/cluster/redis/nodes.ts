@@ -21,7 +21,7 @@ import { agreementOf } from "./agreement.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
 export const HEARTBEAT_MS = 100;
-/** Longer than any node waits for the processor on a busy machine. */
+/** `deadAfterMs` of the nodes. On a busy machine, no node waits this long for the processor. */
 export const DEAD_AFTER_MS = 2000;
 
 export interface TestNode {

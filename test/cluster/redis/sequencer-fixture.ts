@@ -95,10 +95,7 @@ export async function evictOthers(
   fixture.delivered.length = delivered;
 }
 
-/**
- * Returns the subscription to a user's topic. The subscription exists since the start of the test's
- * clock.
- */
+/** Returns a subscription to a user's topic that was made when the test's clock started. */
 export function subscription(uid: string, overrides: Partial<Subscription> = {}): Subscription {
   return {
     ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: TIME_MS },

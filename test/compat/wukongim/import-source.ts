@@ -38,7 +38,7 @@ const LISTED = LOGGED_ROWS.map(({ text }) => JSON.parse(text))
   .map(({ channel_id: id, channel_type: type, last_message_seq: lastSeq }) => ({
     ...{ id, type, lastSeq },
   }));
-/** Maximum number of rows of a page, whatever `limit` says. */
+/** Maximum number of rows of a page, even if `limit` is higher. */
 const MAX_ROWS = 4;
 
 export interface FakeSource {

@@ -210,7 +210,7 @@ function messageOf(params: Json, channel: ChannelRef): Message {
   };
 }
 
-/** Returns a message id of WuKongIM with 15 digits, because its ids have 64 bits and ours 53. */
+/** Returns the first 15 digits of an id, because WuKongIM's ids have 64 bits and ours have 53. */
 function idOf(messageId: string): number {
   return Number(messageId.slice(0, 15));
 }

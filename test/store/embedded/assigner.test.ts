@@ -1,4 +1,4 @@
-// The search for the first message of a retry.
+// The lookup of the message that a retry repeats.
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";

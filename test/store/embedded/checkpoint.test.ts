@@ -19,8 +19,8 @@ const OTHER_CHANNEL = { channel: { id: "other", type: 2 } } as const;
 const MESSAGES = 600;
 
 /**
- * Opens a store with rows of every kind to write, in several transactions, and runs a checkpoint
- * whose commit number `failing` fails.
+ * Fills a store with so much data of every kind that a checkpoint needs several transactions. Then
+ * runs a checkpoint in which commit number `failing` fails.
  */
 async function failCheckpoint(t: Test, failing: number) {
   const path = testFolder(t);

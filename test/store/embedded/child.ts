@@ -210,7 +210,7 @@ async function stream(progress: readonly number[]): Promise<void> {
 
 /**
  * Appends to one log per worker without end, several at a time. `progress` has the number of
- * acknowledged appends of each worker. The first appends repeat those whose answer may be lost.
+ * acknowledged appends of each worker. The next appends may repeat appends that were not answered.
  */
 async function log(progress: readonly number[]): Promise<void> {
   const append = async (worker: number, count: number) => {
@@ -295,7 +295,7 @@ async function work(): Promise<void> {
   }
 }
 
-/** Executes the orders on standard input without waiting for each other. Prints each answer. */
+/** Executes the orders from standard input concurrently. Prints the answer to each order. */
 function obey(): void {
   createInterface(process.stdin).on("line", async (text) => {
     const order = JSON.parse(text) as Record<string, string>;

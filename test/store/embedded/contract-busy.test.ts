@@ -1,7 +1,7 @@
 // Runs the Store contract against the embedded driver, with frequent checkpoints and tiny segments.
-// They change what is in the WAL, in the memtable and in the database, so the parts run whose
-// records go through the WAL. The other parts store rows directly in the database, where these
-// settings have no effect.
+// These settings change which data is in the WAL, in the memtable and in the database, so only the
+// parts run whose records go through the WAL. The other parts store rows directly in the database,
+// where the settings have no effect.
 
 import { storeContract } from "../../contract/store.ts";
 import { t } from "../../support/suite.ts";

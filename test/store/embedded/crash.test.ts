@@ -87,7 +87,7 @@ t.test(
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);
-    // A limit on the file size acts like a full disk. The files of a start stay far below it.
+    // A limit on the file size acts like a full disk. A start writes only far smaller files.
     const limit = ["prlimit", "--fsize=300000:unlimited"];
     const child = startChild(t, [path, "send-some", "40"], limit);
     await child.line((line) => line.waiting === true);

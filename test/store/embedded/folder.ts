@@ -132,7 +132,7 @@ export function withoutCheckpoint(meta: Map<string, unknown[]>): void {
   meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 }
 
-/** Makes the checkpoint look as if it had been stored in another boot of the machine. */
+/** Makes the checkpoint look as if it had been stored before the last boot of the machine. */
 export function inAnotherBoot(meta: Map<string, unknown[]>): void {
   meta.set("journal", [...(meta.get("journal") ?? []).slice(0, 5), "f".repeat(32)]);
 }

@@ -14,7 +14,7 @@ import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
 /**
  * Returns the number of bytes that a viewer who joins or comes back is sent: those of the stream's
- * own frame or of the frame with the channel's message, whichever are more.
+ * own frame or of the frame with the channel's message, whichever is larger.
  */
 async function sentBytes(store: EmbeddedStore): Promise<number> {
   const codec = createNativeProtocol(LIMITS).open();

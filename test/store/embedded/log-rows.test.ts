@@ -1,5 +1,5 @@
-// The rows of the table `log`, with one record and with chunks, compared with a list. Imports the
-// table's own file, because no call of the store shows where a row begins.
+// The rows of the table `log`, which contain one record or several, compared with a plain list.
+// Imports the table's own file, because no call of the store shows where a row begins.
 
 import { join } from "node:path";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";

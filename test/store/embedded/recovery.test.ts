@@ -136,7 +136,7 @@ t.test(
   },
 );
 
-/** Changes the header as if the file was written in another boot of the machine. */
+/** Changes the header as if the file had been written before the last boot of the machine. */
 function asOfAnotherBoot(file: string, synced?: boolean): void {
   const bytes = readFileSync(file);
   if (synced !== undefined) bytes.writeUInt32LE(synced ? 1 : 0, 12);

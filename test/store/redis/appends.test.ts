@@ -391,7 +391,7 @@ t.test(
     const { store, link } = node;
     await store.append(numbered(0, undefined));
     const sent = [store.append(numbered(1, undefined))];
-    // The cache does not hold this number of names, so the names of the channel are created again.
+    // The cache is too small for this many names, so it evicts the names of the channel.
     for (let at = 0; at <= 20_000; at++) link.keys.channel("head", `2:other-${at}`);
     sent.push(store.append(numbered(2, undefined)));
     const answers = await Promise.allSettled(sent);

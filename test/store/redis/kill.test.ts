@@ -1,5 +1,6 @@
-// kill -9 of a node while it sends commands: a retry finds what the node had acknowledged and
-// completes what it had begun. Real processes, real Redis.
+// kill -9 of a node while it sends commands: retries on another node recognise the commands that
+// the killed node had acknowledged, and complete those that it had begun. Real processes, real
+// Redis.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -85,7 +85,7 @@ function silence(server: ReturnType<RedisLink["primaryOf"]>, key = "") {
   return { ignored, end };
 }
 
-/** Sends the command `count` times from a node that puts no copy, and leaves the copies pending. */
+/** Sends `count` commands from a node that cannot put their copies, so that they stay pending. */
 async function leavePending(
   t: Pick<Test, "teardown">,
   prefix: string,

@@ -13,7 +13,7 @@ import { openStore, seqsIn, storeIn, testFolder, walFiles } from "../folder.ts";
 /** Returns the name of the open file or folder. */
 const nameOf = (fd: number) => basename(fs.readlinkSync(`/proc/self/fd/${fd}`));
 
-/** Returns file calls that add what the disk has after each of them to `log`. */
+/** Returns file calls that add the name of each file and folder to `log` after its sync. */
 function loggedFiles(log: string[]) {
   const { fail, files } = brittleFiles();
   return {
