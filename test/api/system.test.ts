@@ -4,7 +4,7 @@ import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 t.test(
-  "GET /migrate/result returns the status migrated, without a step or an error, if there is nothing to migrate",
+  "GET /migrate/result returns the status `migrated`, without a step or an error, if there is nothing to migrate",
   async (t) => {
     const api = await startApi();
     const { status, json } = await inject(api, "GET /migrate/result");

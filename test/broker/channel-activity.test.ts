@@ -22,7 +22,7 @@ t.test("counts leave the window of 15 minutes minute by minute", async (t) => {
 });
 
 t.test(
-  "a channel with more than a thousandth of the messages keeps its counter among any number of others",
+  "a channel with more than a thousandth of the messages keeps its counter, however many other channels are used",
   async (t) => {
     const activity = new ChannelActivity(() => 0);
     for (let at = 0; at < 1000; at += 1) activity.message(`2:first-${at}`);

@@ -69,7 +69,7 @@ t.test(
 );
 
 t.test(
-  "a user who has already logged in from a network can log in while that network makes as many guesses as it may, even if the node is at its limit",
+  "a user who has already logged in from a network can log in while guesses from that network have reached its limit, even if the node is at its limit",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,

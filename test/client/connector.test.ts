@@ -380,7 +380,7 @@ t.test("a client whose CONNECT gets no reply connects again", async (t) => {
   t.pass("the client has connected again");
 });
 
-t.test("a token function that fails, hangs or returns no text is called again", async (t) => {
+t.test("a token function that fails, hangs or returns no string is called again", async (t) => {
   const server = new ScriptedServer();
   const answers = [
     () => Promise.reject(new Error("backend down")),

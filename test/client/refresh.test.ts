@@ -102,7 +102,7 @@ t.test("a token function that fails or whose token is refused is called again", 
   t.equal(client.status, "online");
 });
 
-t.test("a reconnect replaces a refresh, and concurrent calls share one token", async (t) => {
+t.test("a reconnect during a refresh waits for the same call of the token function", async (t) => {
   let calls = 0;
   let resolve: ((token: string) => void) | undefined;
   const token = () => {

@@ -85,7 +85,7 @@ t.test("each message and each change of a conversation changes the unread count"
 });
 
 t.test(
-  "messages of a large group are not counted, and the client reads it only once",
+  "messages of a large group are not counted, and the client reads the conversation only once",
   async (t) => {
     const broker = await startBroker(t);
     await newGroup(broker, "crowd", ["ann", "ben"], { large: 1 });

@@ -215,7 +215,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a command to several users replaces the sender's oldest copy where the share is full",
+    "a command to several users replaces the sender's oldest copy in each inbox in which the sender's share is full",
     async (t) => {
       const fixture = await createFixture(t);
       const send = (fromUid: string, recipients: readonly string[], clientMsgNo = "") =>

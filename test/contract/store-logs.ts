@@ -101,7 +101,7 @@ function creating(t: Test, driver: LogDriver): void {
     t.equal(await endingOf(fixture.store, NAME), "closed");
   });
 
-  t.test("one of several concurrent calls creates the log", async (t) => {
+  t.test("only one of several concurrent calls creates the log", async (t) => {
     const { store } = await driver.open(t);
     const calls = Array.from({ length: 10 }, () => store.createLog(NAME, draftOf()));
     const verdicts = (await Promise.all(calls)).map(({ verdict }) => verdict);
@@ -289,7 +289,7 @@ function offsets(t: Test, driver: LogDriver): void {
 }
 
 function closing(t: Test, driver: LogDriver): void {
-  t.test("a log keeps its ending and refuses records", async (t) => {
+  t.test("a log that has ended refuses records, and its ending does not change", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     await appended(fixture.store.appendLog(NAME, appendOf(["a"])));
@@ -396,7 +396,7 @@ function producing(t: Test, driver: LogDriver): void {
     t.equal(await endingOf(fixture.store, NAME), "closed");
   });
 
-  t.test("concurrent retries append once", async (t) => {
+  t.test("concurrent retries of an append append its records once", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const sends = Array.from({ length: 20 }, (_, i) =>
@@ -436,7 +436,7 @@ function limits(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a new producer replaces only one that has been silent for the dedupe window",
+    "a new producer replaces only a producer that has been silent for the dedupe window",
     async (t) => {
       const fixture = await driver.open(t, { maxProducers: 2 });
       await created(fixture.store.createLog(NAME, draftOf()));
@@ -458,7 +458,7 @@ function limits(t: Test, driver: LogDriver): void {
     },
   );
 
-  t.test("more logs can exist than heads are kept in memory", async (t) => {
+  t.test("logs whose heads are not kept in memory are read and recognise retries", async (t) => {
     const fixture = await driver.open(t, { maxOpen: 2 });
     const names = Array.from({ length: 8 }, (_, i) => free(`n${i}`));
     for (const name of names) await created(fixture.store.createLog(name, draftOf()));
@@ -607,7 +607,7 @@ function forking(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(fixture.store, free("fork/5")), [["a"], ["bcdef"], ["!"]]);
   });
 
-  t.test("a sub-offset counts records of JSON", async (t) => {
+  t.test("a sub-offset in a JSON log counts records", async (t) => {
     const { store } = await driver.open(t);
     const records = ["1", "2", "3"].map(bytesOf);
     await created(store.createLog(NAME, draftOf({ ...JSON_TYPE, records })));
@@ -783,7 +783,7 @@ function forking(t: Test, driver: LogDriver): void {
 }
 
 function expiring(t: Test, driver: LogDriver): void {
-  t.test("a log expires between 1 and 1.25 times its time to live after its use", async (t) => {
+  t.test("a log expires 1 to 1.25 times its time to live after its last use", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     for (const [path, use] of [
@@ -852,7 +852,7 @@ function expiring(t: Test, driver: LogDriver): void {
     t.strictSame(await fixture.leftovers(), []);
   });
 
-  t.test("an expired source stays for its forks, which have its time to live", async (t) => {
+  t.test("the records of an expired source stay readable in its forks", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(free("a"), draftOf({ ttlS: 100, records: [bytesOf("1")] })));

@@ -305,7 +305,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       },
     );
 
-  t.test("one of several concurrent payloads with one clientMsgNo is stored", async (t) => {
+  t.test("only one of several concurrent payloads of a clientMsgNo is stored", async (t) => {
     const fixture = await createFixture(t);
     const results = await Promise.all(
       Array.from({ length: 12 }, (_, i) => {

@@ -46,7 +46,7 @@ t.test("the depth counts objects and arrays, including the values of duplicate k
   ]);
 });
 
-t.test("an escaped name is the name that it stands for", async (t) => {
+t.test("a field is found by its name even if the document escapes the name", async (t) => {
   t.equal(fieldText('{"\\u0061":1,"b":2}', "a")?.text, "1");
   t.equal(fieldText('{"a":1,"\\u0061":[ 2 ]}', "a")?.text, "[ 2 ]");
 });

@@ -356,7 +356,7 @@ t.test("a webhook whose last event was replaced reads the feed only once for thi
   t.equal(reads, 0, "the partition is not read again");
 });
 
-t.test("an event that cannot be parked is not sent each time another is accepted", async (t) => {
+t.test("an event that cannot be parked is not sent again with each later event", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async webhookTexts(id, kind) {
       const texts = await original.webhookTexts(id, kind);
@@ -478,7 +478,7 @@ t.test("a webhook whose state cannot be read delays no event of another webhook"
 });
 
 t.test(
-  "a full disk that refuses the record of a fixed webhook ends no lease of the others",
+  "a configured webhook whose record cannot be stored on a full disk does not end the leases of other webhooks",
   async (t) => {
     let renewals = 0;
     const receiver = await startReceiver(t);
@@ -517,7 +517,7 @@ t.test(
   },
 );
 
-t.test("events that fill no request wait without work until a gap is accepted", async (t) => {
+t.test("events that do not fill a request cause no work until a gap is accepted", async (t) => {
   const receiver = await startReceiver(t);
   const isGap = ({ events }: Receiver["requests"][number]) => events[0]?.type === "feed.gap";
   receiver.reply = (request) => (isGap(request) ? undefined : 204);
@@ -554,7 +554,7 @@ t.test("events that fill no request wait without work until a gap is accepted", 
   t.ok(rounds.length < 20, `the lane ran ${rounds.length} rounds`);
 });
 
-t.test("a webhook that is behind reads little more than one request holds", async (t) => {
+t.test("a webhook with a backlog reads little more than one request contains", async (t) => {
   let messages = 0;
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async readMessages(...args) {

@@ -465,7 +465,7 @@ t.test("the removal of a session is repeated if Redis does not reply", async (t)
   t.same(await sessionsOf(a.store, "u1"), [kept]);
 });
 
-t.test("watching nodes receive the reason for the end of only a user's last session", async (t) => {
+t.test("watching nodes receive a reason only for the end of a user's last session", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const [first, last] = [1, 2].map((flag) =>
     sessionOn(a, "u", { flag: flag as 1 | 2, level: SECONDARY_DEVICE }),

@@ -168,7 +168,7 @@ t.test("only the first command in an inbox adds the inbox to the list of inboxes
   );
 });
 
-t.test("a login lists a user again whose row a fail-over has lost", async (t) => {
+t.test("a login lists a user again after a fail-over has lost the user's entry", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   await store.login(ann("s1"), "n1:alive");

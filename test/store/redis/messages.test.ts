@@ -126,7 +126,7 @@ t.test("calls above redis.maxInFlight are rejected as overloaded", async (t) => 
   );
 });
 
-t.test("a dedupe record without the hash of a payload belongs to every payload", async (t) => {
+t.test("a dedupe record without the hash of a payload matches every payload", async (t) => {
   const { store, link } = await openStore(t, server.url);
   const first = await store.append(retryOf("n"));
   const other = { ...retryOf("n"), payload: new TextEncoder().encode('{"type":2}') };

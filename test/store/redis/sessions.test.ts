@@ -151,7 +151,7 @@ for (const [reason, end] of Object.entries(lostKicks))
     },
   );
 
-t.test("a kicked session that asks whether it may continue causes one end event", async (t) => {
+t.test("a kicked session whose node tries to confirm it causes one end event", async (t) => {
   const node = await openStore(t, redis.url);
   const { store, link } = node;
   await store.switchFeed(true);
@@ -274,7 +274,7 @@ t.test(
   },
 );
 
-t.test("a kick that a fail-over took back has an event", async (t) => {
+t.test("a kick that a fail-over undoes still has exactly one event", async (t) => {
   const servers = await startRedisCluster(t, { replicas: true });
   const node = await openStore(t, servers.url, { settings: { minReplicas: 1, timeoutMs: 2000 } });
   const { store, link } = node;
