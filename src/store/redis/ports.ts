@@ -46,7 +46,7 @@
 //   allowlist       SET      uids on the allowlist                 if there are any
 //   replaced        SET      members that were replaced, see       until processed, for a day at
 //                            `lua/members_forget.lua`              most; groups only
-//   joinSeqs        HASH     uid: seq of head when it joined       for members of a group
+//   joinSeqs        HASH     uid: seq of head when the user joined for members of a group
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
 //                            head then> <time of the change>`      conversation
 //   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
@@ -111,8 +111,8 @@
 // Keys of a user (`Keys.user`):
 //
 //   key or field    type     content                               present
-//   devices         HASH     flag: device (`users.ts`)             if a device is registered; a while
-//                                                                  after the logout of all
+//   devices         HASH     flag: device (`users.ts`)             if a device is registered, and a
+//                                                                  while after all are logged out
 //     ban           1                                              if the account is banned
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last added to this index              user

@@ -349,7 +349,7 @@ function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
 ): CloseReason | undefined {
-  // There is no token to compare.
+  // Without a registered token of the session and the device, there is nothing to compare.
   if (tokenTag === "" || tokenTag === JWT_TAG || device === undefined) return undefined;
   if (device.tokenHash.length === 0) return "logged_out";
   const tag = Buffer.from(tokenTag, "base64url"); // the first bytes of the token's hash

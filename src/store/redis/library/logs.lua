@@ -134,8 +134,8 @@ local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
--- A log is kept for a quarter of its time to live longer, because a use may be recorded that late
--- (see `use_log`).
+-- A log expires a quarter of its time to live late, because `use_log` does not record a use that
+-- soon after the recorded use.
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
 end

@@ -1,6 +1,6 @@
 -- Finds the active streams of channels. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that holds some of the channels
+-- KEYS   beginning of the key names of each bucket that contains some of the channels
 -- ARGV   for each bucket, the number of its channels and the channel key of each
 -- Reply  for each of these channels with active streams, its position (from 1) among the channel keys
 --        in ARGV, and the list of their clientMsgNos

@@ -6,8 +6,8 @@
 --        3  openStreams
 --        4  counter of message ids
 -- ARGV   1  number of marks, then for each mark, newest first
---             seq     of the message; if it is not stored, the negated newest seq when it was
---                     published
+--             seq     of the message; for a message that is not stored, the negated newest seq of
+--                     the channel at its publication
 --             id      of the message
 --        then the clientMsgNo of each stream to read
 -- Reply  1  newest publication number

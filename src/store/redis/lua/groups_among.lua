@@ -1,6 +1,6 @@
 -- Finds the groups that a user is not a member of among the given groups. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that holds some of the groups
+-- KEYS   beginning of the key names of each bucket that contains some of the groups
 -- ARGV   1  uid
 --        then, for each bucket, the number of its groups and the channel key of each
 -- Reply  positions (from 1) of the found groups among the channel keys in ARGV

@@ -2,8 +2,8 @@
 -- part in one slot, and only one of the calls reads the user's part.
 --
 -- KEYS   sessions of the user, only if the user's part is read
---        then beginning of the key names of each bucket that holds some of the groups
---        then beginning of the key names of each bucket that holds some of the positions
+--        then beginning of the key names of each bucket that contains some of the groups
+--        then beginning of the key names of each bucket that contains some of the positions
 -- ARGV   1  uid
 --        2  sessionId, '' if the user's part is not read
 --        3  SHA-1 of the groups in the index that the caller knows (see `groups_index.lua`)
@@ -12,8 +12,8 @@
 --        6  maximum payload bytes of these copies
 --        7  number of buckets that hold some of the groups
 --        then, for each of these buckets, the number of its groups and the channel key of each
---        then, for each bucket that holds some of the positions, the number of its positions and,
---        for each, the channel key, the last seq and the highest message id of the reader
+--        then, for each bucket that contains some of the positions, the number of its positions
+--        and, for each, the channel key, the last seq and the highest message id of the reader
 -- Reply  1  positions (from 1) of the groups of which the user is not a member
 --        2  positions (from 1) of the groups with an active stream
 --        3  newest seq and last common seq (see `resume_seqs.lua`) of each position

@@ -1,6 +1,6 @@
 -- Finds the channels with a stream that ended at or after a given time. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that holds some of the channels
+-- KEYS   beginning of the key names of each bucket that contains some of the channels
 -- ARGV   1  Unix ms; earlier ends do not count
 --        then, for each bucket, the number of its channels and the channel key of each
 -- Reply  for each of these channels

@@ -184,7 +184,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     if (isSame && after.id !== 0 && newest.id !== after.id) return forked(partition, after, limit);
     const lost = trimmed - after.number;
     if (lost <= 0) return pageOf(rows, after.number, { limit, ...NOTHING_LOST });
-    // After the first read, further events may have been written, and even removed.
+    // The read is repeated, because events may have been written and removed after the first read.
     const left = await entries(partition, trimmed + 1, count);
     return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
