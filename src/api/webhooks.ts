@@ -74,16 +74,18 @@ const settings = {
       waitMs: Type.Integer({
         minimum: 0,
         maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
-        description: "Milliseconds for which an event waits for others",
+        description: "Milliseconds for which an event waits for further events",
       }),
     },
-    { description: "Number of events in a request, and the time that an event waits for others" },
+    {
+      description: "Number of events in a request, and the time for which an event waits for more",
+    },
   ),
   order: Type.Enum([...WEBHOOK_ORDERS], {
     type: "string",
     title: "WebhookOrder",
     description:
-      "channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones",
+      "channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests",
     examples: ["channel"],
   }),
   enabled: flag("0: nothing is delivered until it is 1 again"),
@@ -91,7 +93,7 @@ const settings = {
     minimum: WEBHOOK_LIMITS.minAgeS,
     maximum: WEBHOOK_LIMITS.maxAgeS,
     description:
-      "Seconds for which a request is repeated. The webhook is disabled when they have passed",
+      "Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled",
   }),
 };
 
@@ -105,7 +107,10 @@ const optional = {
         max: Type.Optional(settings.batch.properties.max),
         waitMs: Type.Optional(settings.batch.properties.waitMs),
       },
-      { description: "Number of events in a request, and the time that an event waits for others" },
+      {
+        description:
+          "Number of events in a request, and the time for which an event waits for more",
+      },
     ),
   ),
   order: Type.Optional(settings.order),

@@ -1221,20 +1221,20 @@ export type WebhookRequest = {
     | undefined;
   /** Format of the bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Number of events in a request, and the time that an event waits for others */
+  /** Number of events in a request, and the time for which an event waits for more */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
         readonly max?: number | undefined;
-        /** Milliseconds for which an event waits for others */
+        /** Milliseconds for which an event waits for further events */
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled?: Flag | undefined;
-  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
 };
 
@@ -1275,18 +1275,18 @@ export type Webhook = {
   };
   /** Format of the bodies */
   readonly format: WebhookFormat;
-  /** Number of events in a request, and the time that an event waits for others */
+  /** Number of events in a request, and the time for which an event waits for more */
   readonly batch: {
     /** Maximum number of events in a request. With 1, the event itself is the body */
     readonly max: number;
-    /** Milliseconds for which an event waits for others */
+    /** Milliseconds for which an event waits for further events */
     readonly waitMs: number;
   };
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order: WebhookOrder;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled: Flag;
-  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS: number;
   /** 1: the webhook is defined in the configuration file */
   readonly fixed: Flag;
@@ -1315,20 +1315,20 @@ export type WebhookChange = {
     | undefined;
   /** Format of the bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Number of events in a request, and the time that an event waits for others */
+  /** Number of events in a request, and the time for which an event waits for more */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
         readonly max?: number | undefined;
-        /** Milliseconds for which an event waits for others */
+        /** Milliseconds for which an event waits for further events */
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay the next ones */
+  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until it is 1 again */
   readonly enabled?: Flag | undefined;
-  /** Seconds for which a request is repeated. The webhook is disabled when they have passed */
+  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
 };
 

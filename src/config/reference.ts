@@ -35,8 +35,8 @@ as not set. A **secret** can also be read from a file: append \`_FILE\` to the n
 set it to the path of the file (\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`). Prefer a file to
 a flag, because every user of a machine can read command lines.
 
-Texts of all sources follow the same rules. A byte order mark at the beginning and newlines and
-carriage returns at the end are removed. A text is rejected if it has quotes around the whole value
+The same rules apply to values from all sources. A byte order mark at the beginning and newlines and
+carriage returns at the end are removed. A value is rejected if it has quotes around it
 (\`docker --env-file\` passes them as part of the value), if it begins or ends with a space or an
 invisible character, if it contains a control character, or if it is not UTF-8. A path is also
 rejected if it contains \`~\`, \`$\`, \`%\` or \`{{\`, because nothing replaces them, if it is a URL, or

@@ -77,7 +77,7 @@ export const hooksOptions = Type.Object(
         forwardHeaders: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           default: [],
           description:
-            "Names of headers of the WebSocket handshake that are passed to the hook, for example `cookie`. Name the headers of a web page only together with `client.allowedOrigins`.",
+            "Names of headers of the WebSocket handshake that are passed to the hook, for example `cookie`. A browser sends cookies with the requests of any page, so set `client.allowedOrigins` as well.",
         }),
         staticHeaders,
       },

@@ -14,7 +14,7 @@ const endpointOptions = Type.Object(
   {
     id: Type.String({
       pattern: "^[A-Za-z0-9_-]{1,64}$",
-      description: "Id of the endpoint, with which its deliveries are stored.",
+      description: "Id of the endpoint. The state of its deliveries is stored under this id.",
     }),
     url: Type.String({
       minLength: 1,
@@ -68,12 +68,12 @@ const endpointOptions = Type.Object(
       minimum: 0,
       maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
       unit: "milliseconds",
-      description: "Time for which an event waits for others.",
+      description: "Time for which an event waits for further events.",
     }),
     order: Type.Enum([...WEBHOOK_ORDERS], {
       default: WEBHOOK_DEFAULTS.order,
       description:
-        "`channel`: events of a channel arrive in order, so a request waits for the one before it. `none`: a request that must be repeated does not delay the next ones, until four requests of a partition of the feed must be repeated.",
+        "`channel`: events of a channel arrive in order, so a request waits until the previous one is accepted or given up. `none`: a request that must be repeated does not delay later requests, unless four requests of the same partition of the feed must be repeated.",
     }),
     maxAgeS: Type.Integer({
       default: WEBHOOK_DEFAULTS.maxAgeS,
@@ -81,7 +81,7 @@ const endpointOptions = Type.Object(
       maximum: WEBHOOK_LIMITS.maxAgeS,
       unit: "seconds",
       description:
-        "Time for which a request is repeated. The endpoint is disabled when it has passed.",
+        "Time for which a failing request is repeated. If it still fails after this time, the endpoint is disabled.",
     }),
   },
   CLOSED,
@@ -113,7 +113,7 @@ export const webhooksOptions = Type.Object(
       maximum: 1_000_000,
       unit: "users",
       description:
-        "Number of users above which `msg.offline` of the format `wukongim` has their list as gzip, like `channel.subscriberCompressOfCount` of WuKongIM. 0 means never.",
+        "Number of users above which the list of users in `msg.offline` (format `wukongim`) is compressed with gzip, like `channel.subscriberCompressOfCount` of WuKongIM. 0 means never.",
     }),
     timeoutMs: Type.Integer({
       default: 15_000,

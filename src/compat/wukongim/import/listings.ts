@@ -368,6 +368,6 @@ function unexpected(path: string): SourceError {
 
 function unexpectedField(field: string): SourceError {
   return new SourceError(
-    `A row of the server has no valid field ${field}. Check that it is a WuKongIM 2.2 server.`,
+    `A row of the server has no valid field ${field}. Check that the address in --from is that of a WuKongIM 2.2 server.`,
   );
 }
