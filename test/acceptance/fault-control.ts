@@ -48,7 +48,10 @@ interface Login {
 
 export class FaultControl {
   readonly problems: string[] = [];
-  /** Numbers of acknowledged changes, by kind. */
+  /**
+   * Acknowledged changes of memberships, calls that set a token, successful logins, and calls that
+   * were not acknowledged.
+   */
   readonly counts = { memberships: 0, tokens: 0, logins: 0, unacknowledged: 0 };
   readonly #nodes: ClusterNodes;
   readonly #random: Random;

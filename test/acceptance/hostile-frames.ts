@@ -7,8 +7,8 @@ import { fromHex } from "../wire/native-codec.ts";
 import { OPERATIONS } from "../wire/native-samples.ts";
 
 /**
- * Default of `client.maxFrameBytes`. The transport closes a connection that sends more, without a
- * close frame.
+ * Default of `client.maxFrameBytes`. A larger frame before the login closes the connection with
+ * 1009.
  */
 export const MAX_FRAME_BYTES = 163_840;
 

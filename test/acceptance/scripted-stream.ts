@@ -41,7 +41,7 @@ export class ScriptedStream<S extends Producing = RestartableBroker> {
     return this.options.script.length;
   }
 
-  /** True if the last event was sent. */
+  /** True from the moment at which the last event is sent. */
   get isEnding(): boolean {
     return this.#isEnding;
   }
