@@ -100,7 +100,7 @@ const MAX_INTEGER = 2 ** 31 - 1;
  */
 export function settingsFrom(options: ConnectOptions): Settings {
   checkNames("connect", options, CONNECT_OPTIONS);
-  decodeUtf8(new Uint8Array()); // throws where TextDecoder is missing and not replaced
+  decodeUtf8(new Uint8Array()); // throws if TextDecoder is missing and has no replacement
   const { token = "", reconnect = {} } = options;
   checkNames("reconnect", reconnect, RECONNECT_OPTIONS);
   const deviceId = options.deviceId ?? randomId();

@@ -34,7 +34,7 @@ export class BoundedMap<Key, Value> {
     return this.#entries.delete(key);
   }
 
-  /** Iterates over the entries, oldest first. Entries may be set and deleted meanwhile. */
+  /** Iterates over the entries, oldest first. Entries may be changed during the iteration. */
   [Symbol.iterator](): IterableIterator<[Key, Value]> {
     return this.#entries.entries();
   }

@@ -347,7 +347,7 @@ export type Frame = Uint8Array | string;
 /** An empty list means that the wire format has no frame for the reply or push. */
 export type Frames = Frame | readonly Frame[];
 
-/** A request that cannot be read. `ref` is the ref of the request, 0 if unknown. */
+/** A request that cannot be read or is refused. `ref` is the ref of the request, 0 if unknown. */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;

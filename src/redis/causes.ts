@@ -14,7 +14,7 @@ export interface Cause {
    * precision.
    */
   readonly precision?: 0 | 1;
-  /** True if the caller immediately repeats the call, so that Redis does not count as unusable. */
+  /** True if the caller immediately repeats the call. Redis then does not count as unusable. */
   readonly passes?: true;
 }
 

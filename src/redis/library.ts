@@ -22,7 +22,7 @@ export interface Library {
 
 const NAME = /@LIBRARY/g;
 const HASH_DIGITS = 8;
-/** Matches the number of a library's line in an error message of Redis. */
+/** Matches a line number of a library in an error message of Redis. */
 const LINE = /@?\buser_function:(\d+)/g;
 
 /** Builds a library from files and generated code. They share their locals. */

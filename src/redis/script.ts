@@ -74,7 +74,7 @@ export function sectionOf(source: URL | string): Section {
   return { path, text: readFileSync(source, "utf8") };
 }
 
-/** Matches the number of a script's line in an error message of Redis. */
+/** Matches a line number of a script in an error message of Redis. */
 const SCRIPT_LINE = /@?\buser_script:(\d+)/g;
 
 /** Returns the file and line of a line of the reduced script, which counts from 1. */

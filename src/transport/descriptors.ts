@@ -47,9 +47,9 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserve of file descriptors. Without free descriptors, uWebSockets.js retries to accept waiting
- * connections without a pause and uses a whole CPU core. In that case, the reserve is released, and
- * connections are accepted and closed at once until other descriptors are free. The listening
+ * Reserve of file descriptors. Without free descriptors, uWebSockets.js tries to accept waiting
+ * connections again and again, which uses a whole CPU core. In that case, the reserve is released,
+ * and connections are accepted and closed at once until other descriptors are free. The listening
  * socket is not closed, because its port cannot be bound again while connections are open.
  */
 export class DescriptorReserve {

@@ -1,4 +1,4 @@
-// Chooses the driver of the transport: uWebSockets.js where it loads, otherwise the portable one.
+// Chooses the driver of the transport: uWebSockets.js if it loads, otherwise the portable one.
 // No state.
 
 import type { Driver } from "./driver.ts";

@@ -7,7 +7,7 @@ import type { Tls } from "./driver.ts";
 
 interface HandshakeRules<Connection> {
   readonly timeoutMs: number;
-  /** Protocols to agree on with ALPN. An empty list means that ALPN is not answered. */
+  /** Protocols that ALPN may select. If the list is empty, the server ignores ALPN. */
   readonly alpn: readonly string[];
   /** Called with the decrypted stream. The streams of failed handshakes are destroyed. */
   secured(connection: Connection, stream: Socket): void;

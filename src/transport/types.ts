@@ -172,8 +172,8 @@ export interface SocketEndpoint {
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
   /**
-   * Number of unread bytes of a user's connections above which the connection with the most unread
-   * bytes is dropped.
+   * Total number of unread bytes of a user's connections above which the user's connection with the
+   * most unread bytes is dropped.
    */
   readonly maxBufferedBytesPerUser: number;
   readonly maxBufferedBytesTotal: number;

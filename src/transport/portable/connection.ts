@@ -88,8 +88,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Called every second. Counts the head that is being received in the budget. Returns false if
-   * there is no room for it.
+   * Called every second. Charges the received bytes of an incomplete head to the budget. Returns
+   * false if the budget has no room for them.
    */
   chargeHead(): boolean {
     const isBetweenRequests =

@@ -200,8 +200,9 @@ export class Registry {
   }
 
   /**
-   * Compares the timings of all nodes before the first heartbeat, which could declare nodes with
-   * other timings dead. Returns the incarnations that were silent for their own `deadAfterMs`.
+   * Compares the timings of all nodes before the first heartbeat, because that heartbeat could
+   * declare a node with a longer `cluster.deadAfterMs` dead. Returns the incarnations that have
+   * been silent for longer than their own `cluster.deadAfterMs`.
    */
   async #checkPeers(): Promise<ReadonlySet<Incarnation>> {
     const { agreement, heartbeatMs } = this.#ports;

@@ -3,8 +3,8 @@
 import { BrokerError } from "../../../broker/errors.ts";
 
 /**
- * Rejects with `unavailable` if `promise` takes longer than `timeoutMs`. The work behind the
- * promise continues.
+ * Rejects with `unavailable` if `promise` takes longer than `timeoutMs`. The underlying work is not
+ * cancelled.
  */
 export async function within<T>(
   promise: Promise<T>,

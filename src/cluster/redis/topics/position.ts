@@ -151,7 +151,8 @@ export class DeliveredPosition {
     if (place === undefined) return true;
     const { clientMsgNo } = event;
     const cursor = this.#cursorOf(clientMsgNo);
-    // The end of a stream that is too long for viewers has the index after the events they are shown.
+    // If a stream is too long for viewers, its end event has the index after the last event that
+    // viewers are shown.
     if (cursor !== undefined && place.nextIndex <= cursor.index) return false;
     if (place.state === "active") this.#setActive(clientMsgNo, cursorAfter(event, place));
     else this.#forgetStream(clientMsgNo);

@@ -1,4 +1,4 @@
-// The time to which the times in message ids are compared: the clock of Redis, or the time in the
+// The time with which the times in message ids are compared: the clock of Redis, or the time in the
 // newest message id of the store if that is later. After the clock was set back, the times in ids
 // stay ahead of it. State: the time in the newest id that the store has confirmed.
 

@@ -120,8 +120,8 @@ export class Subscriptions {
     if (this.#suspendedSinceMs === sinceMs) return;
     this.#suspendedSinceMs = sinceMs;
     const names: string[] = [];
-    // Topics that are being restored are included, because their access was checked before this
-    // loss.
+    // Topics that are being restored are included, because their users' access was checked before
+    // this loss.
     for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name);
     this.markLost(names, sinceMs);
     this.markResubscribed(names);
