@@ -22,8 +22,8 @@ const GROUPS = 10;
 const POINTS = 100;
 const SEND_INTERVAL_MS = 10;
 /**
- * A refused send is repeated for this time. The measured time of a send begins with its first
- * attempt.
+ * Maximum time for which a refused send is repeated. The measured time of a send begins with its
+ * first attempt.
  */
 const MAX_SEND_MS = 30_000;
 const QUIET_MS = 3000;

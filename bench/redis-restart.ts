@@ -57,7 +57,7 @@ const OUTAGES: readonly Outage[] = [
   { name: "killed, 5 s down", signal: "SIGKILL", downMs: 5000 },
 ];
 
-/** Results of one outage. Times are in seconds since Redis has accepted commands again. */
+/** Results of one outage. Times are in seconds since Redis accepted commands again. */
 interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;

@@ -27,7 +27,7 @@ export const mosquitto: Peer = {
       configure: (folder, port) => {
         const path = join(folder, "mosquitto.conf");
         const lines = [
-          `user ${userInfo().username}`, // otherwise root changes to a user that may not exist
+          `user ${userInfo().username}`, // otherwise root switches to a user that may not exist
           `listener 0 ${join(folder, "mqtt.sock")}`, // 2.0.11 does not start with WebSockets alone
           `listener ${port} 127.0.0.1`,
           "protocol websockets",

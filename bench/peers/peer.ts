@@ -61,7 +61,7 @@ export interface Peer {
   readonly name: string;
   /** Name and version. */
   readonly title: string;
-  /** What this peer does not do, such as storing messages durably. Empty for Jindou. */
+  /** Features that this peer lacks, such as durable storage. Empty for Jindou. */
   readonly lacks: readonly string[];
   /** True if the peer supports the workloads `resume` and `late`. */
   readonly keepsHistory?: true;
@@ -71,5 +71,5 @@ export interface Peer {
   start(setting: PeerSetting, work: Work): Promise<Contender | undefined>;
 }
 
-/** What a server that only forwards bytes does not do. */
+/** Features that a server lacks if it only forwards bytes. */
 export const FORWARDS_ONLY = ["durability", "order after a reconnect", "resume", "permissions"];

@@ -7,7 +7,7 @@ import type { Operation } from "../../src/protocol/protocol.ts";
 import { type Attackers, jsonLogin, nativeLogin, volley } from "./attackers.ts";
 import { clientFrame, httpRequest, upgradeRequest, wkprotoConnect } from "./frames.ts";
 
-/** Who attacks. docs/SECURITY.md has the promises for each. */
+/** Kind of attacker. docs/SECURITY.md lists the promises about each kind. */
 type Who = "stranger" | "user" | "backend";
 
 interface Attack {
@@ -33,7 +33,7 @@ export const TALK = "talk-";
 export const VICTIM = "victim";
 
 const USERS = 10;
-/** Strangers, each from its own network. */
+/** Number of strangers, each of whom connects from its own network. */
 const STRANGERS = 126;
 const SILENT = 1000;
 /** Number of sockets that one user may have. */

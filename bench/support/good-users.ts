@@ -21,7 +21,7 @@ export const VISITORS: readonly string[] = Array.from({ length: 50 }, (_, at) =>
 
 const SEND_EVERY_MS = 10;
 const CONNECT_EVERY_MS = 20;
-/** A message that has not arrived after this time counts as delivered this late. */
+/** A message that has not arrived after this time is counted with this delay. */
 const MAX_WAIT_MS = 10_000;
 
 export interface Waiting {

@@ -1,5 +1,5 @@
 // The schedule of the load client's open loops, which send at a fixed rate regardless of the server,
-// and the streams that are published by it. Included only by load.c, after its connections are
+// and the streams whose chunks it publishes. Included only by load.c, after its connections are
 // declared. Owns the start time and the number of messages that were due so far.
 #pragma once
 

@@ -53,8 +53,8 @@ export function putResult(folder: string, result: BenchmarkResult): void {
 }
 
 /**
- * Reads the result of a benchmark. Throws if the file has another content, or if no row has a
- * target, as after a run with `--against`.
+ * Reads the result of a benchmark. Throws if the file is not a result, or if no row has a target,
+ * as after a run with `--against`.
  */
 export function readTargets(file: string): BenchmarkResult {
   const result = JSON.parse(readFileSync(file, "utf8")) as Partial<BenchmarkResult>;
