@@ -91,7 +91,7 @@ export class UnreadWorld {
       expireS === 0
         ? Number.POSITIVE_INFINITY
         : (await this.#timeOf(uid, channel, seq)) + expireS * 1000;
-    if (expireS === 1) this.#lastExpiryMs = expiresAtMs;
+    if (expireS === 1) this.#lastExpiryMs = Math.max(this.#lastExpiryMs, expiresAtMs);
     const added = { seq, id, fromUid: uid, redDot, expiresAtMs };
     this.#model.add(channel, added);
   }
