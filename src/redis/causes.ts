@@ -23,7 +23,7 @@ const CHECK_SLOTS =
 const CHECK_LOAD =
   "Check whether Redis hangs (redis-cli --latency, SLOWLOG GET), and the network to it";
 
-/** Causes that a check can also find without an error. */
+/** The exported causes are those that a check reports or that a caller handles. */
 export const REPLICA = {
   pattern: /^(READONLY|MASTERDOWN)\b/,
   what: "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary",
@@ -278,7 +278,7 @@ export function isUnneededPassword(text: string): boolean {
   return /without any password configured for the default user/.test(text);
 }
 
-/** Lines that ioredis prints about problems that the node reports itself. */
+/** Patterns of lines that ioredis prints about problems that the node itself reports. */
 const PRINTED = [/password was supplied/, /^Skipping the ready check because INFO command fails/];
 
 export function isReportedElsewhere(line: string): boolean {
@@ -300,12 +300,12 @@ export function causeOfReply(text: string): Cause | undefined {
   return REPLIES.find(({ pattern }) => pattern?.test(text));
 }
 
-/** Returns true if the cause is that the Sentinels have rejected the lookup of the primary. */
+/** Returns true if the cause is a failed lookup of the primary through the Sentinels. */
 export function isOfSentinels(cause: Cause | undefined): boolean {
   return cause !== undefined && SENTINELS.includes(cause);
 }
 
-/** Returns the cause of an error of a connection, or of a Sentinel, with this code and message. */
+/** Returns the cause of an error of a connection or a Sentinel. `text` is its code and message. */
 export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }

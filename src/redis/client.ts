@@ -188,7 +188,7 @@ export async function connected(
 
 /**
  * Returns a more precise error for a server that closes connections or does not reply. Returns
- * `undefined` if no better error is found, or if the client uses Sentinels.
+ * `undefined` if no better error is found, or if the client uses Sentinels or a Redis Cluster.
  */
 export async function diagnosisOf(client: RedisClient, error: unknown): Promise<Error | undefined> {
   if (isPrecise(causeOf(error)) || client instanceof Cluster) return undefined;
@@ -228,7 +228,7 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 }
 
 export interface SendOptions {
-  /** Maximum time to wait for the reply. Set if it is shorter than the connection's `timeoutMs`. */
+  /** Maximum time to wait for the reply. The default is the `timeoutMs` of the connection. */
   readonly timeoutMs?: number;
   /**
    * True for a batch. It is written at the end of the current callback instead of the end of the

@@ -77,7 +77,10 @@ export function isExplained(error: unknown): boolean {
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
 }
 
-/** Returns the error of ioredis from which an error was made. */
+/**
+ * Returns the error of ioredis from which an error was made, or the error itself if its message
+ * already states the cause.
+ */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

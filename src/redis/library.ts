@@ -1,5 +1,5 @@
-// A library is a Lua text of several files. Redis compiles it once and keeps its functions, which
-// nodes call by name. The names of the library and of its functions contain a hash of the text, so
+// A library is Lua code from several files. Redis compiles it once and keeps its functions, which
+// nodes call by name. The names of the library and of its functions contain a hash of the code, so
 // that nodes of different versions can share one Redis, each with its own library.
 
 import { createHash } from "node:crypto";

@@ -134,7 +134,7 @@ export class RedisLink {
   #refusal: RedisAway | undefined;
   /** Error about missing slots or replicas. While it is set, some calls are rejected. */
   #shortfall: RedisAway | undefined;
-  /** Warnings that were reported after the last check of the server. */
+  /** Warnings of the last check of the server. The next check does not report them again. */
   #warnings: ReadonlySet<string> = new Set();
   #mark: string | undefined;
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
@@ -218,8 +218,8 @@ export class RedisLink {
   }
 
   /**
-   * Calls `listener` when Redis' clock was set by more than a second, or when a server with another
-   * clock has taken over. `stepMs` is negative if the clock went back.
+   * Calls `listener` when Redis' clock was changed by more than a second, or when a server with
+   * another clock has taken over. `stepMs` is negative if the clock went back.
    */
   onClockStep(listener: (stepMs: number) => void): void {
     this.#stepListeners.push(listener);
@@ -343,7 +343,7 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
-  /** Returns the error for a failure that the code caught and returned as text. */
+  /** Returns the error for a failure that `code` caught in Redis and returned as text. */
   errorOf(code: ServerCode, text: string): BrokerError {
     const error = errorOfReply(code.withFileLines(text));
     if (isDenied(error)) this.#checkRights();
@@ -499,7 +499,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // Later, only the calls that need the replicas are rejected.
+    // After the start, a lack of replicas rejects only the calls that need them.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
@@ -509,9 +509,9 @@ export class RedisLink {
   }
 
   /**
-   * Checks that each server has the replicas that `redis.minReplicas` requires, and that these
-   * confirm writes. Counting them is not enough, because a hanging replica stays connected for a
-   * minute.
+   * Checks that at least one server has the replicas that `redis.minReplicas` requires, and that
+   * they confirm writes. Counting the replicas is not enough, because a hanging replica stays
+   * connected for a minute.
    */
   async #assertReplicas(servers: readonly Redis[]): Promise<void> {
     const { minReplicas, timeoutMs } = this.#settings;
@@ -635,7 +635,7 @@ export class RedisLink {
       });
   }
 
-  /** Handles the loss of the connection, or of the last one to a Redis Cluster. */
+  /** Handles the loss of the connection, or of the last connection to a Redis Cluster. */
   #lose(): void {
     const error = new Error("the connection is closed");
     if (this.#status === "up") this.#recordOutage(error);

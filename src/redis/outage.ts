@@ -39,7 +39,7 @@ interface CurrentOutage {
 }
 
 const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
-/** Time between two checks. An outage ends if a check succeeds and no call failed before it. */
+/** Time between two checks. An outage ends if a check succeeds and no call failed in that time. */
 const CHECK_MS = 1000;
 const REPORT_MS = 5000;
 
@@ -58,8 +58,9 @@ export class Outage {
   }
 
   /**
-   * Counts a failure. The first failure begins an outage if the error has a reason and the call is
-   * not repeated immediately.
+   * Counts a failure. Begins an outage if there is none, the error has a reason, and the call is
+   * not repeated immediately. During an outage, a reason that is at least as precise as the current
+   * reason replaces it.
    */
   record(error: unknown): void {
     const cause = causeOf(error);

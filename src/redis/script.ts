@@ -77,7 +77,7 @@ export function sectionOf(source: URL | string): Section {
 /** Matches a line number of a script in an error message of Redis. */
 const SCRIPT_LINE = /@?\buser_script:(\d+)/g;
 
-/** Returns the file and line of a line of the reduced script, which counts from 1. */
+/** Returns the file and line for a line number of the reduced script, counted from 1. */
 function placeOf(
   scriptLine: number,
   lines: readonly string[],
@@ -88,7 +88,7 @@ function placeOf(
   return placeIn(sections, line);
 }
 
-/** Returns the file and line of a line of the joined sections, which counts from 1. */
+/** Returns the file and line for a line number of the joined sections, counted from 1. */
 export function placeIn(sections: readonly Section[], line: number): string | undefined {
   if (line < 1) return undefined;
   let fileLine = line;
@@ -102,7 +102,7 @@ export function placeIn(sections: readonly Section[], line: number): string | un
 
 /** Matches a function: it is on one line, or neither its first nor its last line is indented. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
-/** Matches a constant: a name in capitals for a number or text, on a line of its own. */
+/** Matches a constant: a name in capitals for a number or a string, on a separate line. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
 /** Matches a function on one line that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
@@ -114,8 +114,8 @@ const WORD = /\w+/g;
 /**
  * Precedes every script that writes. The link adds a deadline as the last element of ARGV, in Unix
  * milliseconds on the clock of the server. Without a deadline, a late call could undo later changes
- * of other nodes. The script can read the clock as `server_now`. LATE is followed by a string,
- * because Redis puts ERR in front of an error of one word.
+ * of other nodes. The script can read the clock as `server_now`. LATE is followed by a
+ * sentence, because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000

@@ -99,7 +99,7 @@ import { publishedEvent, StreamView } from "../broker/stream-fold.ts";
 
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
-/** Events of a stream that are one publication. It may contain no event that viewers are shown. */
+/** Events of a stream in one publication. `events` is empty if viewers are shown none of them. */
 export interface EventList {
   readonly kind: "events";
   readonly source: EventSource;
@@ -313,8 +313,8 @@ export function encodeExtra(extra: MessageExtra): Buffer {
 }
 
 /**
- * A decoded frame. `publicationSeq` counts messages, events of streams and removals of members of a
- * channel from 1.
+ * A decoded frame. `publicationSeq` numbers the publications of a channel from 1. Messages, events
+ * of streams and removals of members are publications.
  */
 export type Publication =
   | {

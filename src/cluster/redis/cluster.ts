@@ -54,7 +54,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
   let wasDisconnected = false;
 
-  /** Deletes the libraries that only dead nodes have used. */
+  /** Deletes the libraries that no live node uses, if every live node announces its library. */
   function deleteLibraries(): void {
     const used = registry.libraries();
     if (used === undefined) return;

@@ -23,7 +23,7 @@ export class ClockCheck {
   /**
    * Minimum number of milliseconds by which this node's clock is ahead of Redis' clock. Negative if
    * the node's clock is behind, and 0 if Redis' time lies between the start and the end of the
-   * call.
+   * heartbeat.
    */
   get offsetMs(): number {
     return this.#offsetMs;

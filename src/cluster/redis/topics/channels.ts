@@ -33,9 +33,7 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later publication. */
 const REORDER_WINDOW_MS = 5000;
 const LOSS_SLACK_MS = 2000;
-/**
- * Maximum time by which the time that is listed for a channel's newest message may be too early.
- */
+/** Maximum time by which the listed time of a channel's newest message may be too early. */
 const LISTING_SLACK_MS = 60_000;
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
@@ -294,8 +292,8 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
 }
 
 /**
- * Returns true if the histories may have diverged, so that an equal publication number does not
- * prove that nothing was missed.
+ * Returns true if the history in the store may have diverged from the delivered history. An equal
+ * publication number then does not prove that nothing was missed.
  */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;

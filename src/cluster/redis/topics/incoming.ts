@@ -136,7 +136,8 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    this.#heldChanges.renew(name, { topic, event }); // moves the change to the end, so that it is delivered and dropped last
+    // Moves the change to the end, so that it is delivered and dropped last.
+    this.#heldChanges.renew(name, { topic, event });
   }
 
   #dropMisplaced(): void {

@@ -58,7 +58,7 @@ export class DeliveredPosition {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
   }
 
-  /** Names of the active streams of which events were delivered. */
+  /** `clientMsgNo` of each active stream that has a cursor. */
   get streams(): readonly string[] {
     return [...(this.#active ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
@@ -83,7 +83,7 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** Returns true if another message was delivered with this seq, and was lost by a fail-over. */
+  /** Returns true if another message was delivered with this seq. A fail-over has lost it. */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
@@ -112,7 +112,7 @@ export class DeliveredPosition {
     this.#ended.set(clientMsgNo, cursor);
   }
 
-  /** Starts after the events that an active stream has. */
+  /** Sets the cursor of an active stream to the end of its current events. */
   startAt({ clientMsgNo, index, textOffset }: StreamTail): void {
     this.#setActive(clientMsgNo, { index, textOffset });
   }

@@ -23,7 +23,8 @@ export class ReorderBuffer {
   #unstoredCount = 0;
   #bytes = 0;
   /**
-   * True if, since the last `consumeLost`, frames were dropped or two frames had the same number.
+   * True if, since the last `consumeLost`, frames were dropped or two different frames had the same
+   * number.
    */
   #hasLost = false;
 

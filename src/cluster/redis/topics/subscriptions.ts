@@ -47,7 +47,7 @@ const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
-  /** Entries by the name of the sharded channel. Each publication contains this name. */
+  /** Entries by the name of the sharded channel, under which Redis delivers publications. */
   readonly #entries = new Map<string, Entry>();
   readonly #byTopic = new Map<Topic, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
