@@ -40,7 +40,10 @@ export class Api {
     this.#config = config;
   }
 
-  /** Returns the body of the reply. Throws a CommandError if the call fails. */
+  /**
+   * Returns the body of the reply. After a 401, logs in and repeats the call. Throws a CommandError
+   * if the call fails.
+   */
   async call(path: string, body?: unknown): Promise<ApiReply["body"]> {
     let reply = await this.request(path, body);
     if (reply.status === 401 && (await this.#login())) reply = await this.request(path, body);

@@ -143,7 +143,10 @@ function comparesAllOf(flags: Arguments["flags"], isLast: boolean): boolean {
   );
 }
 
-/** Returns the lines of the file that the flag names. Checks their kinds first. */
+/**
+ * Returns the lines of the file that the flag names, without empty lines. Throws a CommandError if
+ * the file cannot be read or the kind of a line is not in `kinds`.
+ */
 function linesOf(
   flags: Arguments["flags"],
   flag: "users" | "channels",

@@ -15,7 +15,10 @@ interface Selector {
 export interface Change extends Selector {
   readonly kind: "rate" | "increase";
   readonly minutes: number;
-  /** Labels that the sums are grouped by. */
+  /**
+   * Labels, besides `job` and `instance`, by which the changes are summed. Without `by`, the changes
+   * of the series are not summed.
+   */
   readonly by?: readonly string[];
 }
 
