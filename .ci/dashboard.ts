@@ -39,7 +39,7 @@ function gauge(title: string, key: MetricKey, unit = "short"): Panel {
   return { title, unit, lines: { "{{instance}}": current(key) }, about: key };
 }
 
-/** Shows how often a counter grows per second, by node or by one of its labels. */
+/** Shows by how much a counter grows per second, by node or by one of its labels. */
 function counts(title: string, key: MetricKey, label = "instance", unit = "cps"): Panel {
   return { title, unit, lines: { [`{{${label}}}`]: rate(key, label) }, about: key };
 }

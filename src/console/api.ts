@@ -58,7 +58,10 @@ export class Api {
     return this.#credential !== undefined;
   }
 
-  /** Returns true if the account has one of the permissions, or if the API needs no credential. */
+  /**
+   * Returns true if the account has one of the permissions. Always returns true without an account:
+   * if the operator has pasted a token, or if the API needs no credential.
+   */
   allows(...permissions: readonly string[]): boolean {
     const granted = this.#credential?.account?.permissions;
     return (
@@ -116,9 +119,9 @@ export class Api {
   }
 
   /**
-   * Returns the reply of the chosen node. Behind a balancer another node may reply, so the call is
-   * repeated a few times. Returns the last reply if the chosen node does not reply or no node was
-   * chosen.
+   * Returns the reply of the chosen node, or of any node if none was chosen. Behind a balancer
+   * another node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if the
+   * chosen node did not reply to any of them.
    */
   async getFrom<Body extends { readonly node_id: string }>(
     path: string,

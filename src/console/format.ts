@@ -52,7 +52,10 @@ export function dateTime(ms: number): string {
   return `${day}${clockTime(ms)}`;
 }
 
-/** Returns the parsed JSON of a payload, or its text if it is not JSON. */
+/**
+ * Returns the parsed JSON of a payload, its text if it is not JSON, or its Base64 if it is not
+ * UTF-8.
+ */
 export function decodePayload(base64: string): unknown {
   let text: string;
   try {

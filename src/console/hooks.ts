@@ -21,9 +21,9 @@ export interface Loaded<Data> {
 }
 
 /**
- * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. With
- * 0, loads it only once. Returns the previous data during a reload, and ignores replies to outdated
- * calls.
+ * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. 0
+ * means that data is not reloaded periodically. Returns the previous data during a reload, and
+ * ignores replies to outdated calls.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
   const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({

@@ -1,5 +1,5 @@
 // The overview: whether the node is healthy, how close it is to its limits, and its recent load.
-// Everything is computed from the metrics of one node.
+// These are computed from the metrics of one node. Also shows the nodes and their recent errors.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
@@ -41,8 +41,9 @@ interface Metrics {
 }
 
 /**
- * Reads the metrics while the console is open, even on its other pages. Behind a balancer, the call
- * is repeated until the node replies. The metrics of the other nodes are also kept.
+ * Reads the metrics while the console is open, even on its other pages. Behind a balancer, up to
+ * `MAX_ATTEMPTS` calls are made until the chosen node replies. The metrics of the other nodes are
+ * also kept.
  */
 export function useMetrics(): Metrics {
   const api = useApi();
@@ -435,7 +436,10 @@ function LoggedErrors() {
   );
 }
 
-/** Shows the refusals since the page was opened, and the last sessions that the node closed. */
+/**
+ * Shows how many requests, connections and sockets were refused or ended in the period of the
+ * samples, and the clients that were disconnected or refused last.
+ */
 function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   const api = useApi();
   const path = "/connz?state=closed&limit=8";

@@ -54,8 +54,8 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
 }
 
 /**
- * Returns how long the comparison has held. For a figure over a period, that is at least the
- * period.
+ * Returns the time for which the comparison has held, in milliseconds. `Infinity` for a figure over
+ * a period, so that it never counts as recent.
  */
 function heldMs(comparison: Comparison, samples: readonly Sample[]): number {
   const { kind } = comparison.figure;

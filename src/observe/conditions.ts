@@ -16,8 +16,8 @@ export interface Change extends Selector {
   readonly kind: "rate" | "increase";
   readonly minutes: number;
   /**
-   * Labels, besides `job` and `instance`, by which the changes are summed. Without `by`, the changes
-   * of the series are not summed.
+   * Labels, besides `job` and `instance`, by which the changes are summed. Without `by`, the
+   * changes of the series are not summed.
    */
   readonly by?: readonly string[];
 }
