@@ -1,7 +1,7 @@
-// Writes the files that are generated from the option schemas, the metrics table, the alerts and the
-// route table: config/default.json, dashboard.json and rules.yaml in config/observability,
+// Writes the files that are generated from the option schemas, the metrics table, the alerts and
+// the route table: config/default.json, dashboard.json and rules.yaml in config/observability,
 // docs/configuration.md, docs/metrics.md, the list of events in docs/events.md and
-// src/backend/operations.ts. Run by `npm run config:docs`. A test fails if the files are out of date.
+// src/backend/operations.ts. Run by `npm run config:docs`. A test fails if a file is out of date.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { withEventList } from "../src/api/event-schemas.ts";

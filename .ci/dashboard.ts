@@ -14,7 +14,7 @@ const DATA_SOURCE = { type: "prometheus", uid: `\${datasource}` };
 
 interface Panel {
   readonly title: string;
-  /** Unit of Grafana, such as `short`, `s`, `bytes`, `percentunit` and `cps` (counts per second). */
+  /** Unit of Grafana, such as `short`, `s`, `bytes`, `percentunit` or `cps` (counts per second). */
   readonly unit: string;
   /** Expressions by their legend. */
   readonly lines: Readonly<Record<string, string>>;

@@ -1,8 +1,9 @@
 // How long do well-behaved users wait during an attack? For each attack in docs/SECURITY.md, users
-// are measured alternately without an attack, during the attack on another node of the same machine,
-// and during the attack on their node. The second measurement shows how much of the delay is caused
-// by the processors that users, attackers and nodes share here. Real attackers use other machines.
-// All limits have their defaults. The attackers run in a separate process with the lowest priority.
+// are measured alternately without an attack, during the attack on another node of the same
+// machine, and during the attack on their node. The second measurement shows how much of the delay
+// is caused by the processors that users, attackers and nodes share here. Real attackers use other
+// machines. All limits have their defaults. The attackers run in a separate process with the lowest
+// priority.
 
 import { setPriority } from "node:os";
 import { setTimeout } from "node:timers/promises";
@@ -160,7 +161,7 @@ async function rowsOf(
   );
 }
 
-/** Measures with the members of the attacked group connected, before the attack as well. */
+/** Measures a case. The members of the attacked group are also connected if there is no attack. */
 async function measureCase(
   bench: Bench,
   { world, attacked }: Case,

@@ -108,7 +108,10 @@ function start(bench: Bench, subject: Subject, redis: Redis | undefined): Promis
   return startBroker(bench.workbench, subject, redis && { url: redis.url, prefix });
 }
 
-/** Connects all clients, waits until the server has finished, and disconnects them. */
+/**
+ * Connects all clients, waits until the server has finished, and disconnects them. Returns the
+ * costs of each connect.
+ */
 async function costOfConnects({ server, redis, load, count }: World) {
   await waitUntilIdle(server);
   const redisPid = redis?.processes[0]?.pid;

@@ -170,7 +170,7 @@ async function fill({ apiPort: port, pid }: Server, load: LoadClient, sizes: Siz
   }
 }
 
-/** Returns the costs in each round, by build. Starts with little data are measured first. */
+/** Returns the costs in each round, by build. All starts are measured before the sends. */
 async function measure(
   builds: readonly Worlds[],
   sizes: Sizes,

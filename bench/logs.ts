@@ -71,7 +71,10 @@ const STREAM: StreamName = {
   ...{ fromUid: PRODUCER, clientMsgNo: "stream" },
 };
 
-/** Returns the processor time of a chunk and of a message: of the node, and of Redis if there is one. */
+/**
+ * Returns the processor time of a chunk and of a message: of the node, and of Redis if there is
+ * one.
+ */
 async function chunkRows(
   { workbench, plan, subjects }: Bench,
   load: LoadClient,

@@ -349,8 +349,8 @@ async function offlineCount({ servers, uids }: Setup): Promise<number> {
 }
 
 /**
- * Sends one message to each group, through the nodes in turn. Returns the time until every open
- * session has the messages of both its groups.
+ * Sends one message to each group, through the nodes in turn, unless `isSent` is true. Returns the
+ * time until every open session has the messages of both its groups.
  */
 async function waitForMessages(
   setup: Setup,
@@ -387,7 +387,7 @@ async function sendToAll({ servers, groups, sentCount }: Setup): Promise<void> {
   for (const backend of backends) backend.close();
 }
 
-/** Returns false if the node is not connected to Redis yet. Rejects with any other error. */
+/** Returns false if the node responds with 503 or not at all. Rejects after any other error. */
 async function isAccepted(call: Promise<string> | undefined): Promise<boolean> {
   try {
     await call;

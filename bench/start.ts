@@ -66,7 +66,7 @@ async function startMs({ workbench }: Bench, subject: Subject, redis?: Redis): P
   return ms;
 }
 
-/** The baseline of the raw server is Node.js without a program. */
+/** Measures `jindou --version`, or Node.js without a program as the baseline. */
 async function versionMs({ workbench }: Bench, subject: Subject): Promise<number> {
   const before = endedChildrenSeconds();
   const child = workbench.spawn({

@@ -80,7 +80,7 @@ export class Attackers {
     });
   }
 
-  /** Sends this first frame after each upgrade. */
+  /** Keeps a connection from `address` open, and sends `frame` after each upgrade. */
   stranger(address: string, { upgrade, frame }: Login): void {
     this.keepOpen({ port: this.nextClientPort(), address }, (socket) => {
       socket.write(upgrade);

@@ -276,7 +276,7 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
 
 const RECONNECT_MS = 300;
 
-/** Each of the first users floods the node with this frame. */
+/** Lets the first `users` attackers send the frame as fast as the node reads. */
 function floods(attackers: Attackers, frame: Uint8Array, users = USERS): void {
   const bytes = volley(frame);
   for (const at of range(users)) attackers.session(nativeLogin(attacker(at)), () => bytes);

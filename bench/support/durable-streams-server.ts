@@ -1,4 +1,4 @@
-// The reference server of Durable Streams with files, as a program of its own. The argument is the
+// The reference server of Durable Streams, with files, as a separate program. The argument is the
 // folder of its data. Prints its port.
 
 import { importPackage } from "../../test/durable-streams/packages.ts";

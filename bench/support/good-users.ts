@@ -39,7 +39,7 @@ export class GoodUsers {
   readonly #ports: readonly number[];
   readonly #sender: WebSocket;
   readonly #receiver: WebSocket;
-  /** Time at which each message was due, by its clientMsgNo. */
+  /** Time at which each message was sent, by its `clientMsgNo`. */
   readonly #pending = new Map<string, number>();
   #waitsMs: number[] = [];
   #refusals: string[] = [];

@@ -1,9 +1,10 @@
-// The schedule of the load client's open loops, which send at a fixed rate regardless of the server,
-// and the streams whose chunks it publishes. Included only by load.c, after its connections are
-// declared. Owns the start time and the number of messages that were due so far.
+// The schedule of the load client's open loops, which send at a fixed rate regardless of the
+// server, and the streams whose chunks it publishes. Included only by load.c, after its connections
+// are declared. Owns the start time and the number of messages that were due so far.
 #pragma once
 
-// Message m is due `m * dueGapNs` after the start. In streams it belongs to stream m % receiverCount.
+// Message m is due `m * dueGapNs` after the start. In streams it belongs to stream
+// `m % receiverCount`.
 static int isStream, isOpenLoop;
 static uint64_t openLoopStart, dueGapNs, dueCount;
 
@@ -27,7 +28,7 @@ static void publish_due(uint64_t at) {
 }
 
 /**
- * Sleeps until the next message is due, for at most 0.1 ms. epoll cannot wait that short a time.
+ * Sleeps until the next message is due, for at most 0.1 ms. epoll cannot wait for so short a time.
  */
 static void sleep_until_due(uint64_t at) {
   uint64_t due = due_at(dueCount > fanoutSent ? dueCount : fanoutSent);

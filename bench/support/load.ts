@@ -163,8 +163,8 @@ export class LoadClient {
   }
 
   /**
-   * Measures requests per second in a closed loop. Rejects if a connection is closed or a reply is
-   * not the expected one.
+   * Measures requests per second in a closed loop, or in an open loop if `rate` is present. Rejects
+   * if a connection is closed or a reply is not the expected one.
    */
   async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];

@@ -19,7 +19,7 @@ export interface Server {
   readonly clientPort: number;
   /** Port of WKProto over TCP. Absent if there is no such listener. */
   readonly wkprotoPort?: number;
-  /** Ends the process at once and removes its data. */
+  /** Kills the process and removes its data. A process that writes a profile ends normally. */
   stop(): Promise<void>;
 }
 
@@ -46,8 +46,9 @@ function addressLimit(directory: string): Record<string, string> {
 }
 
 /**
- * Starts the build's `dist/main.js`, as a node on Redis if `redis` is present. The rate limits of
- * connections are off. Everything else has its default unless `settings` changes it.
+ * Starts the build's `dist/main.js`, as a node on Redis if `redis` is present. The limits per
+ * client and per address are off, and a client has a minute to log in. `settings` overrides these
+ * values and the defaults of all other settings.
  */
 export async function startBroker(
   workbench: Workbench,

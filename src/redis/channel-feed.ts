@@ -29,8 +29,8 @@ export interface ChannelPosition {
    */
   readonly lostFromId: number;
   /**
-   * The channel's active streams, and the streams of `ReaderState.streams` that exist, as far as they
-   * fit into a reply.
+   * The channel's active streams, and the streams of `ReaderState.streams` that exist, as far as
+   * they fit into a reply.
    */
   readonly streams: readonly StreamSnapshot[];
   /** The other such streams, which can be read with `stream`. */

@@ -128,7 +128,9 @@ export function isExistingLibrary(error: unknown): boolean {
   return isReply(error) && /^ERR Library '\w+' already exists/.test(error.message);
 }
 
-/** Returns true for an `unavailable` error that is not a reply of Redis. The command may have run. */
+/**
+ * Returns true for an `unavailable` error that is not a reply of Redis. The command may have run.
+ */
 export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
 }

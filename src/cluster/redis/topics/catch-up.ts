@@ -69,8 +69,8 @@ export function begin(sequencer: Sequencer, position: ChannelPosition): void {
 }
 
 /**
- * Reads and delivers a stream that was not in the reply with the position. The read may return later
- * events than that reply, which are then skipped when they arrive.
+ * Reads and delivers a stream that was not in the reply with the position. The read may return
+ * later events than that reply, which are then skipped when they arrive.
  */
 async function readStream(
   sequencer: Sequencer,
