@@ -1,6 +1,6 @@
 // The overview, which `npm run bench` runs if no benchmark is named: compares Jindou, raw
 // uWebSockets.js and the peers that are installed on this machine, with the same workloads, in one
-// run of five minutes. Prints a table and writes bench/results/<time>/.
+// run of less than five minutes. Prints a table and writes bench/results/<time>/.
 
 import { execFileSync } from "node:child_process";
 import { cpus, loadavg, release, totalmem, type } from "node:os";

@@ -1,5 +1,6 @@
-// Jindou: the build of this working tree on an empty embedded store, or a server that runs
-// elsewhere. Users and groups are created over the HTTP API, as a backend does.
+// Jindou: the build of this working tree, with an empty embedded store or as several nodes on one
+// Redis, or a server that runs elsewhere. Users and groups are created over the HTTP API, as a
+// backend does.
 
 import { type ChannelRef, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import { backendOf, TOKEN } from "../support/backend.ts";

@@ -55,8 +55,8 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
 }
 
 /**
- * Returns the URL for clients: from `/route` if `--api` names a node, otherwise from the
- * configuration.
+ * Returns the URL for clients: from the configuration, or from `/route` if `--api` names a node. If
+ * the node has no address for clients, uses the host in `--api` and the port in the configuration.
  */
 async function clientUrl({ words, flags }: Arguments, ports: WatchPorts): Promise<string> {
   const { api, config } = ports;

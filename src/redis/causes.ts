@@ -14,7 +14,10 @@ export interface Cause {
    * precision.
    */
   readonly precision?: 0 | 1;
-  /** True if the caller immediately repeats the call. Redis then does not count as unusable. */
+  /**
+   * True if the cause passes without the operator, because the node loads its code or reads the
+   * slots again. Redis does not count as unusable because of it.
+   */
   readonly passes?: true;
 }
 

@@ -58,9 +58,9 @@ export class Outage {
   }
 
   /**
-   * Counts a failure. Begins an outage if there is none, the error has a reason, and the call is
-   * not repeated immediately. During an outage, a reason that is at least as precise as the current
-   * reason replaces it.
+   * Counts a failure. Begins an outage if there is none, the error has a reason, and its cause does
+   * not pass without the operator. During an outage, a reason that is at least as precise as the
+   * current reason replaces it.
    */
   record(error: unknown): void {
     const cause = causeOf(error);
