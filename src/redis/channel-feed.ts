@@ -33,7 +33,7 @@ export interface ChannelPosition {
    * they fit into a reply.
    */
   readonly streams: readonly StreamSnapshot[];
-  /** The other such streams, which can be read with `stream`. */
+  /** The remaining ones of these streams. They can be read with `stream`. */
   readonly otherStreams: readonly StreamTail[];
 }
 

@@ -26,8 +26,8 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * Additional time after `timeoutMs` before a connection that has calls in progress but receives
- * nothing is replaced.
+ * A connection with calls in progress is replaced if it receives nothing for `timeoutMs` plus this
+ * time.
  */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no further commands are sent on it. */
@@ -231,8 +231,8 @@ export interface SendOptions {
   /** Maximum time to wait for the reply. The default is the `timeoutMs` of the connection. */
   readonly timeoutMs?: number;
   /**
-   * True for a batch. It is written at the end of the current callback instead of the end of the
-   * turn.
+   * True for a batch, which is written at the end of the current callback and not only at the end
+   * of the turn.
    */
   readonly isGathered?: boolean;
 }

@@ -1,6 +1,6 @@
 // Determines why a server closes connections or does not reply. ioredis cannot determine this,
-// because it writes immediately. If the server then closes the connection, the system drops the
-// data that the server has sent. No state.
+// because it writes immediately. If the server then closes the connection, the operating system
+// discards the data of the server that was not read yet. No state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";

@@ -14,9 +14,15 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/** Number of samples from which the best one is used. The time in a delayed reply is too early. */
+/**
+ * Number of samples that are kept for each server. The sample with the least delay is used, because
+ * the time in a delayed reply is too early.
+ */
 const SAMPLES = 3;
-/** Number of TIME requests to a server within `maxAgeMs`, unless the interval is at a bound. */
+/**
+ * Number of TIME requests to a server within `maxAgeMs`, unless `MIN_INTERVAL_MS` or
+ * `MAX_INTERVAL_MS` limits the interval between them.
+ */
 const SAMPLES_PER_AGE = 4;
 /**
  * Minimum change of the difference between Redis' clock and the monotonic clock that counts as a

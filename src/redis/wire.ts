@@ -643,8 +643,8 @@ function decodeRecordsFrame(frame: Buffer): Publication {
   let textOffset = uint(frame.readDoubleBE(18));
   const events: ChannelEvent[] = [];
   for (const { event, index } of storedEvents(frame.subarray(logFrameAt))) {
-    // A viewer who joins after the cut has less text than was published. The offset 0 is never too
-    // high.
+    // A viewer who joins after the cut has less text than was published. An event after the cut
+    // therefore has the offset 0, which is never too high.
     const offset = index > (view.cutIndex ?? Infinity) ? 0 : textOffset;
     const published = publishedEvent(head, view, { ...event, index }, offset);
     if (published === undefined) continue;

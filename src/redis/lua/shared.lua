@@ -23,8 +23,8 @@ local function next_id(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- Returns the time for new ids. On a Redis Cluster, the buckets have no common counter. Their ids
--- are comparable only if a delayed call does not use the time at which it was sent.
+-- Returns the time for new ids. On a Redis Cluster, a delayed call uses the time at which it runs,
+-- because the buckets have no common counter and their ids must be comparable.
 --   now  Unix ms when the call was sent, by the caller's estimate of the server's clock
 local function id_ms(bucket, now)
   if bucket == WHOLE_SERVER then return now end

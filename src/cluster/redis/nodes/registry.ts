@@ -41,8 +41,8 @@ interface RegistryListener {
 
 const MAX_KNOWN_DEAD = 1000;
 /**
- * Options for the calls of heartbeats. A node that is busy or has just reconnected must not look
- * dead.
+ * Options for the calls of the registry. They are vital, because a busy node must not look dead.
+ * They may run late, because they undo no changes of other nodes.
  */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
