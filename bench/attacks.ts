@@ -41,7 +41,7 @@ type Build = Extract<Subject, { kind: "broker" }>;
 const STORES = ["embedded", "Redis"] as const;
 type Store = (typeof STORES)[number];
 
-/** During an attack, a user's messages and connects may take this many times as long. */
+/** Maximum factor by which an attack may slow down a user's messages and connects. */
 const MAX_SLOWDOWN = 3;
 const LOWEST_PRIORITY = 19;
 const MEMBERS = 2000;

@@ -11,7 +11,7 @@ import {
 } from "./frames.ts";
 import type { Server } from "./servers.ts";
 
-/** Uid of a connection, with a placeholder for the connection number. */
+/** Uid of a connection's user, with a placeholder for the connection number. */
 export const MEMBER = `member${CONNECTION_NUMBER}`;
 
 export function memberName(index: number): string {

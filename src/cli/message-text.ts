@@ -31,7 +31,7 @@ export function channelName(channel: {
   return channel.channelType === PERSONAL ? `@${id}` : id;
 }
 
-/** Returns the content of a text message, otherwise the payload. */
+/** Returns the content of a text message, other JSON unchanged, or the size of other payloads. */
 export function payloadText(payload: Uint8Array): string {
   const text = Buffer.from(payload).toString("utf8");
   let value: unknown;

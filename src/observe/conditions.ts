@@ -88,7 +88,7 @@ function figureExpression(figure: Figure): string {
   }
 }
 
-/** Returns the PromQL selector for the metric's series of the job. */
+/** Returns the PromQL selector for the series of the metric in the job, limited by `where`. */
 export function selector({ metric, where }: Selector): string {
   if (where === undefined) return `${metric}{job="${JOB}"}`;
   const { label, values } = where;

@@ -114,8 +114,8 @@ const WORD = /\w+/g;
 /**
  * Precedes every script that writes. The link adds a deadline as the last element of ARGV, in Unix
  * milliseconds on the clock of the server. Without a deadline, a late call could undo later changes
- * of other nodes. The script can read the clock as `server_now`. LATE is followed by a
- * sentence, because Redis puts ERR in front of an error of one word.
+ * of other nodes. The script can read the clock as `server_now`. LATE is followed by a sentence,
+ * because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000

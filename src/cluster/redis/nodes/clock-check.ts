@@ -7,7 +7,7 @@ interface ClockCheckPorts {
   readonly onLargeOffset: (offsetMs: number) => void;
 }
 
-/** Largest difference between clocks that the cluster tolerates. */
+/** Largest difference between the clocks that is not reported. */
 const MAX_OFFSET_MS = 1000;
 const REPORT_INTERVAL_MS = 60_000;
 

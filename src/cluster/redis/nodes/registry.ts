@@ -145,7 +145,7 @@ export class Registry {
     return [this.#ports.describe(), ...others.map(([, node]) => node)];
   }
 
-  /** Returns the libraries of the live nodes, `undefined` if a node does not announce its own. */
+  /** Returns the libraries of the live nodes, `undefined` if a node does not announce a library. */
   libraries(): ReadonlySet<string> | undefined {
     const libraries = [...this.#live.values()].map(({ library }) => library);
     const names = libraries.filter((library) => library !== undefined);

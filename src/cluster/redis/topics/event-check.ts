@@ -104,7 +104,7 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     ...{ uid: isText, conversation: isConversation, origin: absentOr(isText) },
     change: oneOf("read", "unread", "delete"),
   }),
-  // A newer build may publish a cause that this build does not know.
+  // Any string passes, because a newer build may publish a cause that this build does not know.
   presence: shape({ uid: isText, cause: absentOr(isText) }),
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
