@@ -9,7 +9,7 @@ export interface WorkOptions {
   readonly scenarios: readonly Scenario[];
   /** Sizes of the groups. For the largest one, publishing by a client is also measured. */
   readonly members: readonly number[];
-  /** Connections of the scenarios `post` and `send`, 64 unless given. */
+  /** Connections of the scenarios `post` and `send`. */
   readonly connections: number;
   /** Clients of the scenarios `connect`, `resume` and `late`. */
   readonly clients: number;

@@ -50,7 +50,7 @@ export function httpRequest(path: string, body: string, apiToken = ""): Uint8Arr
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
 }
 
-/** Returns the body of a `/message/send`, with the payload of all benches unless one is given. */
+/** Returns the body of a `/message/send`. The default payload is that of all benches. */
 export function sendBody({
   channel,
   fromUid,

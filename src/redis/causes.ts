@@ -10,8 +10,8 @@ export interface Cause {
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;
   /**
-   * Precision of the cause. A cause with a higher precision is shown in place of one with a lower
-   * precision.
+   * Precision of the cause, `PRECISE` if absent. A cause with a higher precision is shown in place
+   * of one with a lower precision.
    */
   readonly precision?: 0 | 1;
   /**
