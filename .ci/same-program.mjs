@@ -134,7 +134,7 @@ function withoutComments(lua) {
   return lua.replace(/('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g, "$1").replace(/\n+/g, "\n");
 }
 
-/** Hashes by folder of the checkout: in a range, each commit is compared with two others. */
+/** Hashes by folder of the checkout. In a range, each is used for two comparisons. */
 const hashes = new Map();
 
 /** Returns the names of the programs and Lua files that differ between two checkouts. */

@@ -256,8 +256,8 @@ export function ChannelTypeSelect(props: {
 }
 
 /**
- * A button that is replaced by a question for confirmation when it is clicked. Shows the error if
- * the action fails.
+ * A button that is replaced by two buttons, to confirm and to cancel, when it is clicked. Shows the
+ * error if the action fails.
  */
 export function ActionButton(props: {
   readonly label: string;

@@ -231,8 +231,8 @@ export interface SendOptions {
   /** Maximum time to wait for the reply. The default is the `timeoutMs` of the connection. */
   readonly timeoutMs?: number;
   /**
-   * True for a batch, which is written at the end of the current callback and not only at the end
-   * of the turn.
+   * True for a batch, which is written at the end of the current callback instead of at the end of
+   * the turn.
    */
   readonly isGathered?: boolean;
 }

@@ -103,7 +103,7 @@ export class CatchUpQueue {
     if (waiting.reads === 0) this.#beginnings.delete(bucket);
   }
 
-  /** Reads channels one by one if they cannot be read together. Never rejects. */
+  /** Reads channels together, or one by one after a permanent error. Never rejects. */
   async #beginTogether(piece: readonly Beginning[]): Promise<void> {
     const { feed, onError } = this.#ports;
     try {
