@@ -1,5 +1,5 @@
-// One reply of server-sent events. Its source is paused while the connection is full. State: the
-// text that was written before the transport opened the reply.
+// One reply of server-sent events. Its source is paused while the send buffer of the connection is
+// full. State: the text that was written before the transport opened the reply.
 
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import type { VisitedFeed } from "./feed-wheel.ts";

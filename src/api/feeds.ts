@@ -1,5 +1,5 @@
 // Replies that follow a stream with server-sent events [WHATWG HTML: Server-sent events]. While the
-// connection of a feed is full, the feed is paused, and the broker merges its events.
+// send buffer of a feed's connection is full, the feed is paused, and the broker merges its events.
 
 import {
   type ChannelEvent,

@@ -23,9 +23,9 @@ export interface Success {
   /** Content type of the body. Absent means JSON. */
   readonly contentType?: string;
   readonly eventStream?: string;
-  /** Meaning of the status 204, for a row that also returns 200. */
+  /** Meaning of the status 204, for a route that also returns 200. */
   readonly nothing?: string;
-  /** Meaning of a reply with 303. Absent if the row never returns 303. */
+  /** Meaning of a reply with 303. Absent if the route never returns 303. */
   readonly redirect?: string;
 }
 
@@ -45,16 +45,16 @@ interface RowDocs {
   readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the operation. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
-  /** Error codes that the row returns with 403, and not with their usual status. */
+  /** Error codes that the route returns with 403, and not with their usual status. */
   readonly forbidding?: readonly ErrorCode[];
   readonly edgeErrors?: readonly EdgeCode[];
-  /** Request headers that the row reads, in lower case, except those that every call reads. */
+  /** Request headers that the route reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
-  /** Headers of every reply of the row, including errors. */
+  /** Headers of every reply of the route, including errors. */
   readonly replyHeaders?: Readonly<Record<string, string>>;
   /** Credentials besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
-  /** Replaces the guard's check. A row with `admit` also serves viewers and pages of any origin. */
+  /** Replaces the guard's check. A route with `admit` also serves viewers and pages of any origin. */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
@@ -131,7 +131,7 @@ export function plainRoute(
   return { ...docs, body: undefined, query: undefined, run: handle };
 }
 
-/** Creates a row whose body is not JSON. The handler reads the body itself. */
+/** Creates a POST route whose request body is not JSON. The handler reads the body itself. */
 export function linesRoute(
   row: RowDocs & {
     readonly body: TSchema;

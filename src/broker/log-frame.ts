@@ -133,8 +133,8 @@ export function formatOffset({ position, check }: LogOffset): string {
 }
 
 /**
- * Parses an offset. Returns `undefined` if the text is malformed. A position that is not a safe
- * integer is reduced to the highest one.
+ * Parses an offset. Returns `undefined` if the text is malformed. A position above
+ * `Number.MAX_SAFE_INTEGER` is reduced to that number.
  */
 export function parseOffset(text: string): LogOffset | undefined {
   const [, position, check] = OFFSET.exec(text) ?? [];

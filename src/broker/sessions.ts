@@ -30,7 +30,7 @@ export interface Login {
   readonly deviceId: string;
   /** Device level chosen by the client. Used only if clients are not authenticated. */
   readonly level: DeviceLevel | undefined;
-  /** Name of the session to continue, a name chosen for this login, or "". */
+  /** Name of the session to continue, or a name chosen for this login. "" if there is neither. */
   readonly continues: string;
   /** `undefined` without a connect hook. */
   readonly restrictions?: Restrictions | undefined;

@@ -10,7 +10,7 @@ interface TokenRefreshPorts {
   onError(error: JindouError): void;
 }
 
-/** Fraction of the token's remaining life before which the token is not replaced. */
+/** Minimum fraction of the token's remaining life that passes before the token is replaced. */
 const EARLIEST = 0.8;
 /**
  * Random part of the fraction, so that clients whose tokens expire at the same time refresh them at

@@ -19,7 +19,8 @@ export function thisMachine(): Machine {
 }
 
 /**
- * Command that installs a release for Node 20, 22, 24 and 25. An installed release is preferred.
+ * Command that installs the newer release, for Node 20, 22, 24 and 25. If this release is installed
+ * and loads, the driver uses it instead of the release in the lock file.
  */
 const NEWER = "npm install --save-exact @btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";

@@ -263,7 +263,10 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** Drops the oldest copy of the sender, which must exist. This batch may have added that copy. */
+  /**
+   * Drops the oldest copy of a command from the sender. Such a copy must exist. This batch may have
+   * added it.
+   */
   #dropOldest(inbox: OpenInbox, sender: string): void {
     const { before, added, removed } = inbox;
     const copies = this.#copiesOf(inbox, sender);

@@ -114,9 +114,12 @@ export interface ProducerState {
   readonly seenMs: number;
 }
 
-/** A log expires `EXPIRY_WINDOWS` times its time to live after its stored use. */
+/** A log expires `EXPIRY_WINDOWS` times its time to live after its last stored use. */
 const EXPIRY_WINDOWS = 1.25;
-/** Fraction of the time to live after which a use is stored. */
+/**
+ * A use is stored only if more than this fraction of the time to live has passed since the last
+ * stored use.
+ */
 const STORED_USE = 0.25;
 
 export function newIncarnation(): number {
