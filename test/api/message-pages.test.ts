@@ -48,7 +48,7 @@ t.test(
   },
 );
 
-t.test("a page of messages that cannot be read lets the next page start", async (t) => {
+t.test("a failed read of a page does not block the reads of later pages", async (t) => {
   const pages = new MessagePages();
   const fail = () => Promise.reject(new Error("away"));
   for (let i = 0; i < 3; i++) await t.rejects(pages.read(fail, toJson), { message: "away" });

@@ -135,7 +135,7 @@ t.test(
     t.equal(
       store.reads,
       readsBefore,
-      "the store is not read for a reader whose connection is full",
+      "the store is not read for a reader whose send buffer is full",
     );
     reader.client.socket.resume();
     await until(() => reader.isComplete);

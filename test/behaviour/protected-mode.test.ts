@@ -175,7 +175,7 @@ for (const [name, header] of [
   ["an IPv6 address", proxyHeader6("20010db8000000000000000000000001")],
 ] as const)
   t.test(
-    `a call without a credential behind a PROXY header with ${name} is refused with 403, and accepted with a credential`,
+    `a call without a credential that follows a PROXY header with ${name} is refused with 403, and is accepted with a credential`,
     async (t) => {
       const world = await startWorld(t, PASSWORD);
       const { body } = await world.call("/manager/login", { username: "admin", password: "right" });

@@ -85,7 +85,7 @@ t.test(
 
 // Covers [feature: calls of public backends]
 t.test(
-  "POST /conversation/channels lists the channels of conversations with the ids of WuKongIM's store",
+  "POST /conversation/channels lists the channels of a user's conversations by the ids that WuKongIM stores",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const group = await world.newGroup([alice, bob]);

@@ -69,7 +69,7 @@ t.test(
 );
 
 t.test(
-  "a user who has already logged in from a network can log in while guesses from that network have reached its limit, even if the node is at its limit",
+  "guesses that use up the login attempts of a network, or of the whole node, do not block a user who has already logged in from that network",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,

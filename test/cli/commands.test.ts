@@ -173,59 +173,62 @@ async function startOther(t: Test, status: number, text: string): Promise<string
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-t.test("a failed command prints one sentence that explains what to do", async (t) => {
-  const broker = await spawnBroker(t, { JINDOU_API_TOKEN: SECRET });
-  const waitingApi = `127.0.0.1:${await freePort()}`;
-  const waiting = await launchBroker(t, {
-    JINDOU_REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
-    JINDOU_API_LISTEN: waitingApi,
-  });
-  while (!waiting.output().includes("The node waits for its store"))
-    await once(waiting.process.stdout ?? waiting.process, "data");
-  const silent = createTcpServer((socket) => socket.destroy()).listen(0, "127.0.0.1");
-  t.teardown(() => silent.close());
-  await once(silent, "listening");
-  const silentPort = (silent.address() as AddressInfo).port;
-  const api = `--api=http://127.0.0.1:${broker.apiPort}`;
-  const client = `--client=ws://127.0.0.1:${await freePort()}`;
-  const cases: readonly [readonly string[], number, RegExp, Settings?][] = [
-    [["health", `--api=127.0.0.1:${await freePort()}`], 3, /Nothing listens on/],
-    [["health", `--api=http://127.0.0.1:${silentPort}`], 3, /closed the connection/],
-    [["health", `--api=https://127.0.0.1:${broker.apiPort}`], 3, /does not use TLS/],
-    [["health", `--api=${await startOther(t, 200, "<html>")}`], 3, /not as the API of Jindou/],
-    [["health", `--api=${await startOther(t, 404, "{}")}`], 3, /not the API of Jindou/],
-    [["health", `--api=${waitingApi}`], 1, /not ready: The node waits for its store/],
-    [["token", api, "alice"], 1, /needs a credential\. Set JINDOU_API_TOKEN/],
-    [["token", api, "alice"], 1, /rejects the token/, { JINDOU_API_TOKEN: "another-token" }],
-    [["token", api], 2, /Name the user/],
-    [["token", api, "a@b"], 1, /uid/, { JINDOU_API_TOKEN: SECRET }],
-    [["token", api, "alice", "--device=watch"], 2, /--device must be app, web or desktop/],
-    [["token", api, `--token=${SECRET}`, "alice"], 2, /other users .* command lines/],
-    [["token", `--api=http://u:${SECRET}@127.0.0.1`, "alice"], 2, /other users .* command lines/],
-    [["send", api, "--from=bob", "hello"], 2, /--to=<uid> or --group=<id>/],
-    [["send", api, "--from=bob", "--to=a", "--group=b", "hello"], 2, /--to=<uid> or --group/],
-    [["send", api, "--to=alice", "hello"], 2, /--from=<uid>/],
-    [["send", api, "--from", "--to=alice", "hello"], 2, /--from needs a value/],
-    [["send", api, "--form=bob", "hello"], 2, /did you mean --from\?/],
-    [["send", api, "--from=bob", "--to=alice", "two", "words"], 2, /quotes/],
-    [["history", api, "--with=bob"], 2, /--user=<uid>/],
-    [["history", api, "--group=lobby", "--limit=0"], 2, /--limit must be .* 1 to 500/],
-    [["history", api, "--group=lobby", "--json=yes"], 2, /--json takes no value/],
-    [["watch", api, client, "alice"], 3, /No node answers clients/, { JINDOU_API_TOKEN: SECRET }],
-    [["health", "--api=ftp://host"], 2, /--api must be a URL/],
-    [["health"], 2, /JINDOU_API_LISTN.*did you mean/, { JINDOU_API_LISTN: "x" }],
-  ];
-  const exits = await Promise.all(cases.map(([argv, , , env = {}]) => jindou(t, argv, { env })));
-  for (const [index, { code, stdout, stderr }] of exits.entries()) {
-    const [argv = [], exitCode, pattern = /./] = cases[index] ?? [];
-    const name = argv.filter((argument) => argument !== api).join(" ");
-    t.equal(code, exitCode, name);
-    t.match(stderr, pattern, name);
-    t.match(stderr, /^jindou: [^\n]+[.?]\n$/, `standard error has one line: ${name}`);
-    t.equal(stdout, "", `standard output is empty: ${name}`);
-    t.notMatch(stderr, new RegExp(SECRET), "the secret is not shown");
-  }
-});
+t.test(
+  "a failed command prints one line on standard error that explains the failure",
+  async (t) => {
+    const broker = await spawnBroker(t, { JINDOU_API_TOKEN: SECRET });
+    const waitingApi = `127.0.0.1:${await freePort()}`;
+    const waiting = await launchBroker(t, {
+      JINDOU_REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
+      JINDOU_API_LISTEN: waitingApi,
+    });
+    while (!waiting.output().includes("The node waits for its store"))
+      await once(waiting.process.stdout ?? waiting.process, "data");
+    const silent = createTcpServer((socket) => socket.destroy()).listen(0, "127.0.0.1");
+    t.teardown(() => silent.close());
+    await once(silent, "listening");
+    const silentPort = (silent.address() as AddressInfo).port;
+    const api = `--api=http://127.0.0.1:${broker.apiPort}`;
+    const client = `--client=ws://127.0.0.1:${await freePort()}`;
+    const cases: readonly [readonly string[], number, RegExp, Settings?][] = [
+      [["health", `--api=127.0.0.1:${await freePort()}`], 3, /Nothing listens on/],
+      [["health", `--api=http://127.0.0.1:${silentPort}`], 3, /closed the connection/],
+      [["health", `--api=https://127.0.0.1:${broker.apiPort}`], 3, /does not use TLS/],
+      [["health", `--api=${await startOther(t, 200, "<html>")}`], 3, /not as the API of Jindou/],
+      [["health", `--api=${await startOther(t, 404, "{}")}`], 3, /not the API of Jindou/],
+      [["health", `--api=${waitingApi}`], 1, /not ready: The node waits for its store/],
+      [["token", api, "alice"], 1, /needs a credential\. Set JINDOU_API_TOKEN/],
+      [["token", api, "alice"], 1, /rejects the token/, { JINDOU_API_TOKEN: "another-token" }],
+      [["token", api], 2, /Name the user/],
+      [["token", api, "a@b"], 1, /uid/, { JINDOU_API_TOKEN: SECRET }],
+      [["token", api, "alice", "--device=watch"], 2, /--device must be app, web or desktop/],
+      [["token", api, `--token=${SECRET}`, "alice"], 2, /other users .* command lines/],
+      [["token", `--api=http://u:${SECRET}@127.0.0.1`, "alice"], 2, /other users .* command lines/],
+      [["send", api, "--from=bob", "hello"], 2, /--to=<uid> or --group=<id>/],
+      [["send", api, "--from=bob", "--to=a", "--group=b", "hello"], 2, /--to=<uid> or --group/],
+      [["send", api, "--to=alice", "hello"], 2, /--from=<uid>/],
+      [["send", api, "--from", "--to=alice", "hello"], 2, /--from needs a value/],
+      [["send", api, "--form=bob", "hello"], 2, /did you mean --from\?/],
+      [["send", api, "--from=bob", "--to=alice", "two", "words"], 2, /quotes/],
+      [["history", api, "--with=bob"], 2, /--user=<uid>/],
+      [["history", api, "--group=lobby", "--limit=0"], 2, /--limit must be .* 1 to 500/],
+      [["history", api, "--group=lobby", "--json=yes"], 2, /--json takes no value/],
+      [["watch", api, client, "alice"], 3, /No node answers clients/, { JINDOU_API_TOKEN: SECRET }],
+      [["health", "--api=ftp://host"], 2, /--api must be a URL/],
+      [["health"], 2, /JINDOU_API_LISTN.*did you mean/, { JINDOU_API_LISTN: "x" }],
+    ];
+    const exits = await Promise.all(cases.map(([argv, , , env = {}]) => jindou(t, argv, { env })));
+    for (const [index, { code, stdout, stderr }] of exits.entries()) {
+      const [argv = [], exitCode, pattern = /./] = cases[index] ?? [];
+      const name = argv.filter((argument) => argument !== api).join(" ");
+      t.equal(code, exitCode, name);
+      t.match(stderr, pattern, name);
+      t.match(stderr, /^jindou: [^\n]+[.?]\n$/, `standard error has one line: ${name}`);
+      t.equal(stdout, "", `standard output is empty: ${name}`);
+      t.notMatch(stderr, new RegExp(SECRET), "the secret is not shown");
+    }
+  },
+);
 
 t.test("the event feed of a stopped node is turned on in its data folder", async (t) => {
   const broker = await spawnBroker(t);

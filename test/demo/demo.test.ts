@@ -167,7 +167,7 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   t.ok(answers.length > 0);
   t.ok(messages.length - answers.length > 25);
   const lifetimes = new Set(messages.map(({ expire }: { readonly expire: number }) => expire));
-  t.same([...lifetimes], [3600], "what users and the model write expires after an hour");
+  t.same([...lifetimes], [3600], "messages of users and of the model expire after an hour");
 }
 
 for (const view of [DESKTOP, PHONE])

@@ -166,23 +166,26 @@ t.test(
   },
 );
 
-t.test("a session that joins a group while it lags gets the group's events merged", async (t) => {
-  const { world, sessions } = await liveWorld(["alice"]);
-  const [alice] = sessions;
-  if (alice === undefined) throw new Error("the world has no live session");
-  stopReading(world, alice);
-  world.server.setMember("h", "alice", true);
-  await world.server.settle();
-  world.server.streams.start({ channel: group("h"), fromUid: "bob" });
-  for (const word of ["one ", "two ", "three"]) world.server.streams.content("2:h", word);
-  await world.server.settle();
-  t.equal(eventsOf(alice).length, 0);
-  readOn(alice);
-  await world.server.settle();
-  const [stream] = streamView(alice.connection.seen).streams.values();
-  t.equal(stream?.text, "one two three");
-  t.ok(alice.session.groups.size === 2 && eventsOf(alice).length < 3);
-});
+t.test(
+  "a session that joins a group while it lags receives the group's events in merged form",
+  async (t) => {
+    const { world, sessions } = await liveWorld(["alice"]);
+    const [alice] = sessions;
+    if (alice === undefined) throw new Error("the world has no live session");
+    stopReading(world, alice);
+    world.server.setMember("h", "alice", true);
+    await world.server.settle();
+    world.server.streams.start({ channel: group("h"), fromUid: "bob" });
+    for (const word of ["one ", "two ", "three"]) world.server.streams.content("2:h", word);
+    await world.server.settle();
+    t.equal(eventsOf(alice).length, 0);
+    readOn(alice);
+    await world.server.settle();
+    const [stream] = streamView(alice.connection.seen).streams.values();
+    t.equal(stream?.text, "one two three");
+    t.ok(alice.session.groups.size === 2 && eventsOf(alice).length < 3);
+  },
+);
 
 t.test(
   "the snapshot of a stream is pushed only after the client has read enough of its unread bytes",

@@ -186,26 +186,29 @@ t.test("deliveries beyond 100,000 waiting copies are not deferred", async (t) =>
   t.equal(sent, 4 * 30_000);
 });
 
-t.test("personal messages and commands to many sessions are deferred as well", async (t) => {
-  const world = new World(seeded(3));
-  const members: Joiner[] = [];
-  for (const _ of range(40)) members.push(await world.live({ uid: "alice", format: "a" }));
-  const personal = (name: string, bytes: number) => ({
-    ...{ ...message(name, bytes), messageSeq: 0, key: "1:alice@bob", channel: person("alice") },
-  });
-  const origin = undefined;
-  world.hub.deliver({
-    ...{ kind: "message", message: personal("m1", LARGE), origin, recipients: undefined },
-  });
-  t.equal(reached(members, "m1"), AT_ONCE);
-  world.hub.deliver({
-    ...{ kind: "command", message: personal("c2", LARGE), origin },
-    copies: [{ uid: "alice", inboxSeq: 0 }],
-  });
-  t.equal(reached(members, "c2"), 0);
-  await waitForAll(members, "c2");
-  for (const member of members) t.same(namesOf(member), ["m1", "c2"]);
-});
+t.test(
+  "personal messages and commands to many sessions are deferred, like group messages",
+  async (t) => {
+    const world = new World(seeded(3));
+    const members: Joiner[] = [];
+    for (const _ of range(40)) members.push(await world.live({ uid: "alice", format: "a" }));
+    const personal = (name: string, bytes: number) => ({
+      ...{ ...message(name, bytes), messageSeq: 0, key: "1:alice@bob", channel: person("alice") },
+    });
+    const origin = undefined;
+    world.hub.deliver({
+      ...{ kind: "message", message: personal("m1", LARGE), origin, recipients: undefined },
+    });
+    t.equal(reached(members, "m1"), AT_ONCE);
+    world.hub.deliver({
+      ...{ kind: "command", message: personal("c2", LARGE), origin },
+      copies: [{ uid: "alice", inboxSeq: 0 }],
+    });
+    t.equal(reached(members, "c2"), 0);
+    await waitForAll(members, "c2");
+    for (const member of members) t.same(namesOf(member), ["m1", "c2"]);
+  },
+);
 
 t.test("the members of a group receive large and small messages in order", async (t) => {
   const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });

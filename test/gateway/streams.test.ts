@@ -198,7 +198,7 @@ function publishSometimes(world: World, random: Random, published: string[]): vo
 }
 
 t.test(
-  "a lagging session gets missed stream content merged and every other event once, even if it reads streams in the meantime",
+  "a lagging session receives missed stream content in merged form and every other event once, even if it reads streams in the meantime",
   async (t) => {
     let merged = 0;
     for (let seed = 1; seed <= ROUNDS; seed++) {

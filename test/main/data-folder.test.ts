@@ -1,6 +1,5 @@
 // Tests of a node whose data folder is lost, damaged, shared, copied or belongs to another program,
-// with real folders and real processes. Each refusal is one sentence on standard error and changes
-// nothing.
+// with real folders and real processes. Each refusal is one line on standard error and changes nothing.
 
 import { spawnSync } from "node:child_process";
 import {
@@ -161,7 +160,7 @@ function setLastPage(file: string, page: bigint): void {
 }
 
 t.test(
-  "a damaged database is refused with one sentence after a clean or an unclean stop",
+  "a damaged database is refused with a one-line message after a clean or an unclean stop",
   async (t) => {
     const path = await stoppedFolder(t);
     const { size } = statSync(dataFile(path));
@@ -208,7 +207,7 @@ t.test(
   },
 );
 
-t.test("database files that LMDB could not open are refused with one sentence", async (t) => {
+t.test("database files that LMDB could not open are refused with a one-line message", async (t) => {
   const program = isRoot ? await readableProgram(t) : "";
   const path = await stoppedFolder(t);
   for (const name of ["data.mdb", "lock.mdb"]) {

@@ -120,25 +120,28 @@ t.test("a missing credential of the node is explained at once, in both dialects"
   t.ok(source.requests.length < 10, "only the nodes were called before the error");
 });
 
-t.test("an import reads what users have deleted even if the server has no logs", async (t) => {
-  const source = await startSource(t, TOKEN);
-  const node = await startBroker(t);
-  t.equal((await runImport(t, source, node)).code, 0);
-  source.messages.add("club", 2, "ann", 3); // kim has deleted the four messages before them
-  source.override = (path) =>
-    path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
-  const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
-  t.equal(code, 0, stdout + stderr);
-  t.match(JSON.parse(stdout).warnings[0], /^The logs of the server cannot be read/);
-  const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
-  const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
-  t.same(
-    club.recents.map((message: { readonly message_seq: number }) => message.message_seq),
-    [7, 6, 5],
-  );
-  const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
-  t.match(state.body, { ban: 1, large: 0 });
-});
+t.test(
+  "an import keeps deleted messages hidden even if the logs of the server cannot be read",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    t.equal((await runImport(t, source, node)).code, 0);
+    source.messages.add("club", 2, "ann", 3); // kim has deleted the four messages before them
+    source.override = (path) =>
+      path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    t.match(JSON.parse(stdout).warnings[0], /^The logs of the server cannot be read/);
+    const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
+    const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
+    t.same(
+      club.recents.map((message: { readonly message_seq: number }) => message.message_seq),
+      [7, 6, 5],
+    );
+    const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
+    t.match(state.body, { ban: 1, large: 0 });
+  },
+);
 
 t.test(
   "files add data that the server does not return, and files with lines of another kind are rejected before anything is read",

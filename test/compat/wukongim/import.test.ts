@@ -128,7 +128,7 @@ t.test("a failed call is repeated, and the error of a lasting failure is explain
   t.match(await report(t, source.url, [], env), { code: 1, stderr: /is not that of a WuKongIM/ });
 });
 
-t.test("an import without its flags is refused with an explanation", async (t) => {
+t.test("an import with a missing or invalid argument is refused with an explanation", async (t) => {
   for (const [argv, message] of [
     [["import"], /jindou import wukongim/],
     [["import", "other", "--dry-run"], /jindou import wukongim/],

@@ -90,7 +90,7 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
 }
 
 t.test(
-  "a WAL replay restores the same streams, regardless of what the database already has",
+  "a WAL replay restores the same streams, regardless of the contents of the database",
   async (t) => {
     for (const stored of sample([...CHANGES.keys(), CHANGES.length])) {
       const path = testFolder(t);
