@@ -45,7 +45,7 @@ export interface CursorFeed<Item, Event> {
   /** Compares an event with the position. */
   judge(event: Event): CursorStep<Item>;
   /**
-   * Passes an item to the reader and moves the position after it. Returns `ended` if the item is
+   * Passes an item to the reader and advances the position past it. Returns `ended` if the item is
    * the last one, and `paused` if the reader accepts no further items until `resume`.
    */
   push(item: Item): "next" | "paused" | "ended";

@@ -97,7 +97,7 @@ t.test(
 
 // Covers [feature: Client sockets]
 t.test(
-  "a client may offer the native subprotocol or none, and only unknown subprotocols are refused with 400",
+  "a client may offer the native subprotocol or none, and a handshake that offers only unknown subprotocols is refused with 400",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid);

@@ -172,7 +172,7 @@ t.test("a second node on a folder in use is refused before it has read the datab
 });
 
 t.test(
-  "a migration whose folder is checked serves health checks and ends at a signal",
+  "a migration that is still checking its folder serves health checks and ends at a signal",
   async (t) => {
     const { url } = await startRedis(t);
     const from = await killedFolder(t);

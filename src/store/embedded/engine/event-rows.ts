@@ -74,7 +74,7 @@ export class EventRows {
     return chunk && rowIn(chunk, chunk.last);
   }
 
-  /** Returns the events from `from` to before `to`, at most `limit`. */
+  /** Returns at most `limit` events, from number `from` up to but not including `to`. */
   read(
     partition: number,
     { from, to }: { readonly from: number; readonly to: number },

@@ -55,7 +55,10 @@ export class LogRows {
     void this.#log.remove(logKey(number, first));
   }
 
-  /** Returns the first record from `seq` to before `endSeq`, valid until the next read. */
+  /**
+   * Returns the first record whose seq is at least `seq` and lower than `endSeq`. It is valid until
+   * the next read.
+   */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
