@@ -85,8 +85,10 @@ const sessionData = {
   device_flag: deviceFlag("Type of the device"),
   device_id: text("Id of the device, chosen by the client"),
   conn_id: count("Id of the session as a number, as in /connz"),
-  device_online_count: count("Number of sessions of the user on devices of this type now"),
-  total_online_count: count("Number of all sessions of the user now"),
+  device_online_count: count(
+    "Number of sessions of the user on devices of this type after this change",
+  ),
+  total_online_count: count("Number of all sessions of the user after this change"),
 };
 const SESSION_EXAMPLE = {
   conn_id: 4_142_501_573_165_057,
@@ -204,12 +206,12 @@ const EVENTS = {
     example: { uid: "alice", device_flag: 0 },
   },
   "session.opened": {
-    when: "a session of a user has begun. Only while a webhook or reader names the type",
+    when: "a session of a user has begun, but only while an enabled webhook or a reader requests events of this type",
     data: Type.Object(sessionData),
     example: { uid: "alice", device_flag: 0, device_id: "phone", ...SESSION_EXAMPLE },
   },
   "session.closed": {
-    when: "a session of a user has ended. Only while a webhook or reader names the type",
+    when: "a session of a user has ended, but only while an enabled webhook or a reader requests events of this type",
     data: Type.Object({
       ...sessionData,
       reason: Type.Optional(
@@ -222,7 +224,7 @@ const EVENTS = {
     },
   },
   "command.sent": {
-    when: "a command was sent. Only while a webhook or reader names the type",
+    when: "a command was sent, but only while an enabled webhook or a reader requests events of this type",
     data: Type.Object({ ...message.properties, channel_key: channelKey }),
     example: {
       ...{ ...MESSAGE_EXAMPLE, message_seq: 0 },

@@ -281,7 +281,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
       ...common,
       path: "/channel/state",
       operation: "getChannelState",
-      summary: "Returns the flags of a channel and the numbers of its users",
+      summary: "Returns the flags of a channel and how many users it has",
       query: queries.state,
       success: { description: "State of the channel", body: replies.channelBody },
       errors: ["bad_id", "channel_not_found"],
@@ -342,7 +342,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
 
 const LIST_MEANINGS = {
   blacklist: "the users who may not send to the channel",
-  whitelist: "the only users who may send to the channel",
+  whitelist: "the only users who may send to a group, unless the list is empty",
 } as const satisfies Record<keyof typeof LISTS, string>;
 
 function listRoutes(

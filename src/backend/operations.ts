@@ -941,7 +941,7 @@ export type UserOfflineEvent = {
   };
 };
 
-/** Written when a session of a user has begun. Only while a webhook or reader names the type */
+/** Written when a session of a user has begun, but only while an enabled webhook or a reader requests events of this type */
 export type SessionOpenedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -959,14 +959,14 @@ export type SessionOpenedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of sessions of the user on devices of this type now */
+    /** Number of sessions of the user on devices of this type after this change */
     readonly device_online_count: number;
-    /** Number of all sessions of the user now */
+    /** Number of all sessions of the user after this change */
     readonly total_online_count: number;
   };
 };
 
-/** Written when a session of a user has ended. Only while a webhook or reader names the type */
+/** Written when a session of a user has ended, but only while an enabled webhook or a reader requests events of this type */
 export type SessionClosedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -984,16 +984,16 @@ export type SessionClosedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of sessions of the user on devices of this type now */
+    /** Number of sessions of the user on devices of this type after this change */
     readonly device_online_count: number;
-    /** Number of all sessions of the user now */
+    /** Number of all sessions of the user after this change */
     readonly total_online_count: number;
     /** Reason why the session ended, such as `kicked`. Absent if its connection was lost */
     readonly reason?: string | undefined;
   };
 };
 
-/** Written when a command was sent. Only while a webhook or reader names the type */
+/** Written when a command was sent, but only while an enabled webhook or a reader requests events of this type */
 export type CommandSentEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -2066,15 +2066,15 @@ export interface Operations {
   removeFromBlacklist(body: ListRequest): Promise<Status>;
   /** Removes all users from the blacklist */
   clearBlacklist(body: ChannelTarget): Promise<Status>;
-  /** Adds users to the whitelist, the only users who may send to the channel */
+  /** Adds users to the whitelist, the only users who may send to a group, unless the list is empty */
   addToWhitelist(body: ListRequest): Promise<Status>;
-  /** Replaces the whitelist, the only users who may send to the channel */
+  /** Replaces the whitelist, the only users who may send to a group, unless the list is empty */
   setWhitelist(body: ListSetRequest): Promise<Status>;
   /** Removes users from the whitelist. Users who are not on it are ignored */
   removeFromWhitelist(body: ListRequest): Promise<Status>;
   /** Removes all users from the whitelist */
   clearWhitelist(body: ChannelTarget): Promise<Status>;
-  /** Returns the flags of a channel and the numbers of its users */
+  /** Returns the flags of a channel and how many users it has */
   getChannelState(query: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2281,7 +2281,7 @@ export interface Operations {
     readonly ip?: string | undefined;
     /** Text that the type or the id of the device, the listener or the wire format must contain */
     readonly client?: string | undefined;
-    /** Text that the close reason must contain. Only for closed sessions */
+    /** Text that the close reason must contain. Applies only to closed sessions */
     readonly reason?: string | undefined;
     /** Sort key: uptime, id (only open sessions) or end (only closed sessions). The suffix Desc means descending order. Default: id for open sessions, endDesc for closed sessions */
     readonly sort?: "id" | "idDesc" | "uptime" | "uptimeDesc" | "end" | "endDesc" | undefined;
@@ -2347,9 +2347,9 @@ export interface Operations {
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
   }): Promise<SingleMessage>;
-  /** Returns the message with an id or a client_msg_no */
+  /** Returns the message with the given id or client_msg_no */
   getMessage(body: MessageRequest): Promise<SingleMessage>;
-  /** Returns the message with a client_msg_no */
+  /** Returns the message with the given client_msg_no */
   getMessageByClientMsgNo(query: {
     /** User whose conversation is read; required for a personal channel */
     readonly login_uid?: string | undefined;

@@ -72,7 +72,7 @@ export const METRICS = {
   ),
   socketsRefused: counter(
     "sockets_refused_total",
-    "Connections closed as soon as they were accepted, by reason (max: the node has too many sockets; address: one address has too many silent connections or calls without a credential; descriptors: the process or the system has no free file descriptors)",
+    "Connections closed because a limit was reached, by reason (max: the node has too many sockets, or counts too many addresses; address: one address has too many silent connections or calls without a credential; descriptors: the process or the system has no free file descriptors)",
     ["reason"],
   ),
   socketsDisplaced: counter(

@@ -139,7 +139,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
     },
     onRefused(reason, address) {
       families.socketsRefused.of(reason).add();
-      warn(reason, address, "New sockets are closed because a limit is reached");
+      warn(reason, address, "Connections are closed because a limit is reached");
     },
     onDisplaced(address) {
       families.socketsDisplaced.of().add();
