@@ -282,8 +282,7 @@ export class Lane {
     if (verdict !== "accepted") return;
     await this.#note(without(next));
     const isOrdered = this.#ports.settings().order === "channel";
-    if (isOrdered && haveCommonSubject(events, nextEvents))
-      return this.#park(head, events, failure);
+    if (isOrdered && isSubjectIn(nextEvents, events[0])) return this.#park(head, events, failure);
     const outcome = await this.#send(head, events);
     if (outcome.verdict === "accepted") await this.#note(without(head));
     else await this.#park(head, events, outcome);
@@ -382,13 +381,10 @@ function timeMsOf({ event }: PlacedEvent): number {
   return Date.parse(event.timestamp);
 }
 
-/** Returns true if both lists have an event of the same channel or user. */
-function haveCommonSubject(events: readonly PlacedEvent[], others: readonly PlacedEvent[]) {
-  const subjects = new Set(others.map(({ event }) => subjectOf(event)));
-  return events.some(({ event }) => {
-    const subject = subjectOf(event);
-    return subject !== undefined && subjects.has(subject);
-  });
+/** Returns true if one of the events belongs to the same channel or user as `other`. */
+function isSubjectIn(events: readonly PlacedEvent[], other: PlacedEvent | undefined): boolean {
+  const subject = other && subjectOf(other.event);
+  return subject !== undefined && events.some(({ event }) => subjectOf(event) === subject);
 }
 
 /** Returns true if the batch is a single event that has failed often enough to be parked. */
