@@ -67,6 +67,15 @@ function groupBeside(id: string): string {
     if (bucketOf(`2:beside-${at}`) === bucketOf(`2:${id}`)) return `beside-${at}`;
 }
 
+/** Returns the stored texts of a webhook as if a batch that failed once had failed `attempts` times. */
+function withAttempts(texts: ReadonlyMap<string, string>, attempts: number, dueMs: number) {
+  const changed = (text: string) =>
+    text
+      .replace('"attempts":1', `"attempts":${attempts}`)
+      .replace(/"dueMs":\d+/, `"dueMs":${dueMs}`);
+  return new Map([...texts].map(([name, text]) => [name, changed(text)]));
+}
+
 /** Starts webhooks with a store. `over` replaces some of its calls. */
 async function startWebhooks(
   t: Test,
@@ -359,10 +368,7 @@ t.test("a webhook whose last event was replaced reads the feed only once for thi
 t.test("an event that cannot be parked is not sent again with each later event", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async webhookTexts(id, kind) {
-      const texts = await original.webhookTexts(id, kind);
-      const failedOften = (text: string) =>
-        text.replace('"attempts":1', '"attempts":4').replace(/"dueMs":\d+/, '"dueMs":0');
-      return new Map([...texts].map(([name, text]) => [name, failedOften(text)]));
+      return withAttempts(await original.webhookTexts(id, kind), 4, 0);
     },
     async saveWebhookTexts(target, changes) {
       if ((changes.parked?.size ?? 0) > 0) throw new BrokerError("disk_full");
@@ -415,11 +421,8 @@ for (const { later, arrives, title } of [
   t.test(title, async (t) => {
     const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
       async webhookTexts(id, kind) {
-        const texts = await original.webhookTexts(id, kind);
-        const due = `"dueMs":${Date.now() + 300}`; // leaves time to form the batch of the later event
-        const failedOften = (text: string) =>
-          text.replace('"attempts":1', '"attempts":5').replace(/"dueMs":\d+/, due);
-        return new Map([...texts].map(([name, text]) => [name, failedOften(text)]));
+        const dueMs = Date.now() + 300; // leaves time to form the batch of the later event
+        return withAttempts(await original.webhookTexts(id, kind), 5, dueMs);
       },
     }));
     const receiver = await startReceiver(t);
