@@ -58,8 +58,8 @@ export class Outage {
   }
 
   /**
-   * Counts a failure. Begins an outage if there is none, the error has a reason, and its cause does
-   * not pass without the operator. During an outage, a reason that is at least as precise as the
+   * Counts a failure. Begins an outage if no outage lasts, the error has a reason, and its cause
+   * does not pass without the operator. During an outage, a reason that is at least as precise as the
    * current reason replaces it.
    */
   record(error: unknown): void {

@@ -192,8 +192,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   }
 
   /**
-   * Returns the refusal that takes precedence over the error of an invalid body, `undefined` if
-   * there is none.
+   * Returns the refusal that takes precedence over the error of an invalid body, if any.
    */
   async function otherRefusal(
     { name }: AdmittedStream,
