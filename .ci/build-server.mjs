@@ -5,7 +5,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { rolldown } from "rolldown";
 import { bundlePage, PAGES } from "./build-pages.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -20,9 +20,6 @@ const PROGRAMS = {
  * version.
  */
 const EXTERNAL = ["lmdb", "msgpackr", "uWebSockets.js", "ws"];
-/** Defines `require`, because CommonJS packages load modules of Node.js with it. */
-const REQUIRE =
-  'import { createRequire as requireFrom } from "node:module";const require = requireFrom(import.meta.url);';
 
 /**
  * Replaces `import.meta.url` with the URL that the unbundled file would have, so that the code
@@ -30,60 +27,56 @@ const REQUIRE =
  */
 const ADDRESSES = {
   name: "addresses",
-  setup(building) {
-    const programs = Object.values(PROGRAMS).map((path) => join(ROOT, path));
-    building.onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => {
-      if (programs.includes(path)) return undefined;
-      const source = readFileSync(path, "utf8");
+  load: {
+    filter: { id: /\/src\/.*\.ts$/ },
+    handler(path) {
+      if (Object.values(PROGRAMS).includes(relative(ROOT, path))) return undefined;
       const address = `./${relative(join(ROOT, "src"), path).replace(/\.ts$/, ".js")}`;
-      return {
-        loader: "ts",
-        contents: source.replaceAll(
-          "import.meta.url",
-          `new URL(${JSON.stringify(address)}, import.meta.url).href`,
-        ),
-      };
-    });
+      return readFileSync(path, "utf8").replaceAll(
+        "import.meta.url",
+        `new URL(${JSON.stringify(address)}, import.meta.url).href`,
+      );
+    },
   },
 };
 
 async function bundle() {
-  const { outputFiles, metafile } = await build({
-    absWorkingDir: ROOT,
-    entryPoints: Object.entries(PROGRAMS).map(([out, file]) => ({ in: file, out })),
-    outdir: OUT,
-    chunkNames: "[name]-[hash]", // beside main.js, as ADDRESSES requires
-    bundle: true,
-    splitting: true,
-    format: "esm",
+  const bundled = await rolldown({
+    cwd: ROOT,
+    input: PROGRAMS,
     platform: "node",
-    target: "node20",
+    transform: { target: "node20" },
     external: EXTERNAL,
-    banner: { js: REQUIRE },
     plugins: [ADDRESSES],
-    sourcemap: "linked",
-    legalComments: "none", // the licences are in LICENCES.txt
-    metafile: true,
-    write: false,
-    logLevel: "warning",
+  });
+  const { output } = await bundled.generate({
+    format: "esm",
+    chunkFileNames: "[name]-[hash].js", // beside main.js, as ADDRESSES requires
+    topLevelVar: false, // V8 optimizes constants better: 20 % less time for a stored send
+    comments: false, // the licences are in LICENCES.txt
+    sourcemap: true,
   });
   const files = new Map(
-    outputFiles.map(({ path, text }) => [
-      relative(OUT, path),
-      path.endsWith(".map") ? withOurSources(path, JSON.parse(text)) : text,
+    output.map((file) => [
+      file.fileName,
+      file.type === "asset" ? withOurSources(file.fileName, JSON.parse(file.source)) : file.code,
     ]),
   );
   const pages = await Promise.all(PAGES.map((page) => bundlePage(ROOT, page)));
   for (const page of pages) for (const [path, text] of page.files) files.set(path, text);
-  const inputs = [...Object.keys(metafile.inputs), ...pages.flatMap(({ inputs }) => inputs)];
+  const modules = output.flatMap((file) => file.moduleIds ?? []);
+  const inputs = [
+    ...modules.map((path) => relative(ROOT, path)),
+    ...pages.flatMap(({ inputs }) => inputs),
+  ];
   files.set("LICENCES.txt", licencesOf(inputs));
   return files;
 }
 
 /** Keeps the text of our own sources in the source map, and removes that of packages. */
-function withOurSources(path, map) {
+function withOurSources(name, map) {
   const sourcesContent = map.sources.map((source) => {
-    const file = join(dirname(path), source);
+    const file = join(OUT, dirname(name), source);
     return file.startsWith(join(ROOT, "src")) ? readFileSync(file, "utf8") : null;
   });
   return JSON.stringify({ ...map, sourcesContent });

@@ -6,7 +6,7 @@ import { existsSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { build } from "esbuild";
+import { build } from "rolldown";
 import type { Workbench } from "./workbench.ts";
 
 const run = promisify(execFile);
@@ -82,11 +82,12 @@ async function compile(directory: string): Promise<void> {
 export async function bundleStore(directory: string): Promise<string> {
   const outfile = join(directory, ".build/bench-store.mjs");
   await build({
-    absWorkingDir: directory,
-    entryPoints: ["src/store/embedded/store.ts"],
-    ...{ bundle: true, format: "esm", platform: "node", target: "node20" },
+    cwd: directory,
+    input: "src/store/embedded/store.ts",
+    platform: "node",
+    transform: { target: "node20" },
     external: ["lmdb", "msgpackr"],
-    outfile,
+    output: { file: outfile, codeSplitting: false },
   });
   return outfile;
 }
