@@ -51,8 +51,8 @@ export function listensBeyondLoopback(listens: readonly string[]): boolean {
 }
 
 /**
- * Returns true if two listeners would use the same address and port. Two ports 0 are different
- * ports.
+ * Returns true if two listeners would use the same address and port. Port 0 never equals port 0,
+ * because the operating system chooses a different port for each listener.
  */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);

@@ -4,7 +4,7 @@
 interface BreakerLimits {
   /** Number of consecutive failures after which the circuit opens. */
   readonly failuresInRow: number;
-  /** The circuit opens if half of the last `window` calls have failed. */
+  /** The circuit opens if at least half of the last `window` calls have failed. */
   readonly window: number;
   readonly openMs: number;
 }
@@ -22,8 +22,8 @@ export class CircuitBreaker {
   #openUntilMs = 0;
   #failuresInRow = 0;
   /**
-   * Ring buffer with the results of the last calls: true for a failure. `#next` is the index of the
-   * oldest one.
+   * Ring buffer with the results of the last calls: true for a failure. The next result is stored
+   * at index `#next`.
    */
   #failed: boolean[] = [];
   #next = 0;

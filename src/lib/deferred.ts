@@ -6,7 +6,10 @@ export interface Deferred<T = void> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Creates a promise. Its rejection counts as handled, but that of a derived promise does not. */
+/**
+ * Creates a promise. Its rejection never counts as unhandled, but the rejection of a promise
+ * derived from it may.
+ */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

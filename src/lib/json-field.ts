@@ -55,7 +55,7 @@ function endOfValue(text: string, from: number): { readonly end: number; readonl
       open += 1;
       depth = Math.max(depth, open);
     } else if (unit === CLOSE_OBJECT || unit === CLOSE_ARRAY) {
-      if (open === 0) return { end: at, depth }; // a number or a word has ended
+      if (open === 0) return { end: at, depth }; // a number or a literal has ended
       open -= 1;
       if (open === 0) return { end: at + 1, depth };
     } else if (open === 0 && (unit === COMMA || unit <= SPACE)) return { end: at, depth };

@@ -76,7 +76,7 @@ export function integerFieldProblem(
   return start === ABSENT ? "absent" : "not_integer";
 }
 
-/** Returns true if a scalar or an array may begin at `at`. */
+/** Returns true if only a scalar follows from `at` on, or if an array begins at `at`. */
 function isOtherValue(bytes: Uint8Array, at: number): boolean {
   if (bytes[at] === OPEN_ARRAY) return true;
   const end = endOfScalar(bytes, at);
@@ -112,9 +112,9 @@ function findField(bytes: Uint8Array, name: string): number {
 }
 
 /**
- * Returns the texts of the items if `bytes` is a JSON array in UTF-8, or a single text if it is
- * another JSON value. Returns `undefined` if it is not JSON. The texts are parts of `bytes`, so
- * that numbers and strings stay as they were written.
+ * Returns the bytes of each item if `bytes` is a JSON array in UTF-8. Any other JSON value is
+ * returned as the only item. Returns `undefined` if `bytes` is not JSON. The items are slices of
+ * `bytes`, so numbers and strings stay as they were written.
  */
 export function jsonItems(bytes: Uint8Array): readonly Uint8Array[] | undefined {
   isAscii = true;

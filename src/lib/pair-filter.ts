@@ -4,8 +4,8 @@
 import { charCode } from "./char-code.ts";
 
 /**
- * Base-2 logarithm of the number of blocks, which take 8 MiB. With a million pairs, one lookup in a
- * thousand is a false positive.
+ * Base-2 logarithm of the number of blocks, which take 8 MiB. With four million pairs, about one
+ * lookup in a thousand is a false positive.
  */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;

@@ -67,7 +67,7 @@ export class Lease {
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
-    if (untilMs === undefined) throw lostLease(); // a new server gets one at the next renewal
+    if (untilMs === undefined) throw lostLease(); // a new server gets a fence at the next renewal
     return untilMs;
   }
 
@@ -81,8 +81,8 @@ export class Lease {
   }
 
   /**
-   * Records that a write got no reply. Because it may still run, the lease will not be released but
-   * expires.
+   * Records that a write got no reply. Because the write may still run, `release` does not release
+   * the lease but lets it expire.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;

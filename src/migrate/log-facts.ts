@@ -25,8 +25,8 @@ import {
 import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
 
 /**
- * Returns the facts of a log. An expired log is left out if it is neither a fork nor the source of
- * a fork.
+ * Returns the facts of a log. Returns no facts for an expired log, unless the log has forks or
+ * refers to frames of its source.
  */
 export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
   const { name, state, frames, producers } = log;
@@ -70,7 +70,7 @@ export function producerFacts(
 
 type SourceProducer = Parameters<typeof encodeProducer>[0];
 
-/** Returns the fields of a head that every log has. */
+/** Returns the fields that the heads of all logs have, including the logs of streams. */
 export function stateItems(state: LogState): Arg[] {
   const { records, closed, terms, order } = state;
   const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];

@@ -249,8 +249,9 @@ export class Migration {
   }
 
   /**
-   * Returns true if the data is in Redis. Returns false if Redis contains the data of another
-   * folder, which the next attempt reports.
+   * Returns true, and sets the status to `migrated`, if the data is in Redis or there is nothing to
+   * migrate. Returns false if Redis contains the data of another folder, which the next attempt
+   * reports.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;

@@ -1,6 +1,6 @@
 // The tables of an embedded store's folder, in the order in which they are migrated. Expired access
-// tokens and dedupe records are not migrated, and expired command copies only while the event feed
-// is on. The publication numbers of a channel start at its newest seq.
+// tokens and dedupe records are not migrated. Expired command copies are migrated only while the
+// event feed is on. The publication numbers of a channel start at its newest seq.
 
 import { bucketOf } from "../broker/log-frame.ts";
 import {
@@ -66,7 +66,7 @@ export interface MoveTable {
   readonly total: number;
   /**
    * Yields the rows after the watermark `at` ("" for all rows). The iteration may take any number
-   * of turns. Throws `internal` if the data cannot be read.
+   * of turns of the event loop. Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }

@@ -16,7 +16,7 @@ import type { StreamDraft } from "../broker/ports.ts";
 export const SHARED_ID = "";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
-/** Digit for custom events. Their type is part of the hash. */
+/** Digit in the marks of custom events. The type of a custom event is part of the hash. */
 const CUSTOM = TYPES.length;
 const HASH_BYTES = 8;
 /**

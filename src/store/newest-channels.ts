@@ -41,8 +41,8 @@ function newestFirst(heads: ConversationHead[]): ConversationHead[] {
 }
 
 /**
- * Returns channels in batches, those with the newest messages first. The order within a batch is
- * undefined.
+ * Channels that `next` returns in batches, beginning with the channels that have the newest
+ * messages. The order within a batch is undefined.
  */
 class Candidates {
   readonly #channels: readonly NewestMessage[];

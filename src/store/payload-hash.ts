@@ -15,7 +15,7 @@ export function payloadHash(payload: Uint8Array): Buffer {
 }
 
 /**
- * Returns true if the payload differs from the one that was sent first. If `remembered` is
+ * Returns true if the payload differs from the payload that was sent first. If `remembered` is
  * `undefined`, the payloads count as equal.
  */
 export function isOtherPayload(remembered: Buffer | undefined, payload: Uint8Array): boolean {

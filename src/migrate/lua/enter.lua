@@ -1,6 +1,7 @@
 -- Creates the record of a migration, unless a node has sent a heartbeat since the caller began to
--- watch the nodes. Nodes that sent none are dead and are removed, in the same way as in
--- heartbeat.lua. A node that starts later finds the record after its first heartbeat.
+-- watch the nodes. Nodes that have sent no heartbeat since then are dead and are removed, in the
+-- same way as in heartbeat.lua. A node that starts later finds the record after its first
+-- heartbeat.
 --
 -- KEYS  1  the record of the migration
 --       2  beats  (see heartbeat.lua)

@@ -13,7 +13,7 @@
 --                              other facts may have changed the score
 --       XADD                   for each entry: its id, the number of its fields and values, then
 --                              the fields and values. The ids must ascend
---       XNEW                   as for XADD, where the first entry is the oldest one of the key; an
+--       XNEW                   as for XADD, but the first entry is the oldest of the key, and an
 --                              existing key is deleted before the entries are written
 -- Reply 1     written, or equal
 --       0     missing or different

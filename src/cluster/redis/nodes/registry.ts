@@ -1,7 +1,7 @@
 // Registry of the live nodes of the cluster. Every heartbeat announces this node and reads the
 // other live nodes in one round trip. Owns this node's incarnation and the live nodes as of the
-// last heartbeat. An incarnation that was declared dead is never used again. The node then starts a
-// new one.
+// last heartbeat. An incarnation that was declared dead is never used again. The node starts a new
+// incarnation instead.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -41,8 +41,8 @@ interface RegistryListener {
 
 const MAX_KNOWN_DEAD = 1000;
 /**
- * Options for the calls of the registry. They are vital, because a busy node must not look dead.
- * They may run late, because they undo no changes of other nodes.
+ * Options for the calls of the registry. The calls are vital, because a busy node must not look
+ * dead. They may run late, because they undo no changes of other nodes.
  */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 

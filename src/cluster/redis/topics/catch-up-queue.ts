@@ -42,8 +42,9 @@ export class CatchUpQueue {
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
   /**
-   * Sequencers that wait for their first position, by bucket on a Redis Cluster (the channels of a
-   * bucket are in one slot), so that a dead server delays only its own channels.
+   * Sequencers that wait for their first position. On a Redis Cluster they are grouped by bucket,
+   * whose channels are in one slot, so that a dead server delays only its own channels. Without a
+   * Redis Cluster, all are in one group.
    */
   readonly #beginnings = new Map<number, Beginnings>();
 
@@ -78,8 +79,9 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's position. Throws transient errors. Reports any other
-   * error and starts a catch-up instead, so that an unreadable channel does not prevent connects.
+   * Sets a new sequencer to the channel's position. Rejects with a transient error. Reports any
+   * other error and starts a catch-up instead, so that an unreadable channel does not prevent
+   * connects.
    */
   begin(sequencer: Sequencer): Promise<void> {
     const bucket = this.#ports.isCluster ? bucketOf(sequencer.key) : 0;
@@ -103,7 +105,9 @@ export class CatchUpQueue {
     if (waiting.reads === 0) this.#beginnings.delete(bucket);
   }
 
-  /** Reads channels together, or one by one after a permanent error. Never rejects. */
+  /**
+   * Reads the positions of channels together, or one by one after a permanent error. Never rejects.
+   */
   async #beginTogether(piece: readonly Beginning[]): Promise<void> {
     const { feed, onError } = this.#ports;
     try {

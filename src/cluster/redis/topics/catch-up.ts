@@ -33,7 +33,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
       sequencer.deliverStream(snapshot);
   for (const { clientMsgNo } of position.otherStreams)
     if (!delivered.hasStream(clientMsgNo)) await readStream(sequencer, feed, clientMsgNo);
-  delivered.headSeq = position.headSeq; // the newest message was not read if it has expired
+  delivered.headSeq = position.headSeq; // not yet set if the newest message has expired
   sequencer.goLive(position.publicationSeq);
 }
 

@@ -83,7 +83,9 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** Returns true if another message was delivered with this seq. A fail-over has lost it. */
+  /**
+   * Returns true if a different message, which a fail-over has lost, was delivered with this seq.
+   */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;

@@ -1,6 +1,6 @@
 // Connection to one Redis server for sharded subscriptions. It reconnects automatically. Its
-// subscriptions end with each disconnect. Every second, it publishes a mark to itself. If the mark
-// does not arrive, the connection is replaced.
+// subscriptions end with each disconnect. Every second, it publishes a mark (a frame with a random
+// id) to itself. If the mark does not arrive, the connection is replaced.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -35,7 +35,10 @@ const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/** Additional wait: after a freeze of the process, timers run before arrived data is read. */
+/**
+ * Additional wait, because after a freeze of the process, timers may run before the data that has
+ * arrived is read.
+ */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {

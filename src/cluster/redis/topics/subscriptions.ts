@@ -53,7 +53,7 @@ export class Subscriptions {
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
   readonly #lost = new Set<Entry>();
   #allRestored: Deferred | undefined;
-  /** Topics of users that were lost and whose user has not been checked since then. */
+  /** Users' topics that were lost and whose user's access has not been checked since then. */
   readonly #unjudged = new Set<Entry>();
   #allJudged: Deferred | undefined;
   #resubscribed: Restoration[] = [];
@@ -81,8 +81,9 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics. Resolves when Redis has the subscriptions, to true if all topics were
-   * subscribed and complete before the call. Rejects with the same errors as `listen`.
+   * Subscribes to topics. Resolves when Redis has the subscriptions. The result is true if `listen`
+   * has already resolved for all topics and none of them is being restored. Rejects with the same
+   * errors as `listen`.
    */
   subscribe(...topics: readonly Topic[]): Promise<boolean> {
     return this.#requestAll(topics, (entry) => entry.subscribed);
@@ -244,7 +245,9 @@ export class Subscriptions {
     });
   }
 
-  /** Checks users, then restores topics, so that a session without access receives nothing. */
+  /**
+   * Checks users' access, then restores topics, so that a session without access receives nothing.
+   */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {

@@ -23,7 +23,7 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** Used in place of an unknown delivered seq. No user can have joined after it. */
+/** Seq that is used if the delivered seq is unknown. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {

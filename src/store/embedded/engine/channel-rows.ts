@@ -45,7 +45,10 @@ export class ChannelRows {
     };
   }
 
-  /** Returns a new channel number. `storeCounter` must complete before a row uses it. */
+  /**
+   * Returns a new channel number. Before a row with this number is written, `storeCounter` must
+   * complete, or `putCounter` must be called in the same transaction.
+   */
   nextNumber(): number {
     return this.#next++;
   }

@@ -26,7 +26,9 @@ const PUTS_PER_CLOCK_READ = 16;
 /** Maximum number of open transactions. With more, LMDB blocks the event loop. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
-/** Time between two checks while the memtable is empty. A new record ends the wait early. */
+/**
+ * Minimum time between two checks while the memtable is empty. A new record ends the wait early.
+ */
 const REST_MS = 1000;
 
 interface CheckpointState {

@@ -50,7 +50,9 @@ const MAGIC = 0xbeef_c0de;
 const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
-/** Number of bytes that may be missing at the end of the file. No transaction allocates as many. */
+/**
+ * Number of bytes that may be missing at the end of the file. No transaction allocates that many.
+ */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
 const NEW_DATABASE_BYTES = 1024 * 1024;
@@ -72,7 +74,8 @@ interface CheckPorts {
 
 /**
  * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
- * open it. Only reports a table that lmdb cannot read. After a clean stop, reads only two pages.
+ * open it. A table that lmdb cannot read is only reported. After a clean stop, reads only two
+ * pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
   const folder = join(path, DATABASE_FOLDER);
@@ -272,7 +275,7 @@ interface WalkPorts {
 async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise<EndedWalk> {
   const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
     stdio: ["pipe", "pipe", "pipe"],
-    // Signals of a terminal, such as SIGHUP at its end, must not reach the process.
+    // Signals of a terminal, such as SIGHUP when it closes, must not reach the process.
     detached: true,
     signal,
     killSignal: "SIGKILL",

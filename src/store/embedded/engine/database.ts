@@ -204,8 +204,8 @@ export function isDamage(error: unknown): error is Error {
 }
 
 /**
- * True if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own error
- * codes are negative). Afterwards, the results of later transactions are not reliable.
+ * Returns true if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own
+ * error codes are negative). Afterwards, the results of later transactions are not reliable.
  */
 function isFailedWrite(cause: unknown): boolean {
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
@@ -248,8 +248,8 @@ export async function persist(
 /**
  * Runs a synchronous step inside a write transaction, as durably as `store.durability` requires.
  * Steps run in the order of the calls, and nothing can change between their reads and writes. A
- * later `commit` may be written before them. If a step throws a `BrokerError`, nothing is written
- * and the error is rethrown.
+ * `commit` that was called later may be written before such a step. If a step throws a
+ * `BrokerError`, nothing is written and the error is rethrown.
  */
 export async function transact<Result>(
   database: Database,

@@ -157,7 +157,8 @@ export class DiskSpace {
   }
 
   /**
-   * Records a failure. Returns the first recorded failure; every later write is rejected with it.
+   * Records a failure and passes the first one to `onFatal`. Returns the first failure, with which
+   * every later write is rejected.
    */
   fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;

@@ -23,10 +23,10 @@ import type { Tables } from "./tables.ts";
 const SWITCH = "feed";
 const SWITCH_VERSION = 1;
 const TRIMMED = "feedTrimmed";
-/** Approximate size of the JSON of events on demand in one row of the table. */
+/** Approximate maximum size of the JSON in one row of on-demand events. */
 const MAX_ROW_BYTES = 16_384;
 
-/** Record of a committed event: that of its message, or a separate one. */
+/** Record of a committed event: the record of its message, or a separate record. */
 type PendingEvent = MemtableRecord | EventRecord;
 
 interface Partition {

@@ -1,4 +1,4 @@
-// Encodes and decodes the WAL record of an event that does not come with the record of a message.
+// Encodes and decodes the WAL records of events. The event `message.stored` has no such record.
 // Pure.
 //
 // Layout, little-endian:

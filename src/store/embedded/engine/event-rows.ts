@@ -3,7 +3,7 @@
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
 // index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, each event also
-// has the JSON of its fields for readers, "" if there are none.
+// has the JSON of `EventRow.fields`, "" if that is `undefined`.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -11,7 +11,10 @@ import { fieldsOf, type Stored } from "./database.ts";
 import type { Tables } from "./tables.ts";
 
 const NEWEST_VERSION = 2;
-/** Version of rows whose events have no JSON, as in most rows: events of messages need none. */
+/**
+ * Version of rows whose events have no JSON. Most rows have this version, because events of
+ * messages need no JSON.
+ */
 const PLAIN_VERSION = 1;
 const PLAIN_FIELDS = 4;
 const FIELDS = 5;

@@ -117,9 +117,9 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Puts messages and their expiry rows in one transaction, because a sweep may run before the next
- * phase. The checkpoint that follows a failed one may put the same rows again, or longer rows under
- * the same keys.
+ * Puts the rows of messages, the frames of logs and the events. A message and its expiry row are
+ * put in one transaction, because a sweep may run before the next phase. After a failed checkpoint,
+ * the next one may put the same rows again, or longer rows under the same keys.
  */
 function* putMessages(
   ports: FlushPorts,

@@ -45,7 +45,10 @@ import { writeText } from "../../../lib/write-text.ts";
 
 /** Highest record version that this build reads. */
 export const RECORD_VERSION = 6;
-/** Version of events. Builds that do not know it must not read them as messages. */
+/**
+ * Version of event records. It is higher than the versions of message records, so that an older
+ * build rejects an event record instead of reading it as a message.
+ */
 export const EVENT_VERSION = 6;
 const SENT_HASH_VERSION = 5;
 const IMPORTED_VERSION = 4;

@@ -29,7 +29,7 @@ export interface Recovery {
 
 interface RecoveryTarget {
   readonly boot: string;
-  /** Called with the oldest record first. */
+  /** Called once for each record, oldest first. */
   record(bytes: Buffer): void;
   /** Called before a file is changed. Throws if another process owns the folder. */
   assertOwned(): void;

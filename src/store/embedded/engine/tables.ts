@@ -10,7 +10,7 @@ import {
   type Table,
 } from "./database.ts";
 
-/** Newest data format that this build reads, and the format that it writes. */
+/** Data format that this build reads and writes. */
 export const DATA_FORMAT = 10;
 
 /** Maximum lengths in UTF-16 code units. A label is a uid, a channel id or another short string. */
@@ -47,7 +47,7 @@ export interface Tables extends Database {
   readonly systemUids: Table<Stored, string>;
   /** number of a signing key → secret and time of its creation. */
   readonly signingKeys: Table<Stored, number>;
-  /** [kind, id of an endpoint, name] → a text of the endpoint (see steps/webhooks.ts). */
+  /** [kind, id of an endpoint, name] → settings or another string of the endpoint. */
   readonly webhooks: Table<Stored, string[]>;
   /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
@@ -67,7 +67,7 @@ export interface Tables extends Database {
   readonly logNames: Table<Stored, Buffer>;
   /** number of a log → name and state. If the log is closed and small, also its frames. */
   readonly logHeads: Table<Stored, Buffer>;
-  /** number of a log, position → the frames from there on (see steps/stored-logs.ts). */
+  /** number of a log, position → frames from this position on (see steps/stored-logs.ts). */
   readonly logFrames: BinaryTable;
   /** number of a log, producer id → newest request of the producer. */
   readonly logProducers: Table<Stored, Buffer>;

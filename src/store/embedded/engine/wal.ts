@@ -29,7 +29,7 @@ interface WalOptions {
   /** Number of the first new segment. A higher number is used if the file exists. */
   readonly firstSegment: number;
   readonly segmentBytes: number;
-  /** True if the caller calls `sync` after each frame, before it writes the next one. */
+  /** True if the caller calls `sync` after each frame, before it writes the next frame. */
   readonly synced: boolean;
   readonly boot: string;
   readonly storeId: string;
@@ -117,7 +117,8 @@ export class Wal {
 
   /**
    * Waits until all frames are on the disk. No frame may be written in the meantime. A failure is
-   * permanent: the kernel drops pages that it failed to write, so a second fdatasync would succeed.
+   * permanent: the kernel drops pages that it failed to write, so a second fdatasync would succeed
+   * although data is lost.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;

@@ -207,7 +207,7 @@ export class Assigner {
     return { message, record };
   }
 
-  /** Assigns an event that does not come with the record of a message. */
+  /** Assigns an id to an event that has a separate record, and encodes the record. */
   assignEvent(event: Omit<EventRecord, "id">, nowMs: number): EventRecord {
     const { frame, ids } = this.#ports;
     const assigned = { ...event, id: ids.next(nowMs) };

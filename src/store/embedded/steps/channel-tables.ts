@@ -1,7 +1,8 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
 // The write methods must be called inside a transaction. A change of a channel drops the channel's
-// cache entry and the cached group lists that contain the channel. The caller of a generator may
-// await other work between two rows.
+// cache entry. A change of a membership also drops the cached group list of the user. A write to a
+// disbanded channel drops all cached group lists. The caller of a generator may await other work
+// between two rows.
 
 import {
   type ChannelInfo,
@@ -95,7 +96,8 @@ export class ChannelTables {
   }
 
   /**
-   * Sets the callback that is called after a change, once for each user who joined or left a group.
+   * Sets the callback that is called after a change, once for each user whose membership in a group
+   * has changed.
    */
   onMembershipChange(callback: (uid: string) => void): void {
     this.#onMembershipChange = callback;

@@ -87,7 +87,8 @@ export function createChannels({
   }
 
   /**
-   * Returns the bits of the uids of a change before and after it. Must be called inside `change`.
+   * Returns the bits of each affected uid before and after the change. Must be called inside
+   * `change`.
    */
   function changesOf(
     table: "members" | "lists",

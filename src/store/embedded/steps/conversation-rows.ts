@@ -135,7 +135,7 @@ export class ConversationRows {
     }
   }
 
-  /** Yields the user's peers, including those without messages. */
+  /** Yields the user's peers, including peers with whom no message is stored. */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -250,13 +250,16 @@ function positionIn(stored: Stored): Position {
   };
 }
 
-/** Returns the id of the last change. Message ids that are assigned later must be higher. */
+/**
+ * Returns the id of the last changed position or imported message. Message ids that are assigned
+ * later must be higher.
+ */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_CHANGE_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Stores the id of the last change. Must be called inside `transact`. */
+/** Stores the id that `lastChangeId` returns. Must be called inside `transact`. */
 export function putLastChangeId(tables: Pick<Tables, "meta">, id: number): void {
   void tables.meta.put(LAST_CHANGE_ID, [VERSION, id]);
 }

@@ -35,8 +35,8 @@ export function createEventDemand(tables: Tables): EmbeddedEventDemand {
     },
 
     noteReader(kinds, untilMs) {
-      // There is only one row, so even a full disk has room for it. Otherwise, a full disk would
-      // prevent reads of the feed.
+      // There is only one row, so even a full disk has room for it. With the purpose `store`, a
+      // full disk would prevent reads of the feed.
       const purpose = "reclaim";
       return transact(
         tables,

@@ -99,7 +99,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);
-      await transact(tables, () => {}, purpose); // steps in transactions settle before this one
+      await transact(tables, () => {}, purpose); // waits for the steps of earlier calls
       await settleQueue();
     },
 

@@ -264,8 +264,8 @@ export class InboxBatch {
   }
 
   /**
-   * Drops the oldest copy of a command from the sender. Such a copy must exist. This batch may have
-   * added it.
+   * Drops the sender's oldest copy. The inbox must contain such a copy, which this batch may have
+   * added.
    */
   #dropOldest(inbox: OpenInbox, sender: string): void {
     const { before, added, removed } = inbox;

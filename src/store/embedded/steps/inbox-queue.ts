@@ -25,8 +25,8 @@ import type { EventOutbox } from "./event-outbox.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies in a batch with several steps. A batch is written in one event-loop
- * turn.
+ * Maximum number of copies in the steps with which a batch begins, unless it begins with a single
+ * step. A batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is decided. */
@@ -63,12 +63,17 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** True if the queue accepts no further step of the user. One user may fill half of the queue. */
+  /**
+   * Returns true if the queue accepts no further step of the user. One user may fill half of the
+   * queue.
+   */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
 
-  /** True if the command may already be in the tables but is not yet durable and published. */
+  /**
+   * Returns true if the command may already be in the tables but is not yet durable and published.
+   */
   isUnpublished(messageId: number): boolean {
     return this.#unpublishedIds.has(messageId);
   }

@@ -1,4 +1,5 @@
-// Reads the state that a session needs to join. The read is one step, unless a list is long.
+// Reads the state that a session needs to join. The read is one synchronous step, unless a list is
+// long.
 
 import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
 import type {

@@ -24,7 +24,7 @@ import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
 
-/** Approximate memory of an event and of a stream, without their strings. */
+/** Approximate memory of an event, a stream, an event id and a text offset, without strings. */
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 const ID_BYTES = 160;
@@ -91,7 +91,7 @@ export class LiveStream {
   readonly #ids = new Map<string, RememberedId>();
   #end: PlacedEvent | undefined;
   #snapshotBytes = 0;
-  /** Memory without that of the ids. */
+  /** Memory of the stream, except for the event ids. */
   #memory = STREAM_BYTES;
   #idMemory = 0;
   #isMessageShown = false;

@@ -216,7 +216,7 @@ const MAX_SHARED_TERMS = 1000;
 const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
 
 /**
- * Returns an object with the same terms that logs share, to save memory. Terms of forks and terms
+ * Returns the object that all logs with these terms share, to save memory. Terms of forks and terms
  * with a fixed time of expiry are not shared.
  */
 function shareTerms(terms: LogTerms): LogTerms {
@@ -328,7 +328,7 @@ export interface AppendRecord {
   readonly timeMs: number;
   readonly producer: LogProducerChange | undefined;
   readonly order: string | undefined;
-  /** Closes the log after the frame. */
+  /** Ending with which the log is closed after the frame. `undefined` if the log stays open. */
   readonly close: LogEnding | undefined;
   /** Empty if the log is only closed. */
   readonly frame: Uint8Array;

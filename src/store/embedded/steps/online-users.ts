@@ -37,7 +37,10 @@ export class OnlineUsers implements OnlineStore {
   readonly #hasSessions: (uid: string) => boolean;
   /** Users whose last session has left, in the order of `leftMs`. */
   readonly #left = new Map<string, LeftUser>();
-  /** Start of the last walk over all rows. `#walk` is the last uid that a running walk visited. */
+  /**
+   * Time at which the last walk over all rows started. `#walk` is the last uid that a running walk
+   * visited.
+   */
   #walkedMs = 0;
   #walk: string | undefined;
   #mustWalk = false;
@@ -64,7 +67,7 @@ export class OnlineUsers implements OnlineStore {
     });
   }
 
-  /** Must be called while the feed is on, after the last session of a user has left. */
+  /** Records that the last session of a user has left. Called only while the feed is on. */
   left(uid: string, flag: DeviceFlag): void {
     this.#left.delete(uid);
     this.#left.set(uid, { leftMs: this.#ports.clock(), flag });

@@ -261,7 +261,7 @@ export class OpenLogs {
     return this.#runFrom(log, offset) !== undefined;
   }
 
-  /** Returns the first frame after the offset, or `undefined` at the tail. */
+  /** Returns the first committed frame after the offset, `undefined` if there is none. */
   frameAfter(log: OpenLog, offset: LogOffset): Buffer | undefined {
     const { pieces } = this.read(log, offset, 1) ?? { pieces: [] };
     const [piece] = pieces;
@@ -504,7 +504,10 @@ function pendingAt(pending: readonly PendingFrame[], position: number): FrameRun
   return frame && { start: frame.position, checkBefore: frame.checkBefore, bytes: frame.bytes };
 }
 
-/** Returns the size of the first whole frames of the run that fit in `maxBytes`. */
+/**
+ * Returns the total size of the whole frames at the start of the run that fit in `maxBytes`. With
+ * `isFirst`, the first frame is always included.
+ */
 function wholeFramesWithin(run: Buffer, maxBytes: number, isFirst: boolean): number {
   if (run.length <= maxBytes) return run.length;
   let end = 0;

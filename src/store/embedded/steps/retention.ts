@@ -34,7 +34,10 @@ import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
-/** A channel may exceed its limit by this number, or by a tenth of the limit if that is less. */
+/**
+ * A channel may exceed its limit by this number of messages, or by a tenth of the limit if that is
+ * less.
+ */
 const MAX_TRIM_STEP = 100;
 
 interface SweepPorts {

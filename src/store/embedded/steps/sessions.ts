@@ -178,7 +178,10 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     await remove(session, reason);
   }
 
-  /** Confirms a session. A session that is not in memory has ended. */
+  /**
+   * Confirms a session, or removes it if a ban or the current token of the device ends it. A
+   * session that is not in memory has ended.
+   */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = devices.get(session.uid, session.flag);
     const isBanned = devices.isBanned(session.uid);

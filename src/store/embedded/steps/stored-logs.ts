@@ -2,7 +2,7 @@
 // name. A number is never reused. State: the counter of numbers.
 //
 // A row of the table `logFrames` has the number of the log and the position of its first frame as
-// its key. Rows of a log follow each other without gaps:
+// its key. The rows of a log follow each other without gaps. The value of a row:
 //
 //   version   u8      FRAMES_VERSION
 //   check     u32     check before the first frame, little-endian
@@ -242,7 +242,10 @@ function isInline(state: LogState): boolean {
   return state.closed !== undefined && state.position - startOf(state) <= MAX_INLINE_BYTES;
 }
 
-/** Divides frames into rows. The division depends only on the frames and the first position. */
+/**
+ * Divides frames into rows. The division depends only on the frames and the first position, so a
+ * repeated checkpoint puts rows under the same keys.
+ */
 function* runsOf(
   frames: readonly Buffer[],
   position: number,
@@ -305,7 +308,7 @@ function producerKey(number: number, id: string): Buffer {
   return Buffer.concat([numberKey(number), Buffer.from(id)]);
 }
 
-/** The name is hashed, because a path can be longer than an LMDB key. */
+/** Returns the hash of a name, because a path can be longer than an LMDB key. */
 function nameKey(name: string): Buffer {
   return createHash("sha256").update(name).digest();
 }

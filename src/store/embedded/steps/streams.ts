@@ -233,7 +233,7 @@ class StreamRules {
       return { verdict: "closed", tail: tailOf(log.assigned), closed: "interrupted" };
     if (frame !== undefined) this.#addRecords(stream, draft, frame, { changes, producer });
     if (close !== undefined) {
-      // The first frame of the append has the number of the producer.
+      // If the append has records, their frame already contains the producer and the order.
       const terms = frame === undefined ? { producer, order } : NO_TERMS;
       endStream(stream, close, changes, terms);
     }
@@ -360,7 +360,7 @@ function endStream(
   changes.add(stream, { ...event, timestampMs: undefined }, terms);
 }
 
-/** Start event of a stream that the protocol Durable Streams creates. */
+/** Start event of a stream that is created with the Durable Streams protocol. */
 const START = {
   ...{ type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined },
   ...{ ending: undefined, isHidden: true },

@@ -1,4 +1,4 @@
-// Webhook endpoints: their settings, states and parked events, one row for each text. State: the
+// Webhook endpoints: their settings, states and parked events, one row for each string. State: the
 // newest delivery attempts, which are not stored.
 
 import {
