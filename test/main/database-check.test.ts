@@ -85,7 +85,7 @@ t.test("a node that waits for the last owner of its data folder ends on a signal
   cpSync(path, copy, { recursive: true });
   const node = await startNode(t, { JINDOU_STORE_PATH: copy });
   const waiting = await node.logged(
-    "The node waits for a heartbeat of the last owner of the data folder, because it cannot see whether that process runs",
+    "The node waits for a heartbeat of the last owner of the data folder, because it cannot determine whether that process is running",
   );
   node.child.kill("SIGTERM");
   const [stopping, stopped] = [await node.logged("The node is stopping"), await node.exit];

@@ -93,7 +93,7 @@ t.test(
     t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable"); // a node that starts now stops again
     node.startHeartbeats();
     t.equal(await refusal, "internal");
-    t.match(refused.state.lastErr, /node "one" runs on this Redis/);
+    t.match(refused.state.lastErr, /node "one" is running on this Redis/);
     t.equal(await client.exists(RECORD), 0); // no process waits for the migration
     node.stopHeartbeats();
     t.equal(await waiter.isPending(), false);
@@ -121,7 +121,7 @@ t.test("a migration waits for as long as a registered node may be silent", async
   t.equal(await client.exists(RECORD), 0);
   node.startHeartbeats();
   t.equal(await refusal, "internal");
-  t.match(refused.state.lastErr, /node "one" runs on this Redis/);
+  t.match(refused.state.lastErr, /node "one" is running on this Redis/);
 });
 
 t.test(

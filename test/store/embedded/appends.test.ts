@@ -114,7 +114,7 @@ for (const durability of ["process", "disk"] as const)
         await nextTurn();
       }
       t.same(await Promise.all(calls), [...[undefined, "internal", undefined, undefined]]);
-      t.same(problems, ["Could not publish a stored event", "Could not answer a committed call"]);
+      t.same(problems, ["Could not publish a stored event", "Could not resolve a committed call"]);
       t.equal(await store.headSeq("2:g"), 4);
       t.equal(await codeOf(store.append(draftOf())), undefined);
     },

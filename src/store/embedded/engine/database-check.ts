@@ -259,7 +259,7 @@ function failureOf(path: string, { signal, output }: EndedWalk): Error {
     return damagedDatabase(path, `reading it ended with ${signal}`);
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   return new BrokerError("unavailable", {
-    message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the memory of the machine is short, add memory.`,
+    message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the machine is short of memory, add memory.`,
   });
 }
 

@@ -149,7 +149,7 @@ export class Turn<Call extends QueuedCall> {
         this.#steps.commit(call);
       } catch (cause) {
         // The remaining calls of the batch must still be settled.
-        this.#ports.onError(asError(cause), "Could not answer a committed call");
+        this.#ports.onError(asError(cause), "Could not resolve a committed call");
         call.reject(new BrokerError("internal", { cause }));
       }
     }

@@ -286,7 +286,7 @@ export class InboxBatch {
       const remaining = this.#remainingOf(command.key, command.copies);
       return this.#removeCopy(inbox, seq, sender, remaining);
     }
-    throw new Error(`The inbox of ${inbox.uid} has no copy of its sender ${sender}`);
+    throw new Error(`The inbox of ${inbox.uid} has no copy from the sender ${sender}`);
   }
 
   #putSenders({ key: inbox, senders }: OpenInbox): void {
