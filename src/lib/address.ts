@@ -7,7 +7,7 @@ import { canonicalAddress } from "./network-list.ts";
 export interface Address {
   /** A host name or an IP address. An IPv6 address has no brackets. */
   readonly host: string;
-  /** Port. 0 lets the operating system choose one. */
+  /** Port. 0 lets the operating system choose a port. */
   readonly port: number;
 }
 

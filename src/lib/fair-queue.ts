@@ -52,8 +52,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Removes and returns the next item. Returns `undefined` if no item waits or the next one exceeds
-   * `maxSize`.
+   * Removes and returns the next item. Returns `undefined` if no item waits or the next item
+   * exceeds `maxSize`.
    */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";

@@ -13,13 +13,13 @@ const SPACE = 0x20;
 
 interface FieldText {
   readonly text: string;
-  /** Nesting depth of objects and arrays, including those under duplicate keys. 0 for a scalar. */
+  /** Nesting depth of objects and arrays, including values under duplicate keys. 0 for a scalar. */
   readonly depth: number;
 }
 
 /**
  * Returns the text of a field's value, `undefined` if there is no such field. If the field is
- * repeated, the last one is used.
+ * repeated, the last value is used.
  */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;

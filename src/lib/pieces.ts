@@ -1,4 +1,4 @@
-// Splits a long list into shorter ones.
+// Splits a long list into shorter lists.
 
 /** Yields the items in arrays of this length. The last array may be shorter. */
 export function* piecesOf<Item>(items: Iterable<Item>, length: number): Generator<readonly Item[]> {

@@ -36,8 +36,8 @@ export class TimeSlice {
   #steps = 0;
 
   /**
-   * `ms` is the length of the first slice and the minimum of later ones. Later slices last up to
-   * `MAX_MS` if the event loop is busy.
+   * `ms` is the length of the first slice and the minimum length of later slices. Later slices last
+   * up to `MAX_MS` if the event loop is busy.
    */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;

@@ -99,7 +99,7 @@ export type CountedKind = keyof typeof COUNTED_KINDS;
 const KIND_NAMES = Object.keys(COUNTED_KINDS) as readonly CountedKind[];
 
 export interface MoveRow extends RowFacts {
-  /** Watermark to save when this row and all earlier ones have been processed. */
+  /** Watermark to save when this row and all earlier rows have been processed. */
   readonly at: string;
 }
 

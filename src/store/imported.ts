@@ -1,4 +1,4 @@
-// Compares imported messages with stored ones, for both stores. Pure.
+// Compares imported messages with stored messages, for both stores. Pure.
 
 import { clientMsgNoOf, type Message } from "../broker/model.ts";
 import type { ImportedMessage } from "../broker/ports.ts";

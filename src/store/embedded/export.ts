@@ -121,7 +121,7 @@ export interface SourceLog {
   readonly number: number;
   readonly name: LogName;
   readonly state: LogState;
-  /** The log's own frames, without those that a fork inherits. */
+  /** The log's own frames, without the frames that a fork inherits. */
   readonly frames: Buffer;
   readonly producers: ReadonlyMap<string, ProducerState>;
 }

@@ -23,7 +23,7 @@ export interface EmbeddedStats {
   /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
-  /** Approximate size of the streams in memory, which may include ended ones. */
+  /** Approximate size of the streams in memory, which may include ended streams. */
   readonly activeStreamBytes: number;
   /** Number of logs whose heads are in memory. */
   readonly openLogs: number;

@@ -109,8 +109,8 @@ export class Channels {
 
   /**
    * Restores topics that are subscribed again. Each promise resolves when the missed publications
-   * are delivered, or are being read in the background. If it rejects, the topic must be restored
-   * again.
+   * are delivered, or are being read in the background. If a promise rejects, its topic must be
+   * restored again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();

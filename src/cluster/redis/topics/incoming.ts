@@ -79,7 +79,7 @@ export class Incoming {
 
   #acceptMessages(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
-    // The batch may have already arrived on the other user's topic.
+    // The batch may already have arrived on the other user's topic.
     if (isPersonal && this.#lastPersonal.equals(batch)) return;
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptFrame(topic, frame);

@@ -15,9 +15,9 @@ import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
 /**
- * Maximum number of stream cursors, including those of ended streams whose last events may still
- * arrive. Twice the number of active streams that the store allows, because a missed end is not
- * delivered without a cursor.
+ * Maximum number of stream cursors, including the cursors of ended streams whose last events may
+ * still arrive. It is about twice the number of active streams that the store allows, because a
+ * missed end is not delivered without a cursor.
  */
 const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 /**

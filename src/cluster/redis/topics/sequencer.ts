@@ -364,7 +364,7 @@ export class Sequencer {
   }
 }
 
-/** Returns the event of a stored message, with an empty stream if it started one. */
+/** Returns the event of a stored message, with an empty stream if the message started a stream. */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

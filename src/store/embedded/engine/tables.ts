@@ -18,8 +18,8 @@ export const MAX_KEY_UNITS = 603;
 export const MAX_LABEL_UNITS = 300;
 
 /**
- * A value is an array whose first item is a format version, or bytes that begin with one. In the
- * comments, the key is on the left of the arrow and the value on the right.
+ * A value is an array or a byte string, and begins with a format version. In the comments, the key
+ * is on the left of the arrow and the value on the right.
  */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */
@@ -59,8 +59,8 @@ export interface Tables extends Database {
   readonly streamsActive: BinaryTable;
   /**
    * [channel key or uid, time of the end, channel number, seq] → channel key and clientMsgNo of an
-   * ended stream. A group's stream has a row under its channel key, a personal one a row under the
-   * uid of each user.
+   * ended stream. The stream of a group has a row under its channel key. A personal stream has a
+   * row under the uid of each user.
    */
   readonly streamEnds: Table<Stored, (string | number)[]>;
   /** hash of the name of a log → number of the log. */

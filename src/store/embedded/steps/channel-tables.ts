@@ -273,7 +273,7 @@ export class ChannelTables {
     return { groups: ids.filter((id) => this.#isOpen(id)), isAll: ids.length < limit };
   }
 
-  /** Yields the ids of the user's groups, including disbanded ones. */
+  /** Yields the ids of the user's groups, including disbanded groups. */
   *groupIdsOf(uid: string): Generator<string> {
     for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
   }

@@ -217,8 +217,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return false;
-    // The id does not belong to a message. Its time is not earlier than that of any earlier change
-    // or message.
+    // The id does not belong to a message. Its time is not earlier than the time of any earlier
+    // change or message.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
     const changedAtMs = messageTimeMs(changeId);

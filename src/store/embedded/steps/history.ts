@@ -1,5 +1,5 @@
-// Reads a channel's messages: older ones from the database, newer ones from the memtable. Must
-// never return a message that is uncommitted or has expired.
+// Reads a channel's messages: older messages from the database, newer messages from the memtable.
+// Must never return a message that is uncommitted or has expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";

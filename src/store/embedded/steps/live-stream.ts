@@ -1,4 +1,4 @@
-// A stream in memory: an active one, or an ended one that is not completely in the database. Its
+// A stream in memory. The stream is active, or has ended and is not completely in the database. Its
 // events are the records of its log. An event is first assigned, and becomes visible once it is
 // committed. Events whose write fails are rolled back, newest first. An uncommitted event must
 // never be visible to reads.
@@ -57,8 +57,8 @@ interface RememberedId {
 }
 
 /**
- * Returns the message with its stream. Its payload is the text so far, unless the producer chose
- * one.
+ * Returns the message with its stream. Its payload is the text so far, unless the producer chose a
+ * payload.
  */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   const hasOwnPayload = message.payload.length > 0;

@@ -1,5 +1,5 @@
-// The streams in memory: active ones, and ended ones that are not completely in the database. Must
-// never drop a stream before the database has all of it.
+// The streams in memory: active streams, and ended streams that are not completely in the database.
+// Must never drop a stream before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
@@ -84,12 +84,12 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.filter((stream) => stream.isShownActive) ?? [];
   }
 
-  /** Returns the streams of the channel in memory, including ended ones. */
+  /** Returns the streams of the channel in memory, including ended streams. */
   of(key: ChannelKey): Iterable<LiveStream> {
     return this.#byChannel.get(key) ?? [];
   }
 
-  /** Returns the user's streams in personal channels, including ended ones. */
+  /** Returns the user's streams in personal channels, including ended streams. */
   personalOf(uid: string): Iterable<LiveStream> {
     return this.#byUser.get(uid) ?? [];
   }

@@ -46,7 +46,7 @@ export interface PendingFrame {
 interface UnflushedChanges {
   /** State after the committed changes, `undefined` if the log itself is uncommitted. */
   shown: LogState | undefined;
-  /** State in the database, `undefined` if the log is not there yet. */
+  /** State in the database, `undefined` if the log is not stored yet. */
   stored: LogState | undefined;
   /** Committed frames. */
   pending: PendingFrame[];
@@ -84,7 +84,7 @@ export class OpenLog {
     return this.changes === undefined ? this.assigned : this.changes.shown;
   }
 
-  /** State in the database, `undefined` if the log is not there yet. */
+  /** State in the database, `undefined` if the log is not stored yet. */
   get stored(): LogState | undefined {
     return this.changes === undefined ? this.assigned : this.changes.stored;
   }
@@ -234,7 +234,7 @@ export class OpenLogs {
     return producers;
   }
 
-  /** Sets the state of a producer and returns the previous one. Must be called after `retain`. */
+  /** Sets the state of a producer and returns the previous state. Must be called after `retain`. */
   assignProducer(
     log: OpenLog,
     id: string,
@@ -450,8 +450,8 @@ export class OpenLogs {
 }
 
 /**
- * Returns false if the head need not be kept in memory, because the log was removed or belongs to a
- * stream of a channel that has ended.
+ * Returns false if the head need not be kept in memory, because the log was removed or belongs to
+ * an ended stream of a channel.
  */
 function mayChange({ text, assigned }: OpenLog): boolean {
   const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";

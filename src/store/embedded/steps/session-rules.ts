@@ -1,7 +1,7 @@
 // The rules for the sessions of a user: which sessions a login ends, and whether a session may be
 // continued. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
 // rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts`
-// contains the test cases of both.
+// contains the test cases of both drivers.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";

@@ -352,7 +352,7 @@ function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
 ): CloseReason | undefined {
-  // Without a registered token of the session and the device, there is nothing to compare.
+  // The tokens can be compared only if both the session and the device have a registered token.
   if (tokenTag === "" || tokenTag === JWT_TAG || device === undefined) return undefined;
   if (device.tokenHash.length === 0) return "logged_out";
   const tag = Buffer.from(tokenTag, "base64url"); // the first bytes of the token's hash

@@ -60,7 +60,7 @@ export interface LogFlush {
   /** Name of the log, as `logNameText` returns it. */
   readonly text: string;
   readonly state: LogState;
-  /** State in the database, `undefined` if the log is not there yet. */
+  /** State in the database, `undefined` if the log is not stored yet. */
   readonly stored: LogState | undefined;
   /** Frames that follow the frames in the database. */
   readonly frames: readonly Buffer[];
@@ -149,7 +149,7 @@ export class StoredLogs {
 
   /**
    * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
-   * Can be repeated with the same frames and additional ones.
+   * Can be repeated with the same frames, followed by further frames.
    */
   *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
     if (state.status === "removed") return;
@@ -224,7 +224,7 @@ export class StoredLogs {
     }
   }
 
-  /** Yields the log's own frames in the database, from the first one on. */
+  /** Yields the log's own frames in the database, from the first frame on. */
   *ownFrames(number: number): Generator<Buffer> {
     const row = this.#tables.logHeads.get(numberKey(number));
     const inline = row === undefined ? undefined : inlineFrames(row);

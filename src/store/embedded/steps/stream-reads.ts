@@ -1,6 +1,6 @@
-// Reads streams: active and recently ended ones from memory, others from the database. Must never
-// return uncommitted events, or an ended stream whose message has expired or is older than the
-// retention time.
+// Reads streams: active and recently ended streams from memory, other streams from the database.
+// Must never return uncommitted events, or an ended stream whose message has expired or is older
+// than the retention time.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";

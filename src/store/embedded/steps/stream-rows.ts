@@ -68,7 +68,7 @@ export class StreamRows {
     return this.#ports.viewLimits;
   }
 
-  /** Puts the rows of a stream, except those of its log. Must be called inside `commit`. */
+  /** Puts the rows of a stream, except the rows of its log. Must be called inside `commit`. */
   put(stream: LiveStream): void {
     const { streamsActive, streamEnds } = this.#ports.tables;
     const { head, channel, endedMs, flushing } = stream;
