@@ -26,7 +26,7 @@ const CHECK_SLOTS =
 const CHECK_LOAD =
   "Check whether Redis hangs (redis-cli --latency, SLOWLOG GET), and the network to it";
 
-/** The exported causes are those that a check reports or that a caller handles. */
+// A cause is exported if a check reports it or a caller handles it.
 export const REPLICA = {
   pattern: /^(READONLY|MASTERDOWN)\b/,
   what: "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary",

@@ -9,7 +9,7 @@ export interface StreamTail {
   readonly clientMsgNo: string;
   /** Index of the next event. */
   readonly index: number;
-  /** Number of UTF-16 code units of text. Not used after the cut of a stream. */
+  /** Number of UTF-16 code units of the stream's text. Not used if the stream was cut. */
   readonly textOffset: number;
 }
 
@@ -33,7 +33,7 @@ export interface ChannelPosition {
    * they fit into a reply.
    */
   readonly streams: readonly StreamSnapshot[];
-  /** The remaining ones of these streams. They can be read with `stream`. */
+  /** Positions of the streams that did not fit. They can be read with `stream`. */
   readonly otherStreams: readonly StreamTail[];
 }
 

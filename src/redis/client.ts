@@ -34,7 +34,10 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/** Time for which all Sentinels may reject the lookup, because they may still be starting. */
+/**
+ * Time after which a connect fails if all Sentinels keep rejecting the lookup of the primary.
+ * Before that, they may still be starting.
+ */
 const REFUSED_MS = 1000;
 
 const NOT_READY =
@@ -100,8 +103,8 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
 }
 
 /**
- * Closes a connection on which SELECT fails. ioredis would continue in database 0, which may
- * contain other data.
+ * Makes the client close a connection on which SELECT fails. ioredis would continue in database 0,
+ * which may contain other data.
  */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
@@ -109,7 +112,7 @@ function onlyInItsDatabase(client: Redis): Redis {
     try {
       return await select(database);
     } catch (error) {
-      client.stream?.destroy(); // ioredis runs no command on the connection and connects again
+      client.stream?.destroy(); // ioredis then runs no command and reconnects
       throw isReply(error) ? unusableDatabase(database, error) : error;
     }
   };
@@ -130,10 +133,10 @@ interface ConnectOptions {
 }
 
 /**
- * Resolves when the client is ready. Also waits for the `ready` event, because ioredis may never
- * settle the promise of `connect()`. Rejects if a single server cannot be reached, after
- * `timeoutMs`, after a reply that makes waiting pointless, or when `signal` is aborted. The errors
- * are those of `startFailure`.
+ * Connects the client and resolves when it is ready. Also waits for the `ready` event, because
+ * ioredis may never settle the promise of `connect()`. Rejects if a single server cannot be
+ * reached, after `timeoutMs`, after a reply that makes waiting pointless, or when `signal` is
+ * aborted. The errors are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
@@ -232,7 +235,7 @@ export interface SendOptions {
   readonly timeoutMs?: number;
   /**
    * True for a batch, which is written at the end of the current callback instead of at the end of
-   * the turn.
+   * the current turn of the event loop.
    */
   readonly isGathered?: boolean;
 }

@@ -169,7 +169,7 @@ class Refusals {
   #isKeyDenied = false;
   #isTopicDenied = false;
 
-  /** Returns false if the command was refused. Rejects with any other error. */
+  /** Runs a command, and records a refusal and returns false. Rejects with any other error. */
   async note(command: string, run: () => Promise<unknown>): Promise<boolean> {
     try {
       await run();

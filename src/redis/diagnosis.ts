@@ -1,6 +1,6 @@
 // Determines why a server closes connections or does not reply. ioredis cannot determine this,
 // because it writes immediately. If the server then closes the connection, the operating system
-// discards the data of the server that was not read yet. No state.
+// discards the server's data that has not been read yet. No state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -49,7 +49,10 @@ interface Observation {
   readonly error: NodeJS.ErrnoException | undefined;
 }
 
-/** Opens a connection, writes `request`, and waits for a reply, an error or the end. */
+/**
+ * Writes `request` when the connection is open, and waits for data, an error or the end of the
+ * connection, at most `STEP_MS`.
+ */
 async function observe(
   socket: Socket,
   opened: "connect" | "secureConnect",

@@ -78,8 +78,8 @@ export function isExplained(error: unknown): boolean {
 }
 
 /**
- * Returns the error of ioredis from which an error was made, or the error itself if its message
- * already states the cause.
+ * Returns the error of ioredis that led to `error`. Returns `error` itself if it has no cause, or
+ * if its message already states the cause.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
@@ -96,7 +96,7 @@ function originOf(error: unknown): unknown {
  * libraries.
  */
 function textOf(error: unknown): string {
-  // Node.js throws an error without a message if none of the addresses of a name can be reached.
+  // Node.js throws an error without a message if no address of a host name can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
   // The replacements remove the additions of Redis, ioredis and OpenSSL.
@@ -129,7 +129,8 @@ export function isExistingLibrary(error: unknown): boolean {
 }
 
 /**
- * Returns true for an `unavailable` error that is not a reply of Redis. The command may have run.
+ * Returns true for an `unavailable` error whose cause is not a reply of Redis. The command may have
+ * run.
  */
 export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
@@ -148,9 +149,9 @@ export function isReply(cause: unknown): cause is Error {
 }
 
 /**
- * Converts an error to a `BrokerError`: `unavailable` for failures of the connection and for a
- * server that currently cannot run the command, `too_late` for a write after its deadline, and
- * `internal` for a wrong command or script.
+ * Converts an error to a `BrokerError`: `unavailable` for a failure of the connection, a missing
+ * right or a server that currently cannot run the command, `too_late` for a write after its
+ * deadline, and `internal` for a wrong command or script. Returns a `BrokerError` unchanged.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;

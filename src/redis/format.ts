@@ -24,8 +24,8 @@ const FORMAT = 7;
 
 /**
  * Returns warnings about the configuration of the server. If the server denies INFO, returns no
- * warnings. Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if the
- * server is a replica.
+ * warnings. Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if a
+ * single server is a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,

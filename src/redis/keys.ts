@@ -1,7 +1,8 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
 // its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
-// are in one slot. On a Redis Cluster each bucket has its own counter of message ids. Ids are
-// therefore unique and increase within a channel, without a synchronised clock or a lease.
+// are in one slot. Message ids come from one counter in Redis, or on a Redis Cluster from one
+// counter for each bucket. Ids are therefore unique and increase within a channel, without a
+// synchronised clock or a lease.
 
 import { bucketOf, logBucket, logTopic } from "../broker/log-frame.ts";
 import {

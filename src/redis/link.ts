@@ -58,7 +58,7 @@ const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
 const WATCH_MS = 1000;
-/** Fraction of `redis.timeoutMs` within which replicas must confirm a write at the start. */
+/** Fraction of `redis.timeoutMs` within which replicas must confirm a write in `start`. */
 const CONFIRM_SHARE = 0.8;
 
 interface LinkPorts {
@@ -499,7 +499,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // After the start, a lack of replicas rejects only the calls that need them.
+    // After the start, missing replicas lead only to the rejection of the calls that need them.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
@@ -549,11 +549,14 @@ export class RedisLink {
     this.#rightsCheckedMs = now;
     const servers = this.primaries().filter(({ status }) => status === "ready");
     Promise.all(servers.map((server) => this.#assertCommands(server))).catch((error: unknown) => {
-      if (error instanceof UnusableRedis) this.#reopen(); // other errors are those of the network
+      if (error instanceof UnusableRedis) this.#reopen(); // network errors show no missing right
     });
   }
 
-  /** Checks the server and its data, with the link down. A reconnect may lead to other data. */
+  /**
+   * Sets the link to `down` until the server and its data have been checked, because a reconnect
+   * may lead to another server or other data.
+   */
   #reopen(): void {
     if (this.#status === "closed") return;
     this.#setStatus("down");
@@ -592,7 +595,7 @@ export class RedisLink {
     );
   }
 
-  /** Checks that the server is a primary with the same data, and has all slots and replicas. */
+  /** Checks that the server is a primary with unchanged data, and has all slots and replicas. */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;

@@ -18,7 +18,10 @@ interface Connection {
 export class Connections {
   #present: Connection | undefined;
 
-  /** Watches a client that reconnects automatically. Must be called before it connects. */
+  /**
+   * Watches a client that reconnects automatically. After each reconnect, makes the server close
+   * the lost connection. Must be called before the client connects.
+   */
   watch(client: Redis): void {
     client.on("ready", () => {
       const lost = this.#present;
@@ -53,7 +56,7 @@ async function identify(client: Redis, connection: Connection): Promise<void> {
     const [, id] = /\bid=(\d+)/.exec(info) ?? [];
     const [, address] = /\baddr=(\S+)/.exec(info) ?? [];
     if (id === undefined || address === undefined) return;
-    connection.filters = ["id", id, "addr", address]; // a restarted server assigns ids again
+    connection.filters = ["id", id, "addr", address]; // a restarted server reuses ids
   } catch {} // the connection was lost, or the user has no right to run the command
 }
 
@@ -62,5 +65,5 @@ async function close(client: Redis, { filters, closed }: Connection): Promise<vo
   try {
     await send(client, "client", ["kill", ...filters], {});
     closed.resolve();
-  } catch {} // this connection was lost too, or the user has no right to run the command
+  } catch {} // the new connection was lost too, or the user has no right to run the command
 }

@@ -58,16 +58,16 @@ export class Outage {
   }
 
   /**
-   * Counts a failure. Begins an outage if no outage lasts, the error has a reason, and its cause
-   * does not pass without the operator. During an outage, a reason that is at least as precise as the
-   * current reason replaces it.
+   * Counts a failure. If there is no outage, begins one, unless the error has no message about its
+   * cause or the cause passes without the operator. During an outage, the reason of the error
+   * replaces the current reason if it is at least as precise.
    */
   record(error: unknown): void {
     const cause = causeOf(error);
     if (this.#isClosed) return;
     if (!isExplained(error) || cause?.passes === true) return this.count();
     const failure = startFailure(error);
-    // An error without a known cause says only which call has failed.
+    // A `BrokerError` without a known cause says only which call has failed.
     const precision = error instanceof BrokerError && cause === undefined ? 0 : precisionOf(cause);
     const outage = this.#current;
     if (outage === undefined) this.#begin(failure, precision);

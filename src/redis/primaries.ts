@@ -59,7 +59,7 @@ export class Primaries {
     return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
   }
 
-  /** Records an error of a command, which may show that the slot map is outdated. */
+  /** Refreshes the slot map if the error of a command shows that the map is outdated. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

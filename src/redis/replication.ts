@@ -31,8 +31,8 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Starts to watch the primaries before several writes. The returned function waits like `wait`
-   * for all of them. It throws `unavailable` if a connection was lost since this call.
+   * Must be called before several writes. The returned function waits like `wait` for the writes on
+   * all primaries. It throws `unavailable` if the connection to a primary was lost since this call.
    */
   observe(): () => Promise<void> {
     if (this.#link.settings.minReplicas === 0) return async () => {};
@@ -114,7 +114,7 @@ class PrimaryWaits {
       commandTimeout: settings.timeoutMs + GRACE_MS,
       socketTimeout: settings.timeoutMs + 2 * GRACE_MS, // no byte arrives while WAIT waits
     });
-    this.#connection.on("error", () => this.#break()); // pending calls are rejected
+    this.#connection.on("error", () => this.#break()); // ioredis rejects pending calls
     this.#connection.on("end", () => this.#break());
     this.#isSameServer = this.#connect();
     this.#isSameServer.catch(() => this.#break());

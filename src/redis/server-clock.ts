@@ -142,14 +142,17 @@ export class ServerClocks {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Requests the server's time if it is unknown, so that a write after a busy period succeeds. */
+  /**
+   * Requests the server's time and waits for the reply, at most `REPLY_MS`. A write after a busy
+   * period then succeeds, although the last known time was too old.
+   */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }
 
   /**
-   * Requests the time twice, because the first call may join a request that times out after a
-   * freeze of the process.
+   * Requests the time, and requests it again if it is still unknown, because the first call may
+   * join a request that times out after a freeze of the process.
    */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);

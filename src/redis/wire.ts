@@ -8,7 +8,7 @@
 //
 //   frame      field           type        value
 //   (all)      version         u8          WIRE_VERSION
-//              kind            u8          number of the frame below
+//              kind            u8          kind of the frame, see the `…_FRAME` constants
 //   MESSAGE    publicationSeq  f64
 //              messageId       f64
 //              messageSeq      f64         0 if the message is not stored
@@ -30,12 +30,13 @@
 //   REMOVAL    publicationSeq  f64
 //              body            msgpack     [group id, removed uids or false if any may be removed]
 //   COMMAND    messageId       f64
-//              inboxSeq        f64         0 if the user's inbox holds no copy
+//              inboxSeq        f64         0 if the user's inbox contains no copy
 //              recordLength    u32
 //              record          bytes       see `encodeRecord`
 //              uidLength       u16
 //              uid             bytes
-//              origin          bytes       empty if there is none; extends to the end of the frame
+//              origin          bytes       session that sent the command and gets no push of it, or
+//                                          empty; extends to the end of the frame
 //   LOG        change          u8          index into LOG_CHANGES
 //              ending          u8          index into LOG_ENDINGS
 //              incarnation     u32
@@ -222,7 +223,8 @@ export function decodeRecord(
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
     /**
-     * Payload with the text so far, for the message of a stream that does not have its own payload.
+     * Payload with the stream's text so far. Used if the message of the stream does not have its
+     * own payload.
      */
     readonly payload?: Uint8Array;
   },
@@ -556,7 +558,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
     messageId: positive(frame.readDoubleBE(10)),
     messageSeq: uint(frame.readDoubleBE(18)),
   };
-  // Every stored message also has a publication number, so its seq cannot be higher.
+  // Every stored message also has a publication number, so its seq cannot exceed that number.
   if (place.messageSeq > publicationSeq)
     throw unreadable("the seq of a message is higher than its publication number");
   const plain = decodeRecord(record, place);
