@@ -86,7 +86,7 @@ interface OperationDraft {
 export interface Operations {
   /**
    * Queues an operation. `key` is any key of the bucket. Resolves with the reply when the change is
-   * durable, including on the required replicas. Operations of a bucket run in order.
+   * durable, including on the required replicas.
    */
   run(
     place: { readonly bucket: number; readonly key: string },

@@ -79,8 +79,8 @@
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off
 //     id            integer  id of the newest event                if there was an event
-//     trimmed       integer  number of the last event that was     if events were removed, except
-//                            removed with all events before        events on demand
+//     trimmed       integer  number through which all events were  if events were removed, except
+//                            removed                               events on demand
 //   events          STREAM   events with consecutive numbers, with if it is not empty
 //                            the ID <number>-<id> of the last one
 //     t             integer  index of the type in `EVENT_TYPES`    always
@@ -141,8 +141,8 @@
 //                            the copy expires                      than older copies
 //   inboxSenders    HASH     inboxSeq: user who sent the copy      if users sent copies; backends
 //                                                                  are not listed
-//   inboxShares     ZSET     uid, scored by the number of the      like inboxSenders, except until
-//                            user's copies                         the first use after a migration
+//   inboxShares     ZSET     uid, scored by the number of the      like inboxSenders; absent after
+//                            user's copies                         a migration until the first use
 //   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   if users sent copies; lacks only
 //                            with 15 digits>, all scored 0; the    copies of backends that are older
 //                            uid is empty for a backend            than all copies of users

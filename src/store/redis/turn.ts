@@ -13,7 +13,9 @@ const MAX_CALLS_IN_FLIGHT = 2;
 
 export interface Operation {
   readonly bytes: number;
-  /** Operations with the same `order` keep their order. `undefined` if the order does not matter. */
+  /**
+   * Operations with the same `order` keep their order. `undefined` if the order does not matter.
+   */
   readonly order: string | undefined;
   /** Time at which the operation was created (`performance.now()`). */
   readonly sinceMs: number;
@@ -35,8 +37,8 @@ interface TurnPorts<Item> {
   readonly maxPendingBytes: number;
   readonly link: Pick<RedisLink, "admit" | "release" | "isCluster" | "settings">;
   /**
-   * Sends one call with these operations and settles each of them. If the call rejects, the caller
-   * fails the operations.
+   * Sends one call with these operations and settles each of them. If the promise rejects, the
+   * queue fails the operations.
    */
   run(operations: readonly Item[], timeoutMs: number): Promise<void>;
 }
@@ -150,7 +152,7 @@ export class TurnQueue<Item extends Operation> {
 
 /**
  * Takes the next batch. While another batch is in flight, only a full batch is taken, because many
- * small calls cost more than few large ones.
+ * small calls cost more than a few large calls.
  */
 function takeBatch<Item extends Operation>(queue: Queue<Item>): Batch<Item> | undefined {
   const { waiting, inFlight } = queue;
@@ -188,7 +190,7 @@ function isInFlight(
   return false;
 }
 
-/** Takes the operations with these orders, which must not overtake the failed operation. */
+/** Takes the operations with these orders, which must not overtake the failed operations. */
 function takeFollowers<Item extends Operation>(
   queue: Queue<Item>,
   orders: ReadonlySet<string>,

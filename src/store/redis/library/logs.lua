@@ -10,7 +10,7 @@
 --                         w  time to live in seconds, absent if the log has none
 --                         x  Unix ms when the log expires, absent if it does not
 --                         u  Unix ms of the last use, absent without a time to live; see `readLog`
---                         s  last order of an append, absent if no append had one
+--                         s  order of the last append that had one, absent if none had
 --                         g  1 if the log was deleted while forks needed it, else absent
 --                         b  start of the log's own frames, encoded like n; absent if not a fork
 --                         o  origin as requested, opaque to this library; absent if not a fork
@@ -27,14 +27,14 @@
 --                            position after the frame of that event (f64), position before the last
 --                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
 --                         f  last publication, only if its topics are in other slots
---   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
+--   logFrames     STRING  the log's own frames; bytes after the tail are not part of the log
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
 --                         (f64 each)
 --   logForks      SET     references of the forks
 --   logEventIds   HASH    for each event id that the producer of a stream chose, its mark
---                         (`store/event-ids.ts`), '' if different events share it; kept until no
---                         retry can arrive any more. At most one for each record of the log, so its
---                         size is limited by the limits of the log
+--                         (`store/event-ids.ts`), '' if different events share the id; kept until
+--                         no retry can arrive any more. Has at most one field for each record of
+--                         the log, so the limits of the log also limit its size
 --
 -- Keys of a bucket:
 --
@@ -134,8 +134,8 @@ local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
--- A log expires a quarter of its time to live late, because `use_log` does not record a use that
--- soon after the recorded use.
+-- A log expires a quarter of its time to live late, because `use_log` does not record a use within
+-- this time after the recorded use.
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
 end
@@ -239,8 +239,8 @@ local function move_tail(log, whole, check, records)
   log.position, log.check, log.records = log.position + #whole, check, log.records + records
 end
 
--- Removes a log and all data that is stored about it. The reference of a fork is remembered until
--- the source has released it. Returns the reference, or ''.
+-- Removes a log with its producers and the references of its forks. If the log is itself a fork,
+-- its reference is stored until the source has released it. Returns that reference, or ''.
 local function remove_log(log)
   call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
   call('ZREM', log.base .. 'logExpiry', log.name)
@@ -258,7 +258,7 @@ local function media_type(content_type)
   return string.lower(string.match(content_type, '^%s*([^;]-)%s*;') or string.match(content_type, '^%s*(.-)%s*$'))
 end
 
--- Returns the fields of the log's head that nodes read.
+-- Returns the fields of the log's head that nodes read. If the log has changed, writes it first.
 local function head_fields(log)
   if log.is_changed then write_log(log) end
   return call('HMGET', log.head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 'b', 'o', 'r')
@@ -325,9 +325,9 @@ local function log_create()
   return { LOG_CREATED, released, head_fields(log) }
 end
 
--- Returns the verdict on a producer's number, or nil if the producer may append, and the number to
--- report.
---   stored  epoch, last number and time of the producer, nil if it is unknown
+-- Returns the verdict on a producer's number and the number to report, or nil if the producer may
+-- append.
+--   stored  epoch, last number and time of the producer, nil if the producer is unknown
 local function producer_verdict(stored, epoch, number)
   if not stored then
     if number > 0 then return LOG_GAP, 0 end
@@ -364,8 +364,8 @@ end
 -- Returns the reply to an append that was applied.
 local function appended_reply(log, epoch, number) return append_reply(log, LOG_APPENDED, epoch, number) end
 
--- Returns the reply to an append to a log that is closed, or that takes no further records before it is
--- closed with `ending`.
+-- Returns the reply to an append to an open log that accepts no more records. `ending` is the
+-- ending to report.
 local function closed_reply(log, ending, epoch)
   return struct_pack('>BBdI4dd', LOG_CLOSED, ending, log.position, log.check, epoch, 0)
 end
@@ -373,8 +373,8 @@ end
 -- Returns true if this is the reply to an append that was applied before.
 local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
 
--- Returns LOG_BYTES or LOG_RECORDS if a frame exceeds a limit of the log, else nil. `frame` lacks
--- its last two fields. It is '' if there is no frame.
+-- Returns LOG_BYTES or LOG_RECORDS if the log would exceed a limit with the frame, else nil.
+-- `frame` lacks its last two fields. It is '' if there is no frame.
 local function full_verdict(log, frame, records)
   if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return LOG_BYTES end
   if log.records + records > max_records then return LOG_RECORDS end
@@ -382,11 +382,12 @@ local function full_verdict(log, frame, records)
 end
 
 -- If the append must not be applied, returns the reply to it. Otherwise, returns nil and the
--- producer that the append replaces, or false if it replaces none. Sets `append.stored` to the stored
--- state of the producer, or to nil or false if it has none. Other fields of `append`:
---   records, frame          frame without its last two fields, '' and 0 for none
+-- producer that the append replaces, or false if it replaces none. Sets `append.stored` to the
+-- stored state of the producer, or to nil or false if it has none. Other fields of `append`:
+--   records, frame          number of records, and the frame without its last two fields; 0 and ''
+--                           for none
 --   type                    content type, '' for none
---   producer, epoch, number  producer, '' for none
+--   producer, epoch, number  producer ('' for none), its epoch and its number
 --   has_order, order
 local function append_refusal(log, append)
   local producers, stored, verdict, reported = log.base .. 'logProducers:' .. log.name, nil, nil, nil
@@ -419,8 +420,8 @@ local function note_field(log, key, field, before)
   noted[#noted + 1], noted[#noted + 2], noted[#noted + 3] = key, field, before or false
 end
 
--- Restores the fields that were stored for events that could not be written: a retry must not be
--- answered as if they were in the log.
+-- Restores the fields that were stored for events that could not be written. Otherwise, a retry
+-- would be answered as if the events were in the log.
 local function restore_fields(log)
   local noted = log.noted
   for at = #noted - 2, 1, -3 do
@@ -504,7 +505,8 @@ end
 -- Removes a log that has expired and has no forks.
 --
 -- Texts  base, name
--- Reply  verdict, then the reference that a source must release, '' for none
+-- Reply  MISSING if the log has not expired, DELETED if it has forks, else LOG_DONE; then the
+--        reference that a source must release, '' for none
 local function log_expire()
   local base, name = take_texts(2)
   local log = open_log(base, name)
@@ -614,12 +616,12 @@ end
 
 local function begin_logs() open_logs, changed_logs, publications, last_log = {}, {}, {}, nil end
 
--- Writes the changed logs. All logs are written before any other step, because an error in such a
--- step must not leave a log unwritten. If a log cannot be written, the operations that changed it
--- fail, and their publications are not sent. A publication that Redis refuses does not make its
--- operation fail, because its change is stored, and a retry without an event id would store it again.
--- Readers notice the gap by the number of the next publication, or at their next read. Returns the
--- first error of a refused publication, or nil.
+-- Writes the changed logs, then sends the publications. All logs are written before any other step,
+-- because an error in such a step must not leave a log unwritten. If a log cannot be written, the
+-- operations that changed it fail, and their publications are not sent. A publication that Redis
+-- refuses does not make its operation fail, because its change is stored, and a retry without an
+-- event id would store it again. Readers notice the gap by the number of the next publication, or
+-- at their next read. Returns the first error of a refused publication, or nil.
 local function end_logs(replies)
   local refusal
   for _, log in ipairs(changed_logs) do

@@ -70,7 +70,7 @@ local function open_head(head)
   return fields
 end
 
--- Returns the fields of the log's head that nodes read.
+-- Returns the fields `i`, `t`, `n` and `c` that the head of the log will have after the call.
 local function stream_fields(log)
   return { int(log.incarnation), log.type, tail_of(log), log.ending > 0 and int(log.ending) or false }
 end
@@ -164,7 +164,7 @@ local function count_shown(log, event)
     log.bytes = log.bytes + event.shown
     return event.units
   end
-  -- The limit is reached in this frame. The frame is already the tail of the log.
+  -- The limit is reached in this frame. `move_tail` has already counted the frame.
   local units, first = 0, log.records - event.records
   for at = 0, event.records - 1 do
     local size, length = event.shown, 0
@@ -183,7 +183,7 @@ end
 --   crc      CRC-32 of the frame, see `broker/log-frame.ts`
 --   records  number of its records, each of which is an event; nil if it is the frame of one event
 --   id       event id that the producer chose, or ''
---   mark     what is remembered under its id, '' if nothing is
+--   mark     value to store under the id (`store/event-ids.ts`), '' to store none
 --   units    UTF-16 code units by which it extends the text
 --   bytes    bytes that count against the limit of a stream that `POST /event` has started
 --   shown    bytes that count against the limit of what viewers are shown, in a stream that was
@@ -225,8 +225,8 @@ local function add_event(channel, log, event)
   publish_frame(channel, log, frame)
 end
 
--- Adds the end of a stream to a key `endedStreams`. Clients read it to find the ends that they
--- missed.
+-- Adds the end of a stream to a key `endedStreams`, in which nodes find the ends that a client has
+-- missed. Keeps the newest MAX_ENDS ends.
 local function remember_end(ends, log, name, ended_ms)
   call('ZADD', ends, int(ended_ms), int(log.seq) .. ':' .. name)
   call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
@@ -245,7 +245,7 @@ local function end_ms(channel)
   return math.max(now, message_ms(tonumber(call('GET', counter) or '0')))
 end
 
--- Adds the end of a stream to the event feed.
+-- Adds the end of a stream to the event feed if the feed is on.
 local function emit_end(channel, log, client_msg_no)
   local base = channel.base
   if call('HEXISTS', base .. 'feed', 'number') == 0 then return end
@@ -255,7 +255,8 @@ local function emit_end(channel, log, client_msg_no)
   append_event(base .. 'feed', base .. 'events', counter, bucket, channel.key, STREAM_ENDED, int(log.seq), fields)
 end
 
--- Marks a stream as ended. Its event ids are kept for another `window`, because retries may arrive.
+-- Removes an ended stream from the lists of active streams, and adds its end to `endedStreams` and
+-- to the event feed. Its event ids are kept for another `window`, because retries may arrive.
 local function close_stream(channel, log, client_msg_no)
   local streams = channel.base .. 'openStreams:' .. channel.key
   call('ZREM', streams, client_msg_no)
@@ -268,21 +269,22 @@ local function close_stream(channel, log, client_msg_no)
   end
   call('PEXPIRE', log.base .. 'logEventIds:' .. log.name, int(window))
   emit_end(channel, log, client_msg_no)
-  -- If the users are in other slots, the caller removes the stream from `activeStreams` after it has
-  -- notified them.
+  -- If the users are in other slots, the caller removes the stream from `activeStreams` after it
+  -- has notified them.
   if channel.is_apart then channel.ended = { log.name, log.seq, ended_ms } end
 end
 
--- Ends an active stream that its producer did not end. `event` has the fields frame, crc and ending
--- (see `add_event`).
+-- Ends an active stream with an event that the producer did not send: for a cancel, an
+-- interruption, or a close through the protocol Durable Streams. `event` has the fields frame, crc
+-- and ending (see `add_event`).
 local function end_stream(channel, log, client_msg_no, event)
   event.id, event.mark, event.units, event.bytes, event.shown, event.parts = '', '', 0, 1, 0, ''
   add_event(channel, log, event)
   close_stream(channel, log, client_msg_no)
 end
 
--- If the users are in other slots, adds the last event to the reply once more, because the caller
--- must publish it to them, and may have failed to do so.
+-- If the users are in other slots, adds the last event to the reply once more, because an earlier
+-- caller may have failed to publish it to them.
 local function publish_again(channel, log)
   if not channel.is_apart then return end
   local frame = log.publication or call('HGET', log.head, 'f')
@@ -363,8 +365,8 @@ local function stream_end()
   if since >= 0 then
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or log and log.is_changed then return stream_reply(channel, STREAM_MISSING) end
-    -- The score is the time of the start or of the last check. A time of the last event that is in
-    -- the future is ignored, because the clock has been set back since then.
+    -- The score is the time of the start or of the last check. If the time of the last event is in
+    -- the future, it is ignored, because the clock has been set back since that event.
     if log and log.ending == 0 and log.last >= since and log.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(log.last), name)
       return stream_reply(channel, STREAM_MISSING)
@@ -395,8 +397,8 @@ local function access_keys(channel, counter, dedupe)
   call('EXISTS', channel.head, base .. 'log:' .. key, base .. 'expiry:' .. key, base .. 'redDots:' .. key, counter, base .. 'due', base .. 'feed', base .. 'events', dedupe, base .. 'openStreams:' .. key)
 end
 
--- Stores the message of a new stream in the channel, publishes it and returns the log of the stream,
--- which has no frames yet. Fields of `start`:
+-- Stores the message of a new stream in the channel, publishes it and returns the log of the
+-- stream, which has no frames yet. Fields of `start`:
 --   client_msg_no, uid
 --   record, extra   of the message, see `wire.ts`
 --   counter, bucket, ms  counter of message ids, its bucket (-1 on a single server), and `id_ms`

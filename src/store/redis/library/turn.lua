@@ -6,7 +6,7 @@
 --              producers of a log, window for retries (ms), retention (ms, 0 means no limit), maximum
 --              messages of a channel (0 means no limit), maximum bytes of a stream
 --        2     for each operation its code (index in OPERATIONS, u8) and its numbers
---        3     end of the names of topics
+--        3     suffix of the names of topics
 --        4...  texts of the operations
 --        last  deadline, Unix ms
 -- Reply  the reply of each operation, or the byte FAILED and an error; then, if a publication was

@@ -49,7 +49,7 @@
 --        for each message, only if one was appended to a channel whose users are in other slots
 --             idBefore        f64   id of the channel's message before it, 0 if that id is unknown
 --                                   or the message was not appended
---        The fields of results 2 and 5 are those of the first message with the clientMsgNo. If
+--        With results 2 and 5, the fields describe the first message with the clientMsgNo. If
 --        messages failed, the reply is a list of these bytes and the errors in order.
 
 local RETRY = 2
@@ -179,7 +179,7 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- `topics` lists the topics of users, and `frames_of` has the list of strings to publish on each.
+-- `topics` lists the topics of users, and `frames_of` maps each topic to the list of its strings.
 -- The topics of both users of a channel share one list. `is_shared` is true for a topic on which
 -- several channels publish. Such a topic has its own copy of the list.
 local frames_of, topics, is_shared
@@ -237,7 +237,7 @@ end
 local results = table.concat(reply)
 if not errors then return results end
 -- If nothing was appended, and an error shows that the server currently accepts no writes, the
--- whole call fails, so that the client notices the state of the server.
+-- whole call fails, so that the node detects the state of the server.
 if not is_changed then
   for _, text in ipairs(errors) do
     local code = string.match(text, '^%-?(%u+) ')

@@ -21,8 +21,9 @@ local MIN_REMEMBERED = 1000
 
 local unlisted_seq, due, has_events = -1, 0, 0
 
--- A sweep finds the copy if the inbox is listed with the time when the copy expires, or an earlier
--- time. Copies that were put while the feed was off are not listed and may expire before this copy.
+-- Makes the node list the inbox unless it is already listed with the time when the copy expires, or
+-- an earlier time. `due` may be earlier than the copy's expiry, because copies that were put while
+-- the feed was off are not listed and may expire before this copy.
 local function note_unlisted(inbox, seq)
   if inbox.bucket ~= OUTBOX then return end
   local listed, ends = redis.call('GET', inbox.listed), tonumber(ARGV[2])

@@ -5,7 +5,8 @@
 --                        2  now        Unix ms
 --                        3  retention  ms, 0 means no limit
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
--- Names of the channel's keys. The last three are nil for a personal channel.
+-- Names of the channel's keys. For a personal channel, JOIN_SEQS is nil, and PERMANENT and
+-- TEMPORARY are not used.
 local HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY
 local inspected_entries = 0
 local RED_DOT = 2
@@ -80,7 +81,8 @@ local function user_position()
   return state
 end
 
--- Returns the seqs of the unexpired red-dot messages with an expiry time, newest first.
+-- Returns the seqs of the unexpired messages that have a red dot, an expiry time and at least the
+-- seq `from`. The newest come first. See MAX_EXPIRING and MAX_EXAMINED for the limits.
 local function expiring(from)
   local unexpired, inspected = {}, 0
   while inspected < MAX_EXAMINED do
@@ -97,8 +99,8 @@ local function expiring(from)
   return unexpired
 end
 
--- Returns the number of messages from `first` (an entry) through the newest that have a red dot and
--- do not expire, 0 if `first` is nil.
+-- Returns the number of messages with a red dot and without an expiry time, from the entry `first`
+-- to the newest message. Returns 0 if `first` is nil.
 local function lasting_count(state, first)
   if not first then return 0 end
   return state.red - first.counted + first.counts

@@ -1,4 +1,4 @@
--- Finds the groups that a user is not a member of among the given groups. Read-only.
+-- Finds the groups, among those in ARGV, that a user is not a member of. Read-only.
 --
 -- KEYS   beginning of the key names of each bucket that contains some of the groups
 -- ARGV   1  uid

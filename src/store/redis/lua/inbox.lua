@@ -6,7 +6,7 @@ local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
 local MAX_EXPIRED = 100 -- maximum number of copies to remove before another one is put
 
--- Returns the inbox of a user. Its keys begin at an index in KEYS.
+-- Returns the inbox of a user. `at` is the index in KEYS of the first key of the inbox.
 --   bucket   see `user_feed.lua`
 --   counter  counter of message ids
 local function inbox_at(at, uid, bucket, counter)
@@ -49,7 +49,7 @@ local function has_senders(inbox)
   return true
 end
 
--- Writes `command.expired` for these commands if the feed is on.
+-- Writes `command.expired` for the commands with these ids if the feed is on.
 local function emit_expired(inbox, ids)
   if #ids == 0 or not has_user_feed(inbox) then return end
   for at = 1, #ids, MAX_EVENT_COMMANDS do
@@ -96,7 +96,7 @@ local function expire_before_drop(inbox, now)
 end
 
 -- Returns 1 if the outbox of the user has entries, which the node must move, else 0.
--- `expire_copies` adds entries, and no sweep looks for the outbox of a user who does not come back.
+-- `expire_copies` may have added entries. No sweep would move them if the user does not come back.
 local function has_outbox(inbox)
   return inbox.bucket == OUTBOX and redis.call('EXISTS', inbox.outbox) or 0
 end
@@ -181,7 +181,8 @@ end
 --        9  maximum number of copies that one sender may have in another user's inbox
 --        10 counter of message ids, for events of the user
 
--- Returns true if the sender's share of the inbox is full. Removes expired copies first.
+-- Returns true if the sender's share of the inbox is full. If it seems full, first removes expired
+-- copies.
 local function has_share(inbox)
   local sender, share = ARGV[8], tonumber(ARGV[9])
   if sender == '' or sender == inbox.uid or not has_senders(inbox) then return false end

@@ -23,8 +23,8 @@ local function in_pieces(list, step)
   end
 end
 
--- `step` returns one value for each item of a piece of the list. Returns the positions (from 1) of
--- the items whose value is `value`.
+-- Returns the positions (from 1) of the items for which `step` returns `value`. `step` is called
+-- with a piece of the list and returns one value for each item.
 local function positions(list, value, step)
   local result = {}
   in_pieces(list, function(piece, before)
@@ -87,7 +87,8 @@ local function publish_removal(uids)
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- Adds members of this kind. `clear`, if present, empties the set of this kind first.
+-- Adds members to the set `KIND`. `clear`, if present, empties the set first. In a group,
+-- initializes the users who were not members of either kind.
 local function add_members(uids, clear)
   local new_uids = TOPIC ~= '' and non_members(uids) or {}
   if clear then clear() end

@@ -1,4 +1,4 @@
--- Takes uids from `replaced`, and removes the data of those that are no longer members.
+-- Takes uids from `replaced`, and removes the data of users who are no longer members.
 --
 -- KEYS   see `members.lua`
 -- ARGV   1  topic of the group

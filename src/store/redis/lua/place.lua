@@ -33,7 +33,8 @@ local LISTS = 16 -- bits of the lists that are not empty, or false
 -- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
 local LAST = 18 -- entry id of the last placed message, false until a message was placed
--- Number of the newest event in the bucket's feed before the placed messages, false if the feed is off
+-- Number of the newest event in the bucket's feed before the placed messages, false if the feed is
+-- off
 local FEED = 19
 local FEED_IDS = 20 -- ids of the placed messages, which get events, false if the feed is off
 
@@ -68,7 +69,7 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
   local seq, red, log, senders = channel[SEQ] + 1, channel[RED], channel[LOG], channel[SENDERS]
   if expires or not log then
     -- These reads change nothing, but fail if a key has the wrong type, so that the later writes to
-    -- these keys cannot.
+    -- these keys cannot fail.
     if expires or channel[MAY_SWEEP] then redis.call('ZCARD', channel[BASE] .. 'due') end
     if expires then
       redis.call('ZCARD', channel[BASE] .. 'expiry:' .. channel[KEY])

@@ -12,9 +12,9 @@
 --        7  retention  ms, 0 means no limit
 --        8  1 to return the first message even if it exceeds the limit of bytes, else 0
 -- Reply  1  newest seq of the channel
---        2  1 if the range has more messages than the limits allow, else 0
---        3  seq at which the next call continues, 0 if the range is complete or the limits are
---           reached
+--        2  1 if the range has more messages than the limits in ARGV allow, else 0
+--        3  seq at which the next call continues, 0 if the range is complete or the limits in ARGV
+--           are reached
 --        4  bytes of content
 --        5  list of messages, for each
 --             1  messageId

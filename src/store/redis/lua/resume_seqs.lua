@@ -1,5 +1,5 @@
 -- Finds the position at which a reader of a channel continues. Ids grow with seqs, so an entry with
--- a higher id than the reader's is not in the reader's history. Placed in front of scripts.
+-- an id above the reader's highest id is not in the reader's history. Placed in front of scripts.
 --
 -- Returns the newest seq, and the highest seq, at most `last_seq`, through which no entry has an id
 -- above `last_id`. If `last_id` is 0, ids are not compared, and the second value is `last_seq`.

@@ -10,7 +10,7 @@
 --        4  now
 --        5  maximum number of copies from the inbox
 --        6  maximum payload bytes of these copies
---        7  number of buckets that hold some of the groups
+--        7  number of buckets that contain some of the groups
 --        then, for each of these buckets, the number of its groups and the channel key of each
 --        then, for each bucket that contains some of the positions, the number of its positions
 --        and, for each, the channel key, the last seq and the highest message id of the reader
@@ -19,7 +19,7 @@
 --        3  newest seq and last common seq (see `resume_seqs.lua`) of each position
 --        then, only if the user's part is read
 --        4  1 if the session has an entry, else 0
---        5  all ids in the group index, nil if they are the known ones
+--        5  all ids in the group index, nil if the caller knows them
 --        6  copies (see `inbox_copies.lua`)
 --        7  channel keys in the index of personal streams, which may have ended
 local uid, key, at = ARGV[1], 1, 8

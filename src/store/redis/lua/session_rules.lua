@@ -68,8 +68,8 @@ end
 
 -- Publishes that the user's sessions changed. `cause` is the reason for the end of a session, nil
 -- if no session ended or if the session's connection was lost. The cause is published only if no
--- entry is left. Otherwise, a watching node could read the state after the loss of the last
--- session, before it receives the event of that loss, and would take `cause` for its reason.
+-- entry is left. Otherwise, a watching node that reads the state only after the last session has
+-- ended would take this `cause` for the reason of that end.
 local function publish_presence(user, cause)
   if cause and redis.call('HLEN', user.sessions) > 0 then cause = nil end
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid, cause = cause })
@@ -205,7 +205,7 @@ local function write_device(user, flag, device)
 end
 
 -- Makes the devices expire after `kept_ms` if the user is not banned and every device is logged
--- out.
+-- out. Otherwise, the devices do not expire.
 local function expire_devices(user, kept_ms)
   local devices = redis.call('HGETALL', user.devices)
   for at = 1, #devices, 2 do

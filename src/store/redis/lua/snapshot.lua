@@ -1,6 +1,6 @@
--- Reads and removes streams. Placed in front of the scripts that read or remove streams. The content
--- of a stream is its log (`library/logs.lua` describes the keys). `steps/stream-record.ts` decodes the
--- replies.
+-- Reads and removes streams. Placed in front of the scripts that read or remove streams. The
+-- content of a stream is its log (`library/logs.lua` describes the keys). `steps/stream-record.ts`
+-- decodes the replies.
 local MAX_POSITION = 9007199254740991
 
 -- Returns the names of the keys of a stream's log, and of the channel's key `endedStreams`.
@@ -64,7 +64,8 @@ end
 -- Returns false if there is no such stream, else a list:
 --   1  clientMsgNo
 --   2  number of records of the log
---   3  length of the text that viewers are shown, in UTF-16 code units. Not used after the cut
+--   3  length of the text that viewers are shown, in UTF-16 code units. Not used if they are not
+--      shown all
 local function stream_tail(head, client_msg_no)
   local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'n', 'l', 'g')
   if not fields[2] or fields[3] then return false end

@@ -11,8 +11,9 @@
 --   announcing  STRING  present for a minute from the moment when a node must list the user in
 --                       `online` of the bucket. While the key exists, no node removes the user from
 --                       that list.
---   outbox      LIST    MessagePack lists: number, type, name of the stream, fields. A type below 0
---                       is not an event: the user has left, and the fields are the Unix ms
+--   outbox      LIST    MessagePack lists: number, type, `events` or `onDemandEvents`, fields. A
+--                       type below 0 is not an event: the last session of the user has left, and
+--                       the fields are the Unix ms when it left
 --   outboxSeq   STRING  number of the newest entry of the outbox, kept for two days. Numbers grow
 --                       even after Redis has lost its last writes.
 -- No entry of the outbox is dropped. A script that can add any number of entries over time is not

@@ -1,4 +1,4 @@
--- Adds attempts of an endpoint, unless it was removed.
+-- Adds delivery attempts to the list of an endpoint, unless the endpoint was removed.
 --
 -- KEYS   1     webhooks
 --        2     webhookAttempts

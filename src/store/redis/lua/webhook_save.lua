@@ -8,8 +8,8 @@
 -- ARGV   1  id
 --        2  token of the lease, '' if the lease does not matter
 --        3  number of fields of webhookState to change
---        then a field and its text for each change, first those of webhookState. The text is '' if the
---        field is removed
+--        then for each change the field and its text, '' to remove the field; the changes of
+--        webhookState come first
 -- Reply  1 if the texts were changed, otherwise 0
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 if ARGV[2] ~= '' and redis.call('HGET', KEYS[2], 'token') ~= ARGV[2] then return 0 end

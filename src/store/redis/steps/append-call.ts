@@ -39,8 +39,8 @@ export interface Placement {
   readonly idBefore: number;
   readonly record: Buffer;
   /**
-   * Resolves when the message is durable, or rejects. `undefined` if the message is already
-   * durable.
+   * Resolves when the required replicas have the message, and rejects if they do not confirm it in
+   * time. `undefined` if no replicas are required.
    */
   readonly durable: Promise<void> | undefined;
 }
@@ -93,7 +93,10 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /** Resolves `outcome`. Returns false if the script failed. The caller must then call `fail`. */
+  /**
+   * Resolves `outcome`. Returns false if the script could not append the message. The caller must
+   * then call `fail`.
+   */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,

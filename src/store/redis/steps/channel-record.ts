@@ -54,7 +54,7 @@ export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/** Returns true if the channel has members. The script must have been called with `WITH_ANY`. */
+/** Returns true if the channel has members. Valid only if `channel_facts.lua` got ARGV[2]. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }

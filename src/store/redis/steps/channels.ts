@@ -99,8 +99,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * Adds a group to the users' group indexes, then runs the script. Resolves when the changes are
-   * durable.
+   * Runs a script that adds members. For a group, first adds the group to the users' group indexes.
+   * Resolves when the changes are durable.
    */
   async function addMembers(
     channel: ChannelRef,

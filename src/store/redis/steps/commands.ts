@@ -1,6 +1,6 @@
 // Puts copies of broker commands into inboxes. On a single server, one script is enough for a
-// command with few recipients. Every other command is recorded as pending in its channel's slot.
-// Further scripts then put the copies into the inboxes, and finally the record is removed. If the
+// command with few recipients. Every other command gets a pending entry in its channel's slot.
+// Further scripts then put the copies into the inboxes, and finally the entry is removed. If the
 // node dies before that, a retry at any node or a sweep within an hour completes the command.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -39,8 +39,8 @@ const RECIPIENT_BYTES = 100;
 const RECIPIENTS_PER_CALL = 64;
 /**
  * Maximum number of recipients in a batch, and of batches in flight. All other calls of this node to
- * a single server wait for these scripts, each of which takes up to 3 ms. On a Redis Cluster a
- * script has one recipient, and every command needs a batch.
+ * a single server wait for these scripts, each of which takes up to 3 ms. On a Redis Cluster, the
+ * limits are higher, because a script has one recipient, and every command needs a batch.
  */
 const ONE_SERVER = { batchSize: RECIPIENTS_PER_CALL, batches: 2 };
 const CLUSTER = { batchSize: 128, batches: 16 };
@@ -174,8 +174,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command if it is pending. If the append of a message turns out to be a retry with
-   * `publicationSeq` 0, it repeats a command, and must await this call before it resolves.
+   * Completes the command if it is pending. Must be awaited by an append that is a retry with
+   * `publicationSeq` 0, because the first call was then this command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;

@@ -1,6 +1,6 @@
 // The event feed in Redis. Each bucket has a partition: the hash `feed` with the switch, and the
-// stream `events`. The script that makes a change also writes the event. State: a timer while
-// listeners wait for new events.
+// streams `events` and `onDemandEvents`. The script that makes a change also writes the event.
+// State: a timer while listeners wait for new events.
 
 import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
 import {
@@ -29,7 +29,9 @@ const TRIM = loadScript(lua("events_trim"));
 
 const FORMAT = "1";
 const POLL_MS = 100;
-/** Maximum number of entries in a page. An entry has at most one event per message of a call. */
+/**
+ * Maximum number of entries in a page. An entry contains at most one event per message of a call.
+ */
 const MAX_PAGE_ENTRIES = 200;
 /** Number of entries that are read to estimate the size of all entries. */
 const SAMPLE = 20;
@@ -73,7 +75,10 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
 
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
-  /** Returns the events from `from` on. The result skips on-demand events that were removed. */
+  /**
+   * Returns the events from the number `from` up, from at most `count` entries of each stream.
+   * On-demand events that were removed are missing from the result.
+   */
   async function entries(
     partition: number,
     from: number,
@@ -367,7 +372,7 @@ function rowsOf([entryId, items]: Entry): readonly EventRow[] {
   }));
 }
 
-/** Returns the ID and the fields of an entry that contains this event. */
+/** Returns the ID and the fields of an entry that contains only the event `row`. */
 export function encodeEvent(row: EventRow): readonly [id: string, fields: readonly string[]] {
   const { number, id, type, key, messageSeq, fields } = row;
   const items = ["t", `${EVENT_TYPES.indexOf(type)}`, "k", key, "s", `${messageSeq}`];

@@ -25,7 +25,7 @@ const PHASE = loadScript(lua("import_phase"));
 const POSITION = loadScript(lua("import_position"));
 const MESSAGES = loadScript(lua("import_messages"));
 
-/** Maximum number of messages in one script. A counter reserves this number of ids at once. */
+/** Maximum number of messages in one script, and of ids that a counter reserves at once. */
 const MESSAGES_PER_CALL = 64;
 /** Added to the time to live of a dedupe record, because the clocks of machines differ. */
 const SPACE_MS = 60_000;
@@ -52,8 +52,8 @@ const DATA_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Newest seq of a channel, and the time of the newest imported message. Both are 0 if the channel
- * has no such message.
+ * Newest seq of a channel, and the time of its newest imported message. Each of them is 0 if the
+ * channel has no such message.
  */
 interface ImportedHead {
   readonly headSeq: number;

@@ -45,7 +45,10 @@ export interface StoredLog {
   readonly usedAtMs: number | undefined;
   /** Offset at which the log's own frames begin. */
   readonly start: LogOffset;
-  /** The request that created the fork, see `originText`. `undefined` if the log is not a fork. */
+  /**
+   * Settings with which the fork was created, see `originText`. `undefined` if the log is not a
+   * fork.
+   */
   readonly origin: string | undefined;
   /** The fork's reference to its source. `undefined` if the log is not a fork. */
   readonly reference: string | undefined;
@@ -117,7 +120,10 @@ function offsetIn(bytes: Buffer): LogOffset {
   };
 }
 
-/** Returns the request of a fork as a string. Equal requests have equal strings. */
+/**
+ * Returns the settings that a draft requests for a fork as a string, "" if the draft is not for a
+ * fork. Equal settings have equal strings.
+ */
 export function originText({
   origin,
   ttlS,

@@ -20,8 +20,8 @@ import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.t
 /** Maximum number of bytes per read. Only a single larger frame may exceed it. */
 const MAX_READ_BYTES = 65_536;
 /**
- * Minimum number of bytes per read. They contain the length of the next frame, but never two whole
- * frames.
+ * Minimum number of bytes per read. A read of this size contains the length of the next frame, but
+ * never two whole frames.
  */
 const MIN_READ_BYTES = 16;
 const NOTHING = Buffer.alloc(0);
@@ -135,7 +135,8 @@ export function createLogReads({
 }
 
 /**
- * Returns true if the offset belongs to the log, that is, if its check equals the bytes before it.
+ * Returns true if the offset belongs to the log, that is, if the check of the offset equals the
+ * bytes before the offset.
  */
 function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boolean {
   if (from.position === start.position) return from.check === start.check;

@@ -131,8 +131,8 @@ export class Sweep {
   }
 
   /**
-   * Returns the ranges of scores in `due` whose channels are swept. The second range has channels
-   * whose limits have changed.
+   * Returns the ranges of scores in `due` whose channels are swept. The second range contains the
+   * channels that were added to `due` when other limits applied.
    */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

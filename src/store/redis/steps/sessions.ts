@@ -203,7 +203,7 @@ function readConfirmation(
 function refusal(reason: Buffer | undefined) {
   return {
     kind: "refused",
-    // The reason is one of those in the scripts, or one that was passed to `endSession`.
+    // The reason comes from a script, or was passed to `endSession`.
     reason: String(reason) as CloseReason,
   } as const;
 }

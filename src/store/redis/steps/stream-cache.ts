@@ -24,7 +24,7 @@ export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;
   readonly #fold: StreamFold;
-  /** Number of UTF-16 code units of text before each event up to the cut. */
+  /** Number of UTF-16 code units of text before each event through `#cutIndex`. */
   readonly #offsets: number[] = [];
   #textUnits = 0;
   /** Index of the first event that viewers are not shown. */
@@ -54,7 +54,7 @@ export class CachedStream {
 
   /**
    * Adds the events of a reply. Returns false and adds nothing if the reply does not continue the
-   * cached events. A reply that is older than the cached events adds nothing.
+   * cached events. If the reply is older than the cached events, returns true and adds nothing.
    */
   add({ incarnation, ending, from, frames, view, records, last }: StreamReply): boolean {
     const shared = this.#position - from;

@@ -29,7 +29,7 @@ export interface StreamReply {
   readonly view: StreamViewField | undefined;
   /** Number of records of the log. */
   readonly records: number;
-  /** Last frame of an ended stream, if viewers are not shown all of it. Otherwise empty. */
+  /** Last frame of an ended stream if viewers are not shown all its frames. Otherwise empty. */
   readonly last: Buffer;
 }
 
@@ -92,8 +92,8 @@ export function visitStates(
 }
 
 /**
- * Decodes a reply of `stream_snapshot` that has all frames. Throws the same errors as
- * `decodeStreamReply`.
+ * Decodes a reply of `stream_snapshot` whose frames begin at the start of the log. Throws the same
+ * errors as `decodeStreamReply`.
  */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const shown = decodeStreamReply(reply);

@@ -248,8 +248,8 @@ export function createRedisStreams(
     },
 
     /**
-     * Ends no stream if Redis was unreachable, its clock was set, or this store was created within
-     * the last `silentMs`.
+     * Ends no stream if, within the last `silentMs`, Redis was unreachable, its clock was set, or
+     * this store was created.
      */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;

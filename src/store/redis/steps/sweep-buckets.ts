@@ -1,4 +1,5 @@
-// Finds the buckets that a sweep must process, so that a sweep of an idle store costs one call.
+// Finds the buckets that a sweep of a single server must process, so that a sweep of an idle store
+// costs one call.
 
 import { BUCKETS } from "../../../broker/log-frame.ts";
 import type { RedisLink } from "../../../redis/link.ts";

@@ -36,8 +36,7 @@ const MAX_ADD_MS = 60_000;
 export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong" | "dropWrong">;
 
 /**
- * Returns the digest from which a script recognises a list of these ids (see
- * `lua/groups_index.lua`).
+ * Returns the digest by which a script recognises a list of these ids (see `lua/groups_index.lua`).
  */
 export function indexDigest(ids: readonly string[]): string {
   return hash("sha1", ids.map((id) => `${id}\n`).join(""));
