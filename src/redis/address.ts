@@ -34,7 +34,7 @@ export function parseRedisUrl(text: string): RedisAddress | string {
   }
   const differing = DIFFERENCES.find(([, field]) => valuesOf(addresses, field).length > 1);
   if (differing !== undefined)
-    return `The addresses in redis.url have different ${differing[0]}. Write the same in each address, or only in the first.`;
+    return `The addresses in redis.url have different ${differing[0]}. Write the same value in each address, or only in the first.`;
   return {
     hosts: addresses.map(({ host, port }) => ({ host, port })),
     database: valuesOf(addresses, "database")[0] ?? 0,

@@ -29,7 +29,7 @@ const CHECK_LOAD =
 // A cause is exported if a check reports it or a caller handles it.
 export const REPLICA = {
   pattern: /^(READONLY|MASTERDOWN)\b/,
-  what: "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary",
+  what: "the server is a replica, and a replica deletes its data when it synchronizes with its primary",
   action:
     "Set redis.url (JINDOU_REDIS_URL) to the primary, or make this server the primary with REPLICAOF NO ONE",
 } satisfies Cause;
@@ -134,7 +134,7 @@ const REPLIES: readonly Cause[] = [
     pattern: /^MISCONF\b/,
     what: "Redis cannot write its data to the disk, so it rejects writes",
     action:
-      "Look into the log of Redis, and free or repair its disk. It accepts writes again after a successful save",
+      "Check the log of Redis, and free or repair its disk. It accepts writes again after a successful save",
   },
   {
     pattern: /^OOM\b/,
@@ -182,7 +182,7 @@ const CONNECTION: readonly Cause[] = [
   {
     pattern: /wrong.version.number|packet.length.too.long|http.request|answers without TLS/i,
     what: "redis.url begins with rediss://, but the port does not use TLS",
-    action: "Write redis://, or the port on which Redis uses TLS",
+    action: "Write redis://, or use the port on which Redis accepts TLS",
     lasts: true,
   },
   {
@@ -196,12 +196,12 @@ const CONNECTION: readonly Cause[] = [
     pattern: /ALTNAME/,
     what: "the certificate of Redis is not for the host name in redis.url",
     action:
-      "Write a name of the certificate in redis.url, or have a certificate issued for that name",
+      "In redis.url, use a host name from the certificate, or have a certificate issued for the current one",
     lasts: true,
   },
   {
     pattern: /^CERT_NOT_YET_VALID\b/, // often soon after the boot, before the clock is set
-    what: "the certificate of Redis is not valid yet by the clock of this machine",
+    what: "the certificate of Redis is not valid yet according to the clock of this machine",
     action: "Check that clock",
   },
   {
@@ -241,7 +241,7 @@ const CONNECTION: readonly Cause[] = [
   },
   {
     pattern: /\bEAI_AGAIN\b/,
-    what: "no name server has answered the question for the host name of Redis",
+    what: "no name server has answered the query for the host name of Redis",
     action: "Check the name server of this machine, and redis.url (JINDOU_REDIS_URL)",
   },
   {

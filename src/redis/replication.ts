@@ -147,7 +147,7 @@ class PrimaryWaits {
       throw asBrokerError(cause);
     }
     throw new BrokerError("unavailable", {
-      message: `Fewer than ${minReplicas} replicas confirmed the write in time (redis.minReplicas). Retry it, and start or check the replicas`,
+      message: `Fewer than ${minReplicas} replicas confirmed the write in time (redis.minReplicas). Retry the write, and start or check the replicas`,
     });
   }
 
