@@ -15,8 +15,8 @@ export interface Cause {
    */
   readonly precision?: 0 | 1;
   /**
-   * True if the cause passes without the operator, because the node loads its code or reads the
-   * slots again. Redis does not count as unusable because of it.
+   * True if the cause ends without the operator, because the node loads its code or reads the slots
+   * again. Such a cause does not begin an outage.
    */
   readonly passes?: true;
 }
@@ -200,7 +200,7 @@ const CONNECTION: readonly Cause[] = [
     lasts: true,
   },
   {
-    pattern: /^CERT_NOT_YET_VALID\b/, // often soon after the boot, before the clock is set
+    pattern: /^CERT_NOT_YET_VALID\b/, // occurs after a boot until the clock is set
     what: "the certificate of Redis is not valid yet according to the clock of this machine",
     action: "Check that clock",
   },

@@ -1,5 +1,5 @@
-// Port through which a node's topics read the store to catch up with missed publications. Contains
-// only types.
+// Port through which a node reads the store to catch up with publications that it has missed.
+// Contains only types.
 
 import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
 import type { HistoryRange, HistorySlice, StreamStore } from "../broker/ports.ts";

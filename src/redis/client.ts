@@ -128,7 +128,7 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 interface ConnectOptions {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** Called with each failure after which another attempt may succeed. */
+  /** Called with the failure of each attempt to connect. */
   readonly onFailure: (failure: Error) => void;
 }
 
@@ -268,9 +268,9 @@ export function sendCommand(
 }
 
 /**
- * Corks the connection so that all commands of a turn are sent in one write. The pipelining of
- * ioredis would hold back commands while an earlier pipeline waits, and would cost a fifth more CPU
- * time.
+ * Corks the connection so that all commands of one turn of the event loop are sent in one write.
+ * The pipelining of ioredis would hold back commands while an earlier pipeline waits, and would
+ * cost a fifth more CPU time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;

@@ -169,7 +169,10 @@ class Refusals {
   #isKeyDenied = false;
   #isTopicDenied = false;
 
-  /** Runs a command, and records a refusal and returns false. Rejects with any other error. */
+  /**
+   * Calls `run`. If the server refuses the command, records the refusal and returns false. Rejects
+   * with any other error.
+   */
   async note(command: string, run: () => Promise<unknown>): Promise<boolean> {
     try {
       await run();

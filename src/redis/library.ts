@@ -13,7 +13,7 @@ export interface LibraryFunction extends ServerCode {
 }
 
 export interface Library {
-  /** Name in Redis: `jindou_` and 8 hexadecimal digits of the text's hash. */
+  /** Name in Redis: `jindou_` and 8 hexadecimal digits of a hash of the code. */
   readonly name: string;
   readonly text: string;
   /** Returns the function that the text registers as `@LIBRARY_<suffix>`. */

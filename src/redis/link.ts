@@ -499,7 +499,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // After the start, missing replicas lead only to the rejection of the calls that need them.
+    // After the start, missing replicas only cause rejections of the calls that need them.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();

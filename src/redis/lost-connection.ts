@@ -39,7 +39,7 @@ export class Connections {
 
 /**
  * Resolves when a call that was sent on the connection can no longer run: at `untilMs`
- * (`performance.now()`), or earlier if the server has closed the replaced connection.
+ * (`performance.now()`), or earlier if the server has closed the connection.
  */
 export async function cannotRun(
   connection: Connection | undefined,

@@ -107,7 +107,7 @@ export interface EventList {
   readonly events: readonly ChannelEvent[];
 }
 
-/** Newest format of frames, records and keys that this build writes and reads. */
+/** Format of the frames and records that this build writes. Newer formats are rejected. */
 export const WIRE_VERSION = 2;
 
 export const MESSAGE_FRAME = 1;
@@ -295,7 +295,7 @@ export function encodeStreamHead(source: Omit<EventSource, "key">): Buffer {
   return packr.pack([WIRE_VERSION, channel.type, channel.id, fromUid, clientMsgNo]);
 }
 
-/** Throws `internal` if the version is newer or the bytes are not those of `encodeStreamHead`. */
+/** Decodes a stream's head. Throws `internal` if the version is newer or the bytes are invalid. */
 export function decodeStreamHead(head: Uint8Array): EventSource {
   const [, type, id, from, clientMsgNo] = unpackVersioned(head);
   const channel = channelOf(type, id);
@@ -360,7 +360,7 @@ export function unorderedFrame(id: string, event: ClusterEvent): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, UNORDERED_FRAME]), packr.pack([id, event])]);
 }
 
-/** Joins unordered frames to one publication. */
+/** Joins unordered frames into one publication. */
 export function batchOf(frames: readonly Buffer[]): Buffer {
   return Buffer.concat([
     Buffer.from([WIRE_VERSION, BATCH_FRAME]),
@@ -728,7 +728,10 @@ function decodeLogFrame(frame: Buffer): LogEvent {
   };
 }
 
-/** Throws `internal` if the version is newer or the bytes are not a MessagePack list. */
+/**
+ * Unpacks a MessagePack list whose first item is a version. Throws `internal` if the version is
+ * newer or the bytes are not such a list.
+ */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
   assertVersion(fields[0]);

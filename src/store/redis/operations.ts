@@ -1,6 +1,6 @@
-// Operations of the function library. All operations that are queued in one turn of the event loop
-// for one server (on a Redis Cluster: for one bucket) are sent in one call. An operation that fails
-// does not affect the others.
+// Operations of the function library. Operations that are queued in one turn of the event loop for
+// one server (on a Redis Cluster: for one bucket) are sent together, within the limits of
+// `turn.ts`. An operation that fails does not affect the others.
 
 import { BrokerError } from "../../broker/errors.ts";
 import { asBrokerError } from "../../redis/errors.ts";

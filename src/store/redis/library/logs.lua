@@ -13,7 +13,8 @@
 --                         s  order of the last append that had one, absent if none had
 --                         g  1 if the log was deleted while forks needed it, else absent
 --                         b  start of the log's own frames, encoded like n; absent if not a fork
---                         o  origin as requested, opaque to this library; absent if not a fork
+--                         o  settings of the fork (`originText` of `log-head.ts`), opaque to this
+--                            library; absent if not a fork
 --                         r  reference to the source, absent if not a fork
 --                         and in the log of a channel's stream
 --                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)

@@ -128,7 +128,7 @@ end
 
 -- Returns true if the message of an active stream is at least twice as old as the retention time.
 -- Such a stream accepts no event except its end, and is interrupted when it is silent. Otherwise,
--- its message and all later messages of the channel would be kept.
+-- its message and all later messages of the channel would never be removed.
 local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
 
 -- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
@@ -195,7 +195,7 @@ local function add_event(channel, log, event)
   local is_cut, is_event = log.cut_index >= 0, not event.records
   event.records = event.records or 1
   local whole, check = seal_frame(log, event.frame, event.crc)
-  -- After the cut, viewers are shown only the end.
+  -- After the event `cut_index`, viewers are shown only the end.
   local pub = (not is_cut or event.ending > 0) and next_pub(channel.head)
   if event.mark ~= '' then
     local ids = log.base .. 'logEventIds:' .. log.name
@@ -255,8 +255,9 @@ local function emit_end(channel, log, client_msg_no)
   append_event(base .. 'feed', base .. 'events', counter, bucket, channel.key, STREAM_ENDED, int(log.seq), fields)
 end
 
--- Removes an ended stream from the lists of active streams, and adds its end to `endedStreams` and
--- to the event feed. Its event ids are kept for another `window`, because retries may arrive.
+-- Updates `openStreams`, and `streams` of the users, after the end of a stream. Adds the end to
+-- `endedStreams` and to the event feed. Keeps the stream's event ids for another `window`, because
+-- retries may arrive.
 local function close_stream(channel, log, client_msg_no)
   local streams = channel.base .. 'openStreams:' .. channel.key
   call('ZREM', streams, client_msg_no)

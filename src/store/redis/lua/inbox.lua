@@ -191,7 +191,8 @@ local function has_share(inbox)
   return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
--- Returns true if a copy can be put without dropping a copy of the sender or of a backend.
+-- Returns true if a copy can be put without dropping a copy of the sender or of a backend. Always
+-- returns true for a copy from a backend.
 local function has_room(inbox)
   if ARGV[8] == '' then return true end
   if has_share(inbox) then return false end

@@ -1,6 +1,6 @@
 -- Removes one kind of membership from all listed uids, or changes nothing if one of them does not
--- have it. For a group, publishes the uids that are no longer members to the nodes that follow the
--- group.
+-- have it. For a group, removes the data of users who are no longer members, and publishes their
+-- uids to the nodes that follow the group.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   1  topic  of a group, else ''

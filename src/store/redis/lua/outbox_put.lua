@@ -1,4 +1,5 @@
 -- Moves the entries of a user's outbox to the feed, each entry exactly once (see `user_feed.lua`).
+-- If the feed is off, their events are dropped.
 --
 -- KEYS   1  feed of the bucket
 --        2  events

@@ -1,8 +1,9 @@
 -- Finds the position at which a reader of a channel continues. Ids grow with seqs, so an entry with
 -- an id above the reader's highest id is not in the reader's history. Placed in front of scripts.
 --
--- Returns the newest seq, and the highest seq, at most `last_seq`, through which no entry has an id
--- above `last_id`. If `last_id` is 0, ids are not compared, and the second value is `last_seq`.
+-- Returns two values: the newest seq, and the last seq that the reader has in common with the log.
+-- This is the highest seq up to `last_seq` through which no entry has an id above `last_id`. If
+-- `last_id` is 0, ids are not compared, and the second value is `last_seq`.
 local function resume_seqs(head, log, last_seq, last_id)
   local head_seq = tonumber(redis.call('HGET', head, 'seq') or '0')
   local function is_shared(through)

@@ -38,7 +38,10 @@ const SAMPLE = 20;
 const ENTRY_OVERHEAD_BYTES = 48;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
-/** Lua code that defines a constant for each type: its index in `EVENT_TYPES`. */
+/**
+ * Lua code that defines constants: the index of each type in `EVENT_TYPES`, and the limits of one
+ * event.
+ */
 export const EVENT_CONSTANTS = [
   ...EVENT_TYPES.map((type, at) => `local ${type.replace(".", "_").toUpperCase()} = ${at}\n`),
   `local MAX_EVENT_UIDS = ${MAX_EVENT_UIDS}\n`,
@@ -87,8 +90,8 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     const keys = [eventsKey(partition), onDemandKey(partition)];
     const lists = (await link.run(READ, keys, [from, count])) as readonly (readonly Entry[])[];
     const rows = lists.map((list) => list.flatMap(rowsOf));
-    // A list that was cut off at `count` may lack events that lie before the last events of the
-    // other list.
+    // A list that was cut off at `count` may lack events with lower numbers than the last events of
+    // the other list. The result must end before such a gap.
     const ends = rows.map((list, at) =>
       lists[at]?.length === count ? (list.at(-1)?.number ?? 0) : Number.POSITIVE_INFINITY,
     );

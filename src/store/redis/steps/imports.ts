@@ -30,7 +30,7 @@ const MESSAGES_PER_CALL = 64;
 /** Added to the time to live of a dedupe record, because the clocks of machines differ. */
 const SPACE_MS = 60_000;
 const SCAN_COUNT = 1000;
-/** Number of attempts while another caller imports messages of the same channel. */
+/** Maximum number of attempts if another caller imports messages of the same channel. */
 const ATTEMPTS = 5;
 
 const DATA_KEYS =

@@ -1,6 +1,6 @@
-// Removes messages from the channels' logs if they have expired, are past retention, or exceed the
-// maximum number of a channel. Any node may sweep, and two nodes may sweep at the same time,
-// because each script processes a single channel.
+// Removes messages from the channels' logs if they have expired, are past retention, or exceed a
+// channel's maximum number of messages. Any node may sweep, and two nodes may sweep at the same
+// time, because each script processes a single channel.
 
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";

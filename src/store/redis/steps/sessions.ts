@@ -73,7 +73,10 @@ export function createRedisSessions({
   const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a different slot
 
-  /** Confirms sessions with one script. Never rejects: if it fails, each result is `failed`. */
+  /**
+   * Confirms sessions with one script. Never rejects. If the script fails, each result has the kind
+   * `failed`.
+   */
   async function confirm(
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
@@ -147,8 +150,8 @@ export function createRedisSessions({
         runFor(uid, (isAnnounced) => link.run(REMOVE, [keyOf(uid)], [...args, isAnnounced]));
       await remove();
       if (demand?.feed && cause !== undefined && KICK_REASONS.includes(cause))
-        // A fail-over may have undone the login that ended the session, and lost the event. The
-        // script then writes the event.
+        // If the replicas do not confirm the write, a fail-over may have undone the login that
+        // ended the session, and lost the event. The repeated script then writes the event.
         await waitForReplicas(keyOf(uid))?.catch(remove);
       await flush(uid);
     },

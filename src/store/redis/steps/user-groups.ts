@@ -1,6 +1,6 @@
 // Group index of each user. It contains all groups of the user, and may contain more. The sets of
-// members in the group's slot are authoritative. The group is added to the user's index, with the
-// current time, before the script is sent that may make the user a member.
+// members in the group's slot are authoritative. Before a script that may make the user a member is
+// sent, the group is added to the user's index with the current time.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
