@@ -1,5 +1,5 @@
-// Checks the claims of a JWT whose signature is valid. Pure functions: the caller passes the time,
-// because the claims are checked each time a token is used.
+// Checks the claims of a JWT whose signature is valid. Pure functions: the caller passes the
+// current time.
 
 import type { Claims } from "../broker/credentials.ts";
 import { DEVICE_FLAGS, type DeviceFlag, type DeviceLevel, isId } from "../broker/model.ts";
@@ -49,7 +49,7 @@ export class TokenRefusal extends Error {
   }
 }
 
-/** Maximum length of a claim's value in a message. */
+/** Maximum number of characters of a claim's value in the message of a `TokenRefusal`. */
 const MAX_SHOWN = 64;
 
 /**

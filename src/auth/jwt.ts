@@ -30,13 +30,19 @@ interface JwtPorts {
   };
   onRefused(reason: RefusalReason, detail: string): void;
   onKeysChanged(): void;
-  /** Called when reading the keys failed. The keys read before stay valid for a limited time. */
+  /**
+   * Called if the keys could not be read or stored. Keys that were read earlier stay valid for a
+   * limited time.
+   */
   onKeyFailure(error: unknown): void;
 }
 
 export interface Jwt {
   readonly verifier: JwtVerifier;
-  /** Seconds since the keys were last read. 0 if they are read only once, at the start. */
+  /**
+   * Seconds since the last successful read of the keys. 0 before the first read, and if the keys
+   * are read only at the start.
+   */
   readonly keyAgeS: number;
   /** Waits at most a few seconds for the keys. Must be called after the store has started. */
   start(): Promise<void>;
@@ -73,7 +79,7 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
     copy: {
       async load() {
         const stored = isUrl ? await store.keySet() : undefined;
-        // The stored keys may be those of another provider, which must not be used.
+        // The stored keys must not be used if they were read from the URL of another provider.
         return stored?.url === jwksUrl ? stored : undefined;
       },
       save: async (document) => {
@@ -86,8 +92,8 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
 }
 
 /**
- * Returns the keys in the file that the settings name, `undefined` if they name a URL. Throws the
- * same errors as `createJwt`.
+ * Returns the keys in the files that the settings name, `undefined` if the settings name a URL.
+ * Throws the same errors as `createJwt`.
  */
 export async function readKeys(settings: JwtSettings): Promise<KeySet | undefined> {
   const { secretFile, previousSecretFile, publicKeyFile, jwksFile, jwksUrl } = settings;

@@ -17,13 +17,13 @@ interface KeyDocument {
 interface RefresherPorts {
   /** Reads the source. Returns `undefined` if its content has not changed since the last call. */
   read(): Promise<string | undefined>;
-  /** Creates a set of keys. Throws if the text does not contain keys. */
+  /** Creates a set of keys from the text of a document. Throws if the text is malformed. */
   parse(text: string): KeySet;
   readonly refreshS: number;
   readonly maxStaleS: number;
   /** Returns the current time in Unix milliseconds, for `readAtMs` of the copy. */
   readonly clock: () => number;
-  /** Copy of the last content. A node uses it if the source cannot be read when the node starts. */
+  /** Copy of the last content. A node uses the copy from its start until it has read the source. */
   readonly copy: {
     load(): Promise<KeyDocument | undefined>;
     save(document: KeyDocument): Promise<void>;
@@ -105,7 +105,8 @@ export class KeyRefresher {
 
   /**
    * Returns the error for a token whose key is not in the set. If the source was read after the kid
-   * was first missing, the token is refused. Otherwise a read begins, and the client may try again.
+   * was first missing, the token is refused. Otherwise the client may try again, and the source is
+   * read unless an unknown kid has already triggered a read within the last `EARLY_MS`.
    */
   missing(kid: string): TokenRefusal | BrokerError {
     const refusal = new TokenRefusal("key", "no key of the issuer has the kid of the token");
@@ -126,7 +127,10 @@ export class KeyRefresher {
     void this.#read(false);
   }
 
-  /** Reads the source, unless a read is in progress. Only a regular read schedules the next one. */
+  /**
+   * Reads the source, or waits for the read in progress. A regular read, or an early read that
+   * succeeds, schedules the next regular read.
+   */
   #read(isRegular: boolean): Promise<void> {
     this.#reading ??= this.#readNow(isRegular).finally(() => {
       this.#reading = undefined;
@@ -159,7 +163,8 @@ export class KeyRefresher {
   }
 
   /**
-   * Replaces the set if the content has changed. Returns false if the content has no usable keys.
+   * Replaces the set if the content has changed, and records the time of the read. If the content
+   * is malformed, reports the error and returns false.
    */
   #adopt(text: string, readAtMs: number): boolean {
     try {

@@ -18,7 +18,7 @@ import type { KeySet } from "./key-set.ts";
 
 interface VerifierPorts {
   readonly keys: {
-    /** Returns the keys that are valid now. Throws `unavailable` if no keys were read yet. */
+    /** Returns the keys. Throws `unavailable` if no keys were read yet, or if they are too old. */
     current(): KeySet;
     /** Returns the error for a token whose key is not among the current keys. */
     missing(kid: string): Error;
@@ -139,7 +139,7 @@ function parsePayload(bytes: Uint8Array): Payload {
   throw new TokenRefusal("malformed", "the payload of the token is not a JSON object");
 }
 
-/** Converts an error of `jose` or of the cryptography below it. Its message contains no secret. */
+/** Converts an error of `jose` or of Web Crypto to a refusal whose message contains no secret. */
 function toRefusal(cause: unknown): TokenRefusal {
   if (cause instanceof errors.JWSSignatureVerificationFailed)
     return new TokenRefusal("signature", "the signature is wrong");

@@ -53,8 +53,8 @@ const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
 /**
- * Longest wait requested by the broker that is accepted. After a longer one, the call fails at
- * once.
+ * Longest wait that is accepted if the broker requests one (`Retry-After`). If the broker requests
+ * a longer wait, the call fails at once.
  */
 const MAX_WAIT_MS = 10_000;
 

@@ -1,11 +1,12 @@
-// Counts the messages and events that were sent to each channel through this node in the last
+// Counts the messages and events that were sent to each channel through this node in the last 15
 // minutes, for the list of the busiest channels. State: at most `MAX_CHANNELS` counters, regardless
 // of the traffic.
 //
-// If all counters are in use, a message to a channel without a counter takes one credit from the
-// next counter in a ring. A counter that has no credit left is reassigned to that channel. A
-// channel that receives more than one in `MAX_CHANNELS` messages therefore keeps its counter
-// [Misra, Gries 1982]. A channel that lost its counter is later counted from 0 again.
+// If all counters are in use, a message or event for a channel without a counter takes one credit
+// from the next counter in a ring. If that counter has no credit left, or has counted nothing for
+// 15 minutes, it is reassigned to the channel. A channel that receives more than one in
+// `MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries 1982]. A
+// channel that lost its counter is later counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 
@@ -22,7 +23,7 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /** Minute of the newest slot. `advance` moves it, and clears the slots of the minutes after it. */
+  /** Minute of the newest slot, as of the last call to `advance`. */
   minute: number;
   /** Minute in which the counter last counted a message or an event. */
   countedMinute: number;
@@ -115,7 +116,7 @@ export class ChannelActivity {
   }
 }
 
-/** Clears the slots of the minutes that have passed since the last call for the counter. */
+/** Moves the newest slot of a counter to `minute`, and clears the slots that it passes. */
 function advance(counter: Counter, minute: number): void {
   const passed = Math.min(minute - counter.minute, WINDOW_MINUTES);
   for (let at = 1; at <= passed; at += 1) {

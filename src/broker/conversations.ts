@@ -63,7 +63,10 @@ interface FilteredSelection extends Selection {
   channels(): readonly ChannelRef[];
 }
 
-/** Time by which a version may be ahead of the store. A version further ahead counts as 0. */
+/**
+ * Maximum time by which a version may be later than the current time or the user's newest change. A
+ * version that is later than both by more than this time counts as 0.
+ */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
 const COUNT_GROWTH = 4;
 

@@ -1,5 +1,5 @@
 // Checks the part of a client's credential that needs no store: the form of a token, and the claims
-// of a JWT. The store compares registered tokens. Keeps no state.
+// of a JWT. The store compares registered tokens. State: the header of the newest JWT.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";

@@ -77,7 +77,7 @@ export class Cursor<Item, Event> implements CursorPlace {
   #status: Status = "opening";
   /** Events that were published during the current read. */
   #held: Event[] = [];
-  /** True if an event was not held, so that the store must be read again. */
+  /** True if the store must be read again, for example because an event was not held. */
   #missed = false;
   /** Number of the newest read. The results of earlier reads are ignored. */
   #turn = 0;
@@ -129,8 +129,8 @@ export class Cursor<Item, Event> implements CursorPlace {
   }
 
   /**
-   * Checks whether the viewer may stay. Unless the cursor is paused, it reads the store again,
-   * because every read includes the check. Has no effect before the first read.
+   * Checks whether the viewer may still read. If the cursor is not paused, this reads the store
+   * again, because every read includes the check. Has no effect before the first read.
    */
   recheck(): void {
     const { viewer } = this;

@@ -10,7 +10,7 @@ const PARTITION_BYTES = 14;
 const NUMBER_AT = 1;
 const ID_AT = 7;
 const NUMBER_BYTES = 6;
-/** An id has 53 bits and is written as two numbers. */
+/** Divisor that splits an id, which has up to 53 bits, into the two numbers that are written. */
 const ID_HIGH = 2 ** 32;
 
 /**

@@ -14,8 +14,8 @@ export const ON_DEMAND_SHARE = 1 / 4;
 /** Whether a node writes events, and which kinds of on-demand events it writes. */
 export interface EventDemand extends Readonly<Record<DemandKind, boolean>> {
   /**
-   * True if the feed was on when the node last checked. If false, a driver may write no events of
-   * users and sessions without checking the feed again.
+   * True if the feed was on when the node last checked. If false, a driver may skip events of users
+   * and sessions without checking the feed again.
    */
   readonly feed: boolean;
 }

@@ -23,7 +23,7 @@ interface DemandPorts {
 
 /** Interval at which a node reads which events are requested. */
 const READ_MS = 1000;
-/** Minimum time between two calls of this node that store readers of one kind. */
+/** Minimum time between two calls of `noteReader` by this node for the same kind. */
 const NOTED_MS = 10_000;
 /**
  * Time for which a stored reader counts. A reader therefore counts for at least 90 s after its last

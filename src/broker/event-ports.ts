@@ -140,6 +140,9 @@ export interface EventStore {
 export interface EventLimits {
   readonly beforeMs: number;
   readonly maxBytes: number;
-  /** Positions, one for each partition, up to which events are no longer needed. */
+  /**
+   * Positions, one for each partition, up to which events are no longer needed. `undefined` if no
+   * events are needed.
+   */
   readonly held: readonly EventPosition[] | undefined;
 }

@@ -51,7 +51,10 @@ interface PartitionPage {
   readonly events: readonly PlacedEvent[];
   /** Position after the last event that was examined. */
   readonly end: EventPosition;
-  /** Why events before the page are missing. The first event of the page is then `feed.gap`. */
+  /**
+   * Reason why events before the page are missing, `undefined` if no event is missing. If events
+   * are missing, the first event of the page is `feed.gap`.
+   */
   readonly loss: EventPage["loss"];
   /** True if events may follow. */
   readonly more: boolean;
@@ -97,7 +100,7 @@ interface EventsPorts {
 }
 
 const GAP = "feed.gap";
-/** Key of any user, used to check whether a filter selects events of users. */
+/** Key that stands for any user in the check whether a filter selects events of users. */
 const ANY_USER = userTopic("");
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected only a few of them. */
@@ -136,7 +139,10 @@ export class Events {
     return (await this.#ports.store.feedSwitch()) === true;
   }
 
-  /** Turns the feed on or off. Returns the cursor from which the feed is complete. */
+  /**
+   * Turns the feed on or off, and returns the cursor after the newest event. If the feed was turned
+   * on, it is complete from this cursor.
+   */
   async switch(isOn: boolean): Promise<string> {
     await this.#ports.store.switchFeed(isOn);
     return encodeCursor(await this.#ports.store.newestEvents());
@@ -245,8 +251,8 @@ export class Events {
   }
 
   /**
-   * Does the same as `read`, but waits up to `waitMs` for an event. An abort or `close` ends the
-   * wait.
+   * Does the same as `read`, but waits up to `waitMs` for an event. `close` ends the wait at once,
+   * an abort within `MAX_WAIT_MS`.
    */
   async readWithin(
     start: readonly EventPosition[],

@@ -1,7 +1,7 @@
 // The import of another server's data. Handles the phases of the import, which all nodes adopt, and
-// stores the imported lines. While an import is open, no node serves clients or other writing
-// calls. Therefore no imported data is pushed, and no reader sees a channel whose seqs have gaps
-// that will be filled later.
+// stores the imported lines. While an import is open, no node serves clients, and writing calls
+// that do not belong to the import are refused. Therefore no imported data is pushed, and no reader
+// sees a channel whose seqs have gaps that will be filled later.
 
 import { createHash } from "node:crypto";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -85,7 +85,10 @@ type ImportOutcome =
 interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;
-  /** Last seq that was compared. Lower than the requested last seq if the range was too large. */
+  /**
+   * Last seq that the summary covers. Lower than the requested last seq if the range was too large,
+   * or if the channel ends earlier.
+   */
   readonly throughSeq: number;
   readonly headSeq: number;
   /** Time of the newest message in Unix milliseconds, 0 if it is no longer stored. */
@@ -142,7 +145,7 @@ export class Imports {
     return this.#adopted;
   }
 
-  /** True if clients and other writing calls are refused. */
+  /** True if clients, and writing calls that do not belong to the import, are refused. */
   get isUnderway(): boolean {
     return this.#phase === "opening" || this.#phase === "open" || this.#phase === "closing";
   }

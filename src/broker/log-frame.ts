@@ -48,8 +48,8 @@ export type LogName =
   | { readonly kind: "channel"; readonly key: ChannelKey; readonly clientMsgNo: string };
 
 /**
- * Returns the path of a free log, `undefined` if a decoded segment is not an id or contains a
- * slash.
+ * Returns the path of a free log. Returns `undefined` if the number of segments is not from 1 to
+ * `MAX_LOG_SEGMENTS`, or if a decoded segment is not an id or contains a slash.
  */
 export function logPath(segments: readonly string[]): string | undefined {
   if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
@@ -339,8 +339,8 @@ function isTimed(bytes: Buffer): boolean {
 /**
  * Calls `visit` for each event in `piece`, which must consist of whole frames of the stream of a
  * channel, in order. Much faster than `framesIn`, which matters because a history page can have
- * thousands of events. The records of a frame are left out if `skipsRecords` returns true, because
- * visiting 16 MiB of records takes about a second.
+ * thousands of events. If `skipsRecords` returns true, the records of a frame are left out. Callers
+ * use this because visiting 16 MiB of records takes about a second.
  */
 export function visitEvents(
   piece: Buffer,

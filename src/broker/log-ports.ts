@@ -160,7 +160,8 @@ export interface LogAppend {
  *     other_type    the log has another media type
  *     stale_epoch   the producer has a higher epoch, which is `epoch`
  *     bad_start     the first number of a new epoch is not 0
- *     gap           `expected` is the producer's next number, 0 for an unknown producer
+ *     gap           earlier numbers of the producer are missing. `expected` is its next number, 0
+ *                   for an unknown producer
  *     out_of_order  `order` is not higher than the last one
  *     full          the append would exceed `limit`. `producers`: the log has `maxProducers`
  *                   producers, and each wrote within the dedupe window
@@ -194,7 +195,7 @@ export interface LogRange {
  *              reached the end of the log if `next` equals `head.tail`
  *     missing  there is no such log
  *     deleted  the log was deleted or has expired, but forks of it still exist
- *     lost     the log has no such offset: it ends before it, or has other frames before it
+ *     lost     the log has no such offset: the log ends before `from`, or differs before `from`
  */
 export type LogRead =
   | {
@@ -236,8 +237,8 @@ export interface LogStore {
   /** Returns the head. Does not count as a use of the log. */
   logHead(name: LogName): Promise<LogHead | "missing" | "deleted">;
   /**
-   * Returns frames. Counts as a use of the log, even if there are none. A read of a fork may stop
-   * where the fork's own frames begin.
+   * Returns frames. Counts as a use of the log, even if it returns no frames. A read of a fork may
+   * stop where the fork's own frames begin.
    */
   readLog(name: LogName, range: LogRange): Promise<LogRead>;
   /**

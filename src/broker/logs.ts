@@ -8,8 +8,9 @@ import type { LogAppend, LogAppendResult, LogRange, LogRead, LogStore } from "./
 
 export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLog"> {
   /**
-   * Returns the frames from the offset to the tail, but at most about `maxBytes` bytes. A single
-   * read of the store may return fewer frames, for example up to the first frame of a fork.
+   * Returns the frames from the offset to the tail, but at most about `maxBytes` bytes. May read
+   * the store several times, because one read may end early, for example where a fork's own frames
+   * begin.
    */
   read(name: LogName, range: LogRange): Promise<LogRead>;
   /**

@@ -19,8 +19,8 @@ export interface OnlineTerms {
 
 export interface OnlineStore {
   /**
-   * Returns users with a row whose sessions must be checked. Returns no users while the turn of
-   * another node has not ended. Times are Unix milliseconds on the clock of the store.
+   * Returns users who have a row and whose sessions must be checked. Returns no users while a turn
+   * of another node has not ended. Times are Unix milliseconds on the clock of the store.
    */
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**

@@ -124,9 +124,9 @@ export interface ChannelStore {
   updateChannel(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo | undefined>;
   /**
    * Atomically adds members. Returns false and changes nothing if the channel does not exist or is
-   * disbanded. Adding an existing member has no effect. With `reset`, `uids` replaces the list of
-   * this kind of membership, and for a group the step publishes a `removal` event like
-   * `removeSubscribers`.
+   * disbanded. Adding an existing member has no effect. With `reset`, `uids` replace all uids that
+   * have this kind of membership. For a group, such a step also publishes a `removal` event, as
+   * `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -189,9 +189,9 @@ export interface ChannelStore {
 export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open" | "check_named";
 
 /**
- * How `append` checks the sender: with a `SendCheck` in the step that appends, or not at all if it
- * is `granted`. With a refusal, the store only checks whether the message is a retry of an accepted
- * message.
+ * How `append` checks the sender. A `SendCheck` is applied in the step that appends. With
+ * `granted`, the sender is not checked. With a refusal, the store appends nothing, and only checks
+ * whether the message is a retry of an accepted message.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
@@ -284,15 +284,15 @@ export interface MessageStore {
   /**
    * Appends a message to its channel in one atomic step:
    *
-   * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
-   *   returns the first message as a duplicate, even if the sender is now refused. If it was used
-   *   with another payload, it refuses the message with `client_msg_no_reused`. If `allowsReuse` is
-   *   true, it instead continues with step 2, and the clientMsgNo then belongs to the later
-   *   message. An unknown payload counts as equal.
-   * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
-   * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
-   *    of the channel.
-   * 4. It stores the record and, once the record is durable, publishes a `message` event.
+   * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload,
+   *    returns the first message as a duplicate, even if the sender is now refused. If it was used
+   *    with another payload, refuses the message with `client_msg_no_reused`. If `allowsReuse` is
+   *    true, continues with step 2 instead, and the clientMsgNo then belongs to the later message.
+   *    An unknown payload counts as equal.
+   * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
+   * 3. Assigns the next seq of the channel and a messageId that is higher than all earlier ones of
+   *    the channel.
+   * 4. Stores the record and, once the record is durable, publishes a `message` event.
    *
    * Order: calls for one channel get their seqs in the order of the calls, and events of a channel
    * are published in the order of their seqs. A group message is published before a read returns
@@ -551,7 +551,7 @@ export interface StreamCreationDraft extends StreamSender {
   readonly isClosed: boolean;
 }
 
-/** An append through the Durable Streams protocol. If `close` is set, it is `closed`. */
+/** An append through the Durable Streams protocol. `close` is `closed` or `undefined`. */
 export interface StreamAppendDraft extends StreamSender, LogAppend {}
 
 /**
@@ -932,7 +932,7 @@ export interface SigningKeyStore {
  * State of the import of a store. It only moves forward, except from `opening` back to `none`.
  *
  *     none     no import was ever opened
- *     opening  the nodes stop serving clients and other writing calls
+ *     opening  the nodes stop serving clients, and writing calls that do not belong to the import
  *     open     lines are accepted
  *     closing  the nodes finish the lines in progress and accept no further lines
  *     closed   the import has ended; no other import can be opened

@@ -65,7 +65,10 @@ export class PushCursors {
     return this.#run?.lagMs ?? 0;
   }
 
-  /** Resolves when the cursors exist. From then on, every new message gets a decision. */
+  /**
+   * Resolves after the first attempt to acquire the lease. Once a node has claimed the cursors,
+   * every new message gets a decision.
+   */
   async start(): Promise<void> {
     this.#tick();
     await this.#ticking;

@@ -112,7 +112,7 @@ export class SessionDirectory {
   }
 
   /**
-   * Ends the session unless it may continue. Must be called when the session was not found in the
+   * Ends the session unless it may continue. Must be called after the session was not found in the
    * store.
    */
   async recheck({ sessionId }: SessionName): Promise<void> {
@@ -251,8 +251,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions again. `#judgeUsers` first confirms the sessions whose topics were lost.
-   * The others are confirmed afterwards, or after a time-out.
+   * Confirms all sessions again. `#judgeUsers` first confirms the sessions of users whose events
+   * may have been missed. The others are confirmed afterwards, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -307,7 +307,8 @@ export class SessionDirectory {
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      // The marks are removed before the call, so that marks that are set during the call are kept.
+      // The ids are removed from `unconfirmed` before the call, so that an id that is added during
+      // the call is kept.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;

@@ -21,7 +21,7 @@ interface SignedGrant {
 }
 
 export interface SignedUrls {
-  /** Returns the value of the parameter `sig` for this path, which must be percent-decoded. */
+  /** Returns the value of the parameter `sig` for a path. The path must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
    * Throws `unauthorized` if the signature is for another path or has expired. A signature for

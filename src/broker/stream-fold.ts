@@ -1,5 +1,5 @@
 // Folds the events of a stream, in order, into its snapshot: the text so far, the notes, and the
-// data of the start and the end. Makes no calls.
+// data of the start and the end. Does no I/O.
 //
 // A stream that was created through the Durable Streams protocol can be much longer than viewers
 // can keep. If it exceeds `ViewLimits`, viewers are shown only the beginning of its text, and a

@@ -81,7 +81,7 @@ export class Unreached {
     const byChannel = new Map<ChannelKey, Message[]>();
     for (const { id, key, messageSeq } of rows) {
       const message = stored.get(`${key}\n${messageSeq}`);
-      if (message === undefined || message.messageId !== id) continue; // the message has expired
+      if (message === undefined || message.messageId !== id) continue; // the message was removed
       const messages = byChannel.get(key);
       if (messages === undefined) byChannel.set(key, [message]);
       else messages.push(message);
