@@ -120,8 +120,8 @@ export class HookCaller {
   /**
    * Calls the hook for a user. Returns the result of `read`, or `undefined` if the call failed and
    * the setting `onFailure` is `allow`. `read` must throw an `Error` if the reply does not have the
-   * documented form. Throws `overloaded`, or `refused_by_hook`, which has a time to wait if the
-   * call failed.
+   * documented form. Throws `overloaded`, or `refused_by_hook`. The latter has a time to wait if
+   * the hook allows a retry, or if the call failed for another reason than an `UnusablePayload`.
    */
   async ask<T>(
     uid: string,
@@ -262,7 +262,8 @@ function refusalOf({ message, retry }: Answer): BrokerError {
 }
 
 /**
- * Returns the first `MAX_TEXT_LENGTH` characters, without control characters and lone surrogates.
+ * Returns the first `MAX_TEXT_LENGTH` characters. Replaces control characters with spaces, and lone
+ * surrogates with U+FFFD.
  */
 function shownText(text: string): string {
   const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>

@@ -28,7 +28,7 @@ export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnecto
     return (target, callback) => {
       const isEncrypted = target.protocol === "https:";
       const host = hostOf(target);
-      // Node.js does not call `lookup` for an IP address.
+      // Node.js does not call `lookup` for an IP address, so an IP address is checked here.
       const refusal = isAddress(host) ? judge(host, isEncrypted) : undefined;
       if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
       connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
@@ -49,7 +49,7 @@ function connectedRefusal(judge: Judge, { remoteAddress }: Socket, isEncrypted: 
     : judge(remoteAddress, isEncrypted);
 }
 
-/** Resolves a host name. Fails if one of its addresses is refused. */
+/** Returns a function that resolves a host name. It fails if one of the addresses is refused. */
 function createLookup(judge: Judge, resolve: Resolve, isEncrypted: boolean): LookupFunction {
   return (host, options, callback) => {
     resolve(host).then(

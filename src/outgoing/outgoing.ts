@@ -11,7 +11,7 @@ interface OutgoingReply {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The first `maxReplyBytes` of the body. */
   readonly body: Buffer;
-  /** True if the body of the reply was longer. */
+  /** True if the body of the reply was longer than `maxReplyBytes`. */
   readonly isCut: boolean;
 }
 

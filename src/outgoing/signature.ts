@@ -9,8 +9,8 @@ export const MIN_SECRET_BYTES = 24;
 export const MAX_SECRET_BYTES = 64;
 
 /**
- * Returns the key in a secret of the form `whsec_<Base64>`, `undefined` if it does not have this
- * form.
+ * Returns the key in a secret of the form `whsec_<Base64>`. Returns `undefined` if the secret does
+ * not have this form, or if the length of the key is not allowed.
  */
 export function signingKeyOf(secret: string): Buffer | undefined {
   const encoded = secret.slice(PREFIX.length);

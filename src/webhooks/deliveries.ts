@@ -67,8 +67,8 @@ export interface PartitionState {
   /** Position up to which all events were skipped or are in a batch that was formed. */
   readonly position: Position;
   /**
-   * Batches that were not accepted, in order. With the order `channel`, only the first one is sent,
-   * except for probes (see `Lane`).
+   * Batches that were not accepted yet, in order. With the order `channel`, only the first one is
+   * sent, except for probes (see `Lane`).
    */
   readonly batches: readonly Batch[];
   /**
@@ -136,7 +136,7 @@ export function stepAfter(
     readonly nowMs: number;
     /** Monotonic time, because a clock that is set forward must not disable an endpoint. */
     readonly steadyMs: number;
-    /** From 0 to 1. */
+    /** A number from 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
     /** Start of the last request that the endpoint has accepted, 0 if it has accepted none. */

@@ -1,6 +1,6 @@
-// Notifies lanes that wait for events of the feed. One read of a partition serves the idle lanes of
-// all endpoints, and wakes only the lanes that deliver one of the new events. State: the waiting
-// lanes.
+// Notifies lanes (see `lane.ts`) that wait for events of the feed. One read of a partition serves
+// the idle lanes of all endpoints, and wakes only the lanes that deliver one of the new events.
+// State: the waiting lanes.
 
 import {
   EVENT_PARTITIONS,
@@ -51,7 +51,7 @@ export class FeedTail {
     this.#store = store;
   }
 
-  /** Starts to listen if there was no other listener. Returns a function that stops this. */
+  /** Listens to the store until the returned function is called. All listeners share one call. */
   listen(): () => void {
     this.#users += 1;
     this.#unsubscribe ??= this.#store.onEvents((partitions, numbers) => {
@@ -83,8 +83,8 @@ export class FeedTail {
   }
 
   /**
-   * Calls `wake` when the partition has the event with this number. Returns a function that cancels
-   * this.
+   * Calls `wake` when a notification shows that the partition has the event with this number.
+   * Returns a function that cancels the wait.
    */
   onNumber(partition: number, number: number, wake: () => void): () => void {
     const { filling } = this.#partitionAt(partition);

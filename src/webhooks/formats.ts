@@ -1,5 +1,6 @@
-// Formats the bodies of requests: events in the form of the feed, or as CloudEvents. Pure. The same
-// events always result in the same bytes, so that a repeated request equals the first one.
+// Formats the bodies of requests: events in the form of the feed, or as CloudEvents. The same
+// events always result in the same bytes, so that a repeated request equals the first one. Pure
+// functions.
 
 /** An event as `GET /events` returns it. */
 export interface WebhookEvent {

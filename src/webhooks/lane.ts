@@ -311,7 +311,7 @@ export class Lane {
     try {
       await this.#change(without(batch), { batch, event: placed.event, outcome });
     } catch (error) {
-      // Otherwise the event would be sent again each time the endpoint accepts another request.
+      // With `awaitsMs`, the event would be sent again when the endpoint accepts another request.
       const { awaitsMs: _, ...rest } = batch;
       const dueMs = this.#ports.now() + UNPARKED_PAUSE_MS;
       await this.#note(replacing(batch, [{ ...rest, attempts: batch.attempts + 1, dueMs }]));
@@ -409,8 +409,8 @@ function requestEvents(events: readonly PlacedEvent[], format: Format): readonly
 }
 
 /**
- * Divides the events of a batch into two batches. The halves keep the time of the first failure,
- * from which `maxAgeS` is counted.
+ * Divides the events of a batch into two batches. The halves keep `failingSinceMs` and
+ * `failedForMs`, so that the earlier failures of the batch still count towards `maxAgeS`.
  */
 function halvesOf(batch: Batch, events: readonly PlacedEvent[], nowMs: number): readonly Batch[] {
   const middle = Math.ceil(events.length / 2);

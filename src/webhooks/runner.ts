@@ -1,7 +1,7 @@
 // Delivers the events of one endpoint while this node holds the endpoint's lease. Has one lane for
 // each partition, and another set of lanes for each replay. State: the lanes, the states that are
-// not written yet, and the pause of an endpoint that is down. Its memory is bounded by the number
-// of requests in flight.
+// not written yet, and the pause of an endpoint that is down. The number of requests in flight
+// bounds the memory that a runner uses.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
@@ -25,7 +25,8 @@ const MAX_PARKED = 1000;
 /** Pause after an error of the store or the feed. */
 const ERROR_PAUSE_MS = 1000;
 /**
- * Minimum time between two reports of such errors, because 64 lanes may fail for the same reason.
+ * Minimum time between two reports of errors of the store or the feed, because 64 lanes may fail
+ * for the same reason.
  */
 const REPORT_MS = 10_000;
 /** Maximum duration of a sleep, because the wall clock may be set forward during a pause. */
@@ -419,7 +420,7 @@ export class Runner {
       }
       const { waitMs: fillMs } = this.#endpoint.settings.batch;
       if (!lane.isFilling) {
-        // Events that were not read were stored after the turn began.
+        // Events that the turn did not read were stored after it began, so their wait starts then.
         fillUntilMs = startedMs + fillMs;
         if (notices === this.#ports.tail.notices(partition)) {
           await this.#guarded(() => lane.flush());

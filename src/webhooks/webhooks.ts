@@ -456,7 +456,7 @@ class WebhookDispatch implements WebhookService {
     for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
     await this.#followFeed();
-    // These writes may fail on a full disk. The existing endpoints still keep their leases.
+    // These writes come last, because they may fail on a full disk. The leases are renewed before.
     await this.#createFixed(endpoints);
     await this.#noteFixed(endpoints);
     await this.#removeUnseen(stored);
@@ -540,8 +540,8 @@ class WebhookDispatch implements WebhookService {
       if (runner !== undefined) this.#end(id, runner);
       return;
     }
-    // A runner also stops when it disables its endpoint. If that call failed, the endpoint is still
-    // active.
+    // A runner also stops when it disables its endpoint. If the endpoint could not be disabled, it
+    // is still active and needs a new runner.
     if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
       if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
