@@ -115,7 +115,7 @@ function judgeTimes(payload: Payload, rules: ClaimRules, nowS: number): number {
       `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the clock of the issuer with that of Redis, or of this machine if no Redis is used`,
     );
   if (endS + clockToleranceS <= nowS)
-    throw new TokenRefusal("expired", `exp was ${Math.floor(nowS - endS)} seconds ago`);
+    throw new TokenRefusal("expired", `the token expired ${Math.floor(nowS - endS)} seconds ago`);
   return endS;
 }
 

@@ -97,7 +97,10 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     verify(token) {
       try {
         if (token.length > MAX_TOKEN_LENGTH)
-          throw new TokenRefusal("malformed", `has more than ${MAX_TOKEN_LENGTH} characters`);
+          throw new TokenRefusal(
+            "malformed",
+            `the token has more than ${MAX_TOKEN_LENGTH} characters`,
+          );
         const digest = hash("sha256", token, "base64url");
         const payload = keys.current().verified.get(digest);
         return payload === undefined ? verifyNew(token, digest) : judge(payload);

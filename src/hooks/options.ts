@@ -16,7 +16,7 @@ const secret = Type.String({
   maxLength: 256,
   secret: true,
   description:
-    "Secret with which the requests are signed as Standard Webhooks specify: `whsec_` followed by 24 to 64 random bytes in Base64.",
+    "Secret that signs the requests according to Standard Webhooks: `whsec_` followed by 24 to 64 random bytes in Base64.",
 });
 
 const timeoutMs = (value: number) =>
@@ -34,7 +34,7 @@ const maxInFlight = Type.Integer({
   maximum: 4096,
   unit: "requests",
   description:
-    "Maximum number of requests of this node to the hook at the same time. An eighth of them, at least one, may be of one user. Further requests wait, at most 16 times this number.",
+    "Maximum number of requests of this node to the hook at the same time. One user may have up to an eighth of them, and always at least one. Further requests wait, up to 16 times this number; requests beyond that are rejected as overloaded.",
 });
 
 const onFailure = (what: string) =>
@@ -61,7 +61,7 @@ const staticHeaders = Type.Array(
   ),
   {
     default: [],
-    description: "Headers of each request to the hook, for example a credential of its gateway.",
+    description: "Headers of each request to the hook, for example a credential for its gateway.",
   },
 );
 
