@@ -1,6 +1,6 @@
 // Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// that costs more than the rest of a login. Its claims and times are checked each time. State: the
-// current set of keys, with the tokens it has verified.
+// that costs more than the rest of a login. Its claims and times are checked each time. The current
+// set of keys stores the verified tokens.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";

@@ -1,4 +1,4 @@
-// Signs the JWTs with which clients log in (docs/auth.md), with the key of the backend.
+// Signs the JWTs that clients use to log in (docs/auth.md) with the key of the backend.
 
 import {
   constants,

@@ -77,8 +77,9 @@ export class AccessTokens {
 }
 
 /**
- * Returns the text that is stored for a token. It contains an HMAC whose key is the token. The
- * token is not stored, so nobody can use the text to guess passwords.
+ * Returns the text that is stored for a token. It contains an HMAC of the account's fingerprint.
+ * The key of the HMAC is the token, which is not stored, so nobody can use a stored text to guess
+ * the password.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

@@ -4,8 +4,8 @@
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
 /**
- * Matches channels whose id equals `id`, or begins with `id` if `isPrefix` is true. `type` is
- * `undefined` for channels of any type.
+ * Pattern that matches channels whose id equals `id`, or begins with `id` if `isPrefix` is true.
+ * `type` is `undefined` if channels of any type match.
  */
 export interface ChannelPattern {
   readonly type: ChannelType | undefined;

@@ -20,7 +20,7 @@ export interface Selection {
 
 export interface SelectionQuery {
   readonly uid: string;
-  /** Only conversations that changed at this time or later. Ignored if there is a cursor. */
+  /** Minimum `changedAtMs` of the selected conversations. Ignored if there is a cursor. */
   readonly sinceMs: number;
   readonly limit: number;
   readonly cursor: string | undefined;

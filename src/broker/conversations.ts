@@ -33,7 +33,7 @@ interface ChangeOwner {
 interface ConversationRange {
   readonly cursor: string | undefined;
   /**
-   * Only conversations that changed at this time (Unix milliseconds) or later. If absent, all
+   * Minimum `changedAtMs` of the listed conversations, in Unix milliseconds. If absent, all
    * conversations are listed. With a cursor, the time of the first page applies.
    */
   readonly sinceMs?: number | undefined;
@@ -52,7 +52,7 @@ interface ConversationPage {
 }
 
 export interface ConversationFilter {
-  /** Only conversations that changed since this version, Unix milliseconds. 0 means all. */
+  /** Minimum `changedAtMs` of the conversations, in Unix milliseconds. 0 means no limit. */
   readonly version: number;
   readonly onlyUnread: boolean;
   readonly excludedTypes: readonly number[];
@@ -212,7 +212,7 @@ export function createConversations({
   };
 }
 
-/** Throws `not_in_channel` if the store found no conversation. */
+/** Returns the conversation, or throws `not_in_channel` if the store found none. */
 function inConversation(conversation: Conversation | undefined): Conversation {
   if (conversation === undefined) throw new BrokerError("not_in_channel");
   return conversation;

@@ -88,7 +88,7 @@ export interface FeedPage {
 interface Hole {
   readonly from: number;
   readonly to: number;
-  /** Time of the next event. */
+  /** Time of the first event after the range. */
   readonly timestampMs: number;
 }
 

@@ -65,8 +65,8 @@ export function logNameText(name: LogName): string {
 }
 
 /**
- * Returns the path of the URL of a log. The path of a personal channel contains both of its users,
- * `<lower uid>@<higher uid>`, so that it is the same for both.
+ * Returns the path of the URL of a log. If the log belongs to a personal channel, the path contains
+ * both uids, `<lower uid>@<higher uid>`, and is therefore the same for both users.
  */
 export function logUrlPath(name: LogName): string {
   const segments =
@@ -182,7 +182,7 @@ export function nextCheck(before: number, crc: number): number {
  * A frame whose last two fields are not set yet. They depend on the place of the frame in the log.
  */
 export interface OpenFrame {
-  /** The whole frame. The last two fields are not set yet. */
+  /** The whole frame, including the two fields that are not set yet. */
   readonly bytes: Buffer;
   readonly crc: number;
   readonly records: number;

@@ -257,7 +257,7 @@ export interface StreamSnapshot {
   readonly startData: string;
   /** `undefined` while the stream is active, "" if it ended without data. */
   readonly endData: string | undefined;
-  /** Event id of the start if the producer chose one. Clients do not know it. */
+  /** Event id of the start if the producer chose one. Jindou's own protocols do not send it. */
   readonly startId?: string | undefined;
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];

@@ -399,7 +399,7 @@ export interface ConversationSlice {
 }
 
 export interface ConversationRange {
-  /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
+  /** Minimum `changedAtMs` of the conversations, in Unix milliseconds. 0 means no limit. */
   readonly sinceMs: number;
   /**
    * Maximum number of conversations. The newest ones are selected among those whose newest message

@@ -18,7 +18,10 @@ interface SlowQueue {
 export class SlowTurns {
   readonly #queues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
 
-  /** Throws `rate_limited` with the time to wait if too many attempts of the network wait. */
+  /**
+   * Waits for the next turn of the network. Throws `rate_limited` with the time to wait if too many
+   * attempts of the network wait.
+   */
   async wait(network: string): Promise<void> {
     const nowMs = performance.now();
     const queue = this.#queues.get(network) ?? { waiting: 0, nextTurnMs: nowMs };

@@ -124,7 +124,7 @@ export class StreamView {
     return Math.max(minBytes, shownBytes(type, this.dataOf(event)));
   }
 
-  /** Returns the data that viewers are shown of an event before the cut. */
+  /** Returns the data of an event before the cut, as it is shown to viewers. */
   dataOf(event: ViewedEvent): string {
     const { type, data } = event;
     const isShown = !this.#isLimited || type === STREAM_CONTENT || !isViewed(event);

@@ -126,8 +126,9 @@ export interface WebhookFailure {
 }
 
 export interface ReplayRange {
-  /** Cursor of the feed, or a time: RFC 3339 or Unix milliseconds. */
+  /** A cursor of the feed, a time (RFC 3339 or Unix milliseconds), `now` or `oldest`. */
   readonly after: string;
+  /** Has the same form as `after`. `undefined` means `now`. */
   readonly before: string | undefined;
   readonly types: readonly string[];
 }

@@ -1,5 +1,5 @@
-// Manages the endpoints, and delivers events to the endpoints whose lease this node holds. State:
-// the endpoints as they were last read, and a runner for each lease.
+// Manages the endpoints, and delivers events to the endpoints whose lease this node holds. State: a
+// runner for each lease, and the attempts that are not stored yet.
 
 import { randomBytes, randomUUID } from "node:crypto";
 import type { EventPosition, EventStore } from "../broker/event-ports.ts";
@@ -456,7 +456,7 @@ class WebhookDispatch implements WebhookService {
     for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
     await this.#followFeed();
-    // These writes come last, because they may fail on a full disk. The leases are renewed before.
+    // These writes come last, because they may fail on a full disk. The leases are already renewed.
     await this.#createFixed(endpoints);
     await this.#noteFixed(endpoints);
     await this.#removeUnseen(stored);
