@@ -137,7 +137,7 @@ const PROBLEMS = {
   not_integer: 'The field "type" of payload is not an integer',
 } as const satisfies Record<ReturnType<typeof integerFieldProblem>, string>;
 
-const REMEDY = 'it must be a JSON object whose field "type" is an integer';
+const REMEDY = 'payload must be a JSON object whose field "type" is an integer';
 
 const BASE64_OF_OBJECT = "eyJ";
 
