@@ -20,7 +20,10 @@ export interface SentStream {
   readonly isBackend: boolean;
 }
 
-/** All calls throw a `SendRefusal` code, `bad_id`, `overloaded`, `disk_full` or `unavailable`. */
+/**
+ * All calls throw a `SendRefusal` code, `bad_id`, `bad_request`, `overloaded`, `disk_full` or
+ * `unavailable`.
+ */
 export interface ChannelLogs {
   /**
    * Creates the stream. If it exists, checks that it has this configuration and sender. Throws

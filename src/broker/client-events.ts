@@ -30,7 +30,7 @@ export interface ClientEvents {
   /**
    * Publishes an event. Resolves when the permission has been checked and the event has been passed
    * to the cluster. Events of one origin to one channel keep their order. Throws an `EventRefusal`
-   * code, `bad_id`, `bad_request`, `too_large` or `unavailable`.
+   * code, `event_type_empty`, `bad_id`, `bad_request`, `too_large` or `unavailable`.
    */
   emit(input: ClientEventInput): Promise<void>;
 }

@@ -33,7 +33,7 @@ export interface JwtVerifier {
   /**
    * Returns the claims of a token if its signature and claims are valid now. Throws or rejects with
    * `unauthorized`, with `token_expired` if the token has expired but is otherwise valid, or with
-   * `unavailable` if its key is not known yet.
+   * `unavailable` if its key is not known yet or if the known keys are too old.
    */
   verify(token: string): MaybePromise<Claims>;
   /** Counts a token that was refused because its device was logged out. */

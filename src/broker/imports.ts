@@ -104,7 +104,7 @@ interface ImportPorts {
     ImportStore &
     Pick<MessageStore, "readMessages" | "headSeq">;
   readonly cluster: Pick<Cluster, "heartbeat" | "nodes" | "deliversAll">;
-  /** Ends all client sessions, and waits until calls in progress have ended. */
+  /** Ends all client sessions, and waits for a fixed time in which the calls in progress end. */
   readonly quiesce: () => Promise<void>;
   readonly onError: (error: unknown, what: string) => void;
   readonly onLines?: (results: readonly LineResult[]) => void;

@@ -63,7 +63,8 @@ export interface Sessions {
    */
   open(login: Login): Promise<OpenResult>;
   /**
-   * Verifies the credential of a login, before a hook is called. Throws the same errors as `open`.
+   * Verifies the credential of a login, before a hook is called. Throws the same errors as `open`,
+   * except `banned`.
    */
   verify(login: Login): Promise<void>;
   /**
@@ -100,8 +101,8 @@ interface WrongFlag {
 
 interface WrongFlagPorts {
   /**
-   * True in protected mode. The error message then names the flag for which the token is
-   * registered.
+   * True if the HTTP API needs no credential (protected mode). The error message then names the
+   * flag for which the token is registered.
    */
   readonly isNamedToClient: boolean;
   report(login: WrongFlag): void;

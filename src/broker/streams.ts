@@ -40,8 +40,8 @@ export interface Streams {
    * Applies an event and returns the state of its stream, or `undefined` for an event without a
    * stream. Content is not added if the state is `cancelled`. Resolves when the event is durable,
    * or published if it is not stored. Throws `event_type_empty`, `stream_running`,
-   * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `bad_payload`, `too_large`, a
-   * `SendRefusal` code, `overloaded`, `disk_full` or `unavailable`.
+   * `stream_not_found`, `stream_closed`, `client_msg_no_reused`, `bad_request`, `bad_id`,
+   * `bad_payload`, `too_large`, a `SendRefusal` code, `overloaded`, `disk_full` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
