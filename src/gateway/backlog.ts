@@ -31,8 +31,8 @@ import {
  * How far a session is from being live in a scope, farthest first. A live session has no backlog.
  * Held items are pushed when the session goes live for messages, withheld events when it goes live
  * for events. "Left to the store" means that an item is not kept here but read from the store
- * later. Messages that are not stored are then lost. "Pushed or dropped" means that an item is
- * pushed at once if the CONNACK was sent, and dropped otherwise.
+ * later. A message that is not stored is lost in this case. "Pushed or dropped" means that an item
+ * is pushed at once if the CONNACK was sent, and dropped otherwise.
  *
  *   status     messages             events of a stream   other events
  *   expected   dropped              left to the store    dropped
@@ -93,7 +93,10 @@ export const PERSONAL_CHANNELS: Scope = {
 export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
-  /** True if the session is new in the scope. Otherwise its client has all earlier events. */
+  /**
+   * True if the session is new in the scope. False if it was live before and lags. Its client has
+   * then been sent all events that arrived before the backlog was created.
+   */
   readonly isJoining: boolean;
   status: BacklogStatus;
   /**
@@ -101,7 +104,10 @@ export class Backlog implements PersonalBacklog {
    * membership.
    */
   isResumed = false;
-  /** True if the client may have parts of streams that this node has not pushed to it. */
+  /**
+   * True if the client may have parts of streams from before this connect, and may therefore lack
+   * the ends of these streams.
+   */
   mayMissEnds: boolean;
   /** Newest seq of the group at the time the client's position was compared with the store. */
   #headSeq = 0;
@@ -111,7 +117,7 @@ export class Backlog implements PersonalBacklog {
   /** Messages, and events outside of streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] | undefined;
   #events: ChannelEvent[] | undefined;
-  /** True while no later read of the store is planned. Every event must then be kept. */
+  /** True if every event must be kept, because it may arrive after the last read of the store. */
   #keepsAllEvents = false;
   /** True if an event of a stream was left to the store. */
   #hasLeftEvents = false;
@@ -161,7 +167,10 @@ export class Backlog implements PersonalBacklog {
     this.#headSeq = headSeq;
   }
 
-  /** Returns true if messages of the group after the session's position are only in the store. */
+  /**
+   * Returns true if the group has messages after the session's position. They must then be read
+   * from the store.
+   */
   lacksMessages(key: ChannelKey, deliveredSeq: number): boolean {
     return Math.max(this.#headSeq, deliveredSeq) > this.seqOf(key);
   }
@@ -208,8 +217,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Leaves stored messages of a group to the store from now on. Also drops the stored messages that
-   * are held, because they are read from the store again.
+   * Leaves the stored messages of a group to the store from now on. Also drops the stored messages
+   * that are held, because they are read from the store again. Has no effect in personal channels.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -396,7 +405,10 @@ export class Backlog implements PersonalBacklog {
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /** Pushes the part of a withheld event that the client lacks, if the stream was ever pushed. */
+  /**
+   * Pushes the part of a withheld event that the client lacks. Pushes nothing of a stream that was
+   * never pushed, or that must still be read from the store.
+   */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);

@@ -74,7 +74,8 @@ export class CatchUps {
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /**
    * Separate from `#reads`, so that a membership read does not wait for the reads of joining
-   * sessions. The delivery of missed messages to a group waits for membership reads.
+   * sessions. Otherwise, these reads would also delay missed messages of a group, which are
+   * delivered to its members only after a membership read.
    */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
@@ -85,15 +86,19 @@ export class CatchUps {
     this.#maxUnreadBytes = lagBytesOf(ports.limits.maxBufferedBytes) / 2;
   }
 
-  /** Holds messages of personal channels until `connect`. Stream events are left to the store. */
+  /**
+   * Holds messages and events of personal channels until `connect`, except the events of streams,
+   * which are left to the store.
+   */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
   /**
-   * Makes a session live. In a channel with missed messages, the session becomes live after these
-   * messages have been pushed. In all other channels, it becomes live at once. `missedPersonal`
-   * contains the personal channels with missed messages. `streamKeys` comes from `JoinState`.
+   * Makes a session live. In a scope (a group, or all personal channels) with missed messages, the
+   * session becomes live after these messages have been pushed. In all other scopes, it becomes
+   * live at once. `missedPersonal` contains the personal channels with missed messages.
+   * `streamKeys` comes from `JoinState`.
    */
   async connect(
     session: Session,
@@ -397,8 +402,8 @@ export class CatchUps {
   }
 
   /**
-   * Reads streams one by one, so that the client can read each stream before the next one is
-   * pushed.
+   * Pushes what the client lacks of the streams in the scope. Reads streams one by one, so that the
+   * client can read each stream before the next one is pushed.
    */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     await this.#pushMissedEnds(backlog);

@@ -78,7 +78,7 @@ const SWEEP_MS = 60_000;
 const NO_CLOSE_FRAME = 1006;
 
 /**
- * Returns the reason that the operator is shown. `ended` is set if the server ended the connection.
+ * Returns the reason to show to the operator. `ended` is set if the server ended the connection.
  */
 export function endReason(ended: CloseReason | undefined, code: number): EndReason {
   if (code === CLOSE_REASONS.slow_reader.code) return "slow_reader";

@@ -29,7 +29,9 @@ interface ExpiryPorts {
   readonly toleranceS: number;
   /** Additional time for clients that cannot refresh their token. */
   readonly legacyGraceS: number;
-  /** Called before each refresh. `undefined` if none is configured. */
+  /**
+   * Called at each refresh, after the new token was verified. `undefined` if no hook is configured.
+   */
   readonly connectHook?: ConnectHook | undefined;
   /** Called after a refresh has changed the rights of a session. */
   rightsChanged(session: Session, former: Rights | undefined): void;
@@ -58,7 +60,8 @@ export class CredentialExpiry {
     if (session.ended !== undefined) return;
     session.expiresAtMs = expiresAtMs;
     const lifeMs = expiresAtMs - this.#ports.clock();
-    // Only clients of WuKongIM acknowledge messages. They cannot refresh their token.
+    // A client that acknowledges messages is a client of WuKongIM. It is not notified, because it
+    // cannot refresh its token.
     session.isExpiring = session.codec.acknowledges || lifeMs <= 0;
     if (session.isExpiring) this.#endAfter(session, expiresAtMs);
     else this.#wheel.set(session, lifeMs * (EARLIEST + (LATEST - EARLIEST) * Math.random()));

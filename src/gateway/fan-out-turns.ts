@@ -11,7 +11,10 @@ const MIN_TURN_MS = 1;
 const MAX_TURN_MS = 4;
 /** Maximum length of a turn, as a fraction of the time since the previous turn. */
 const TURN_SHARE = 1 / 4;
-/** Number of sessions of one key that receive their frames before the next key has its turn. */
+/**
+ * Number of sessions that receive their frames before the next key (a group or a user) has its
+ * turn.
+ */
 const SESSIONS_AT_ONCE = 4;
 /**
  * Maximum number of bytes that one delivery sends at once. Also the maximum for all large or

@@ -33,8 +33,9 @@ export class FrameTurns {
   #isRunning = false;
 
   /**
-   * Adds a frame. Returns false, and adds nothing, if there is no room for the frame. The frames of
-   * one key may take at most as many bytes as remain free for the other keys.
+   * Adds a frame of a user or network (`key`). Returns false, and adds nothing, if there is no room
+   * for the frame. The frames of one key may have at most as many bytes as were free before the
+   * frame was added.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

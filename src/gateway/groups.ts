@@ -279,7 +279,10 @@ export class Group implements Scope {
     return !this.#fanOuts.takePublish(this.#live.size - (this.#private?.size ?? 0), bytes);
   }
 
-  /** Sends a push to the live members whose wire format is shared. */
+  /**
+   * Sends a push to the live members whose frames are not encrypted one by one, in several turns if
+   * necessary.
+   */
   #sendInTurns(bytes: number, isReceiver: (member: Session) => boolean, push: DeferredPush): void {
     const fanOut = this.#fanOuts.begin(this.key, bytes);
     for (const member of this.#live)

@@ -136,7 +136,10 @@ export class Hub {
     }
   };
 
-  /** Implements `GroupJudge`. */
+  /**
+   * Implements `GroupJudge`: stops delivering the group to users who have left it, or who became
+   * members after `lastSeq`.
+   */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
     for (const { uid } of this.#ports.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
@@ -200,7 +203,10 @@ export class Hub {
     }
   }
 
-  /** Stops delivering the group to the user. `isBack` is true if the user is a member again. */
+  /**
+   * Stops delivering the group to the user's sessions. They rejoin if the user is a member again.
+   * `isBack` is true if this is already known.
+   */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

@@ -1,7 +1,8 @@
-// Delivers commands to the sessions of a user. A new session first receives its inbox, in order and
-// as fast as its client reads, and then the commands that arrive live. A stored command that
-// arrives while the inbox is being read is also found in the inbox. Therefore no command is lost,
-// repeated or pushed out of order.
+// Delivers commands to the sessions of a user. Each recipient of a stored command has a copy in the
+// inbox, numbered by `inboxSeq`. A new session first receives its inbox, in order and as fast as
+// its client reads, and then the commands that arrive live. A stored command that arrives while the
+// inbox is being read is also found in the inbox. Therefore no command is lost, repeated or pushed
+// out of order.
 
 import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -31,8 +32,9 @@ export interface InboxPorts {
 }
 
 /**
- * Makes the session live for commands, after the CONNACK. `firstPage` is the first page of the
- * inbox, if it was read while the session was in the hub.
+ * Pushes the inbox and then makes the session live for commands. Must be called after the CONNACK.
+ * `firstPage` is the first page of the inbox, if it was already read after the session entered the
+ * hub.
  */
 export async function pullInbox(
   session: Session,
@@ -171,7 +173,10 @@ function skipLive(session: Session): void {
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/** Keeps a command until the session has caught up, unless it is stored in the inbox. */
+/**
+ * Keeps a command until the session has caught up. A stored command is not kept, but read from the
+ * inbox.
+ */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

@@ -62,9 +62,10 @@ export async function readMissedEnds(
 }
 
 /**
- * Returns the ends that the client may lack. Among the streams up to the client's position, the
- * client may lack the end of the newest stream. It may also lack each end that is not earlier than
- * its newest message, because several streams of a channel can be active at the same time.
+ * Returns the ends that the client may lack. These are the ends of all streams after the client's
+ * position in a channel, and the end of the newest stream up to that position. They also include
+ * each end that is not earlier than the client's newest message in the channel, because several
+ * streams of a channel can be active at the same time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],
@@ -79,7 +80,8 @@ export function lackedEnds(
       newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
   return ends.filter(({ key, messageSeq, endedMs }) => {
     const point = byKey.get(key);
-    // Without a position and a time, it is unknown whether the client ever had the stream.
+    // For a channel without a position, an end is returned only if the time since which the client
+    // may have missed ends is known.
     if (point === undefined) return sinceMs > 0;
     const { lastSeq, lastId = 0 } = point;
     const isLater = lastId > 0 && endedMs >= messageTimeMs(lastId);

@@ -80,8 +80,8 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * A resume point in a personal channel is remembered if its message is at most this much older than
- * the newest personal message that the client has. Older messages are not published again.
+ * Maximum age of a remembered resume point in a personal channel, relative to the newest personal
+ * message that the client has. Messages that are older than this are not published again.
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];

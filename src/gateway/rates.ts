@@ -1,7 +1,7 @@
 // Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
-// is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
-// (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives the last
-// session of its user, so that a reconnect does not refill the bucket.
+// is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop (a
+// table in `docs/protocol/native.md` lists all costs). A token bucket that is not full outlives the
+// last session of its user, so that a reconnect does not refill the bucket.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -15,8 +15,8 @@ const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
 /**
- * Numbers of watches that are started or ended per frame of work. On Redis, each start needs a
- * SUBSCRIBE.
+ * Number of watches that are started, and number that are ended, per frame of work. On Redis, each
+ * start needs a SUBSCRIBE.
  */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;

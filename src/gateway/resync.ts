@@ -55,7 +55,7 @@ export class SessionResync {
 
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // the read in progress then includes the missing commands
+      session.inbox.hasMore = true; // `pullInbox` then reads the missing commands as well
       return;
     }
     session.inbox = { hasMore: false, unstored: [] };

@@ -176,8 +176,8 @@ export class Session {
    */
   inboxSeq = 0;
   /**
-   * Range of the copies that arrived live. It begins with the last seq read from the inbox, if any,
-   * or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
+   * Range of the command copies that arrived live. It begins with the last seq read from the inbox,
+   * if any, or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
    */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
@@ -373,8 +373,8 @@ export class Session {
     if (position === undefined || messageSeq === 0) return true;
     const { messageSeq: lastSeq, messageId: lastId } = position;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
-    // The client lacks this message and all later messages, because the messages of a channel are
-    // published in order.
+    // The client also lacks all later messages, because the messages of a channel are published in
+    // order. The position is therefore no longer needed.
     this.#personalPositions?.delete(key);
     return true;
   }

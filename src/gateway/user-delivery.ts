@@ -48,7 +48,10 @@ export function deliverMessage(
   return count;
 }
 
-/** Pushes an event to both users. Returns the number of their sessions, not counting `origin`. */
+/**
+ * Pushes an event of a personal channel to both users. Returns the number of their sessions, not
+ * counting `origin`.
+ */
 export function deliverEvent(
   event: ChannelEvent,
   origin: Session | undefined,

@@ -58,7 +58,7 @@ export class PresenceWatch {
   readonly #ports: WatchPorts;
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
-  /** Newest request of each session that still waits for its turn. */
+  /** Newest planned request of each session, until `watch` is called for it. */
   readonly #requested = new WeakMap<Session, Requested>();
   readonly #changed = new Set<string>();
   /** Users whose state may have changed to offline. Includes every user in `#changed`. */
@@ -84,8 +84,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users in place of the previous ones. May reject with `unavailable`. The session
-   * then watches nobody, unless `watch` was called for it again.
+   * Watches these users in place of the previous ones. May reject with `unavailable`. In that case,
+   * the session watches nobody, unless `watch` was called for it again.
    */
   async watch(
     session: Session,
