@@ -107,8 +107,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * The queue is not written before a publish, because no peer gets both the queued and the
-   * published frames.
+   * Does not write the queue before the publish, because no peer receives both. The queued frames
+   * are for this peer, and the publication is for all other subscribers.
    */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
@@ -190,7 +190,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   /**
    * Drops a peer with too many unread bytes, after the driver's code on the stack has returned.
-   * Only pongs can exceed the driver's limit, if the peer has sent pings without reading the pongs.
+   * Called by `UnreadBytes`, and when the driver's own limit is exceeded. Only pongs can exceed
+   * that limit, if the peer sends pings but does not read the pongs.
    */
   drop(): void {
     this.#count(0);

@@ -1,4 +1,4 @@
-// Reads this process's limit of open files, and holds a reserve of file descriptors for the time
+// Reads this process's limit of open files, and keeps a reserve of file descriptors for the time
 // when the limit is reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";

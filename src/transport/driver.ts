@@ -6,7 +6,7 @@ export interface Driver {
   readonly name: "uws" | "portable";
   /** Name and version of the library, for the log and the metrics. */
   readonly library: string;
-  /** Value of the header Keep-Alive, `undefined` if the driver sends it on its own. */
+  /** Value of the header Keep-Alive, `undefined` if the driver itself adds the header. */
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,
@@ -51,10 +51,10 @@ export interface DriverServer {
   /** Serves upgrade requests on every path. */
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void;
   /**
-   * Calls `opened` for each accepted connection and `closed` when it closes. A handler that
-   * `opened` passes to `onAborted` is called once: if the connection closes before its first
-   * request, or when that request arrives if the driver reports first requests. The driver closes a
-   * connection that sends no request within 12 s.
+   * Calls `opened` for each accepted connection and `closed` when it closes. If `opened` passes a
+   * handler to `onAborted`, the handler is called once: when the connection closes before its first
+   * request, or, if the driver reports first requests, when that request arrives. The driver closes
+   * a connection that sends no request within 12 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
   /** Sets the guard of heads that are being received. Has no effect on uWebSockets.js. */
@@ -96,7 +96,7 @@ export interface DriverRequest {
   getParameter(index: number): string | undefined;
   /** Calls `record` for each header in the order of the request. Names are in lower case. */
   forEach(record: (name: string, value: string) => void): void;
-  /** True if the request's version is below HTTP/1.1. Only HTTP/1.1 requires a Host header. */
+  /** Returns true for a request in HTTP/1.0, which does not require a Host header. */
   isHttp10?(): boolean;
 }
 
@@ -108,14 +108,14 @@ export interface DriverResponse {
   getProxiedRemoteAddress(): ArrayBuffer;
   /** Runs `step`. The writes of `step` are sent together. */
   cork(step: () => void): unknown;
-  /** Called if the connection closes before the end of the response. */
+  /** Calls `handler` if the connection closes before the response has ended. */
   onAborted(handler: () => void): unknown;
   /**
    * Calls `handler` with each chunk, and once with `isLast` when the body is complete. A chunk is
    * valid only during the call.
    */
   onData(handler: (chunk: ArrayBuffer | Uint8Array, isLast: boolean) => void): unknown;
-  /** Called when there is room again after `write` returned false. */
+  /** Calls `handler` when there is room again after `write` returned false. */
   onWritable(handler: (offset: number) => boolean): unknown;
   writeStatus(status: string): unknown;
   writeHeader(name: string, value: string): unknown;

@@ -42,7 +42,10 @@ export interface BodyOwner {
 
 /** Minimum size of a block. Without it, a slow body would need a block for every few bytes. */
 const MIN_BLOCK_BYTES = 1024;
-/** Maximum size of a block. Larger blocks would reserve far more memory than the peer has sent. */
+/**
+ * Maximum size of a block, unless a chunk needs more. Larger blocks would reserve far more memory
+ * than the peer has sent.
+ */
 const MAX_BLOCK_BYTES = 64 * 1024;
 
 const NO_BLOCKS: Buffer[] = [];

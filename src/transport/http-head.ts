@@ -25,7 +25,8 @@ const NONE = -1;
 
 /**
  * Headers whose values are joined if they occur several times. All are lists except
- * `sec-websocket-key`, whose joined value is invalid.
+ * `sec-websocket-key`. Its joined value is invalid, so that a handshake with several keys is
+ * refused.
  */
 const LISTS: ReadonlySet<string> = new Set([
   FORWARDED_FOR,
@@ -97,8 +98,8 @@ export class HeadCheck {
 
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
-   * counts the head. Returns `undefined` for a valid head. `path` is the path of the request. Most
-   * callers know it without a call of the library.
+   * counts the head. Returns `undefined` for a valid head. `path` is the path of the request. It is
+   * a parameter, because most callers know it without a call of the library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");

@@ -1,4 +1,4 @@
-// Makes a server of Node.js listen, in the way that drivers need. Keeps no state.
+// Makes a server of Node.js listen, on an address that no other process shares. Keeps no state.
 
 import type { AddressInfo, Server } from "node:net";
 
@@ -8,7 +8,8 @@ export function listenOn(server: Server, host: string, port: number): Promise<nu
     server.once("error", () => resolve(undefined));
     server.listen({ host, port, exclusive: true }, () => {
       server.removeAllListeners("error");
-      // Node.js reports each connection that it could not accept for lack of file descriptors.
+      // Node.js emits an error for each connection that it cannot accept for lack of file
+      // descriptors. Without a listener, the error would end the process.
       server.on("error", () => {});
       resolve((server.address() as AddressInfo).port);
     });

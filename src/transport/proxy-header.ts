@@ -52,7 +52,7 @@ function addressLength(family: number): number {
   return family === IPV6 ? 16 : 0;
 }
 
-/** Parses a header of version 1: `PROXY TCP4 <source> <destination> <ports>`, or `PROXY UNKNOWN`. */
+/** Parses a header of version 1: `PROXY TCP4 <source> <destination> <ports>` or `PROXY UNKNOWN`. */
 function parseTextHeader(bytes: Buffer): ProxyHeader {
   const end = bytes.indexOf(TEXT_END);
   const size = end + TEXT_END.length;

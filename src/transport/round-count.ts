@@ -1,5 +1,5 @@
-// Counts items whose end may not be reported. An item counts until it is released, or until one to
-// two rounds have passed.
+// Counts items whose end is not always reported. An item counts until it is released, or until one
+// to two rounds have passed.
 
 export class RoundCount {
   #young = 0;

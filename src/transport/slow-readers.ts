@@ -1,8 +1,8 @@
 // Detects lagging and slow readers. Between two checks, the buffer of a connection grows at most by
 // the bytes that were published, because frames that are sent directly are checked when they are
 // written. All connections are checked each time these bytes reach half of the lag limit, so no
-// JavaScript runs per receiver and publication. The driver's own limit is higher, because the
-// driver could drop a frame and keep a later one.
+// JavaScript runs per receiver and publication. The driver's own limit is higher and not reached by
+// the broker's frames, because above it, the driver could drop a frame and still send a later one.
 
 const FRAME_HEADER_BYTES = 10;
 

@@ -56,8 +56,8 @@ const SPARE_SHARE = 8;
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
 /**
- * Number of whole ticks after which a silent client socket may be closed. A stalled event loop runs
- * at most one tick, so time without reads does not count.
+ * Number of whole ticks after which a silent client socket may be closed. After the event loop was
+ * blocked, at most one tick runs, so time in which nothing could be read does not count.
  */
 const SILENT_TICKS = 3000 / TICK_MS;
 
@@ -210,7 +210,7 @@ export class SocketLimits {
     if (this.#silent.delete(place)) place.tally.silent -= 1;
   }
 
-  /** Stops counting a client socket: it is authenticated or closed. Must be called once. */
+  /** Stops counting a client socket that is now authenticated or closed. Must be called once. */
   leave(place: Place): void {
     if (place === UNCOUNTED) return;
     const { tally } = place;

@@ -30,8 +30,9 @@ export class TurnEnd {
 }
 
 /**
- * Calls `run` after the tasks of every TurnEnd that runs at the end of this turn. The first step
- * waits for the promises of the turn, and the second step for the tasks that these have added.
+ * Calls `run` after the tasks of every TurnEnd that runs at the end of this turn. The first
+ * `nextTick` waits for the promises of the turn, and the second for the tasks that these promises
+ * have added.
  */
 export function afterTurnEnds(run: () => void): void {
   queueMicrotask(() => process.nextTick(() => process.nextTick(run)));

@@ -28,7 +28,9 @@ export interface HttpRequest {
   readonly params: readonly string[];
   /** The whole body, empty for GET. The handler owns it. */
   readonly body: Uint8Array;
-  /** Calls `step` if the peer disconnects before the end of the reply. Only the last call counts. */
+  /**
+   * Calls `step` if the peer disconnects before the end of the reply. Only the last `step` counts.
+   */
   onAborted(step: () => void): void;
 }
 
@@ -230,7 +232,9 @@ export interface TcpListenerSpec
   > {
   /** Name of the listener, and of the subprotocol that its clients speak. */
   readonly name: string;
-  /** Seconds after which a peer that sends nothing is closed. Nothing can ping it. */
+  /**
+   * Seconds after which a peer that sends nothing is closed. Over TCP, the server sends no pings.
+   */
   readonly idleTimeoutS: number;
   createFramer(): Framer;
 }

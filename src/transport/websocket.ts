@@ -119,8 +119,8 @@ export function serveSockets(
 }
 
 /**
- * Returns an error message if uWebSockets.js would accept the handshake but a proxy would not
- * recognise it as one [RFC 6455 4.2.1]. Returns `undefined` if the handshake is valid.
+ * Returns an error message if uWebSockets.js would accept the request as a handshake but a proxy
+ * would not [RFC 6455 4.2.1]. Returns `undefined` if the handshake is valid.
  */
 function handshakeProblem(head: HeadCheck): string | undefined {
   const asksFor = (header: string, option: string) =>

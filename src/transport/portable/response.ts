@@ -178,7 +178,8 @@ export class PortableResponse implements DriverResponse {
         this.#writePieces(typeof body === "string" ? Buffer.from(body) : body);
       else this.#res.end(body);
     }
-    // In other cases Node.js closes the connection because of the head.
+    // In all other cases, Node.js itself closes the connection, because the head contains
+    // `connection: close`.
     const isOwnClose = isStreamed || this.#upgrade !== undefined;
     if (closesConnection && isOwnClose)
       this.#res.on("finish", () => this.#req.socket.destroySoon());

@@ -136,7 +136,9 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.#connection.drained();
   }
 
-  /** Called every second. */
+  /**
+   * Called every second. Closes the connection of a peer that has been silent for `idleTimeoutS`.
+   */
   tick(): void {
     this.#silentS = this.#isHeard ? 0 : this.#silentS + 1;
     this.#isHeard = false;
