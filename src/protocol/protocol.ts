@@ -18,7 +18,7 @@ import type {
 
 /**
  * Number with which a client identifies a request. The reply repeats it. 0 means that the request
- * has none.
+ * has no ref.
  */
 export type Ref = number;
 
@@ -57,7 +57,10 @@ export type Operation =
       /** Device level that the client claims. Used only if client authentication is off. */
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
-      /** Id of the session to continue, or an id chosen for this login. Empty for a new session. */
+      /**
+       * Id of the session to continue, or an id that the client chose for this login. Empty for a
+       * new session.
+       */
       readonly session: string;
     }
   | {
@@ -92,7 +95,7 @@ export type Operation =
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly fromSeq: number;
-      /** Last seq of the range. 0 means the newest one. */
+      /** Last seq of the range. 0 means the newest seq. */
       readonly toSeq: number;
       readonly limit: number;
       readonly reverse: boolean;
@@ -121,8 +124,8 @@ export type Operation =
       readonly limit: number;
       readonly cursor: string | undefined;
       /**
-       * Only conversations that changed at this time (Unix milliseconds) or later. If absent, all
-       * conversations.
+       * Unix milliseconds. Only conversations that changed at this time or later are returned.
+       * Absent to return all conversations.
        */
       readonly sinceMs?: number;
     }
@@ -152,7 +155,7 @@ export type Operation =
       readonly uids: readonly string[];
     }
   | {
-      /** Sends an event to the members who are online. It is not stored. */
+      /** Sends an event to the members who are online. The event is not stored. */
       readonly kind: "emit";
       readonly ref: Ref;
       readonly channel: ChannelRef;
@@ -218,7 +221,7 @@ export type Reply =
       readonly resume: readonly ResumeResult[];
       /** A message id. Every message that is stored after the connect has a higher id. */
       readonly newestId: number;
-      /** Seconds until the JWT of the session expires. `undefined` if the session has no JWT. */
+      /** Seconds until the session expires. `undefined` if it does not expire. */
       readonly expiresInS?: number | undefined;
     }
   | {
@@ -365,7 +368,7 @@ export class FrameError extends Error {
 
 /**
  * Called before each request is decoded. `bytes` is the size of the request, and `values` the
- * number of its values that are parsed one by one. Returns false to refuse the request.
+ * number of JSON values that are parsed for it. Returns false to refuse the request.
  */
 export type Admit = (bytes: number, values: number) => boolean;
 

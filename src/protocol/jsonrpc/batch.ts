@@ -16,7 +16,8 @@ export class Batch {
   }
 
   /**
-   * Adds a response if there is one. Returns the list to send, or [] while the list is incomplete.
+   * Adds a response if the request has one. Returns the list to send, or [] if nothing is to be
+   * sent yet.
    */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;

@@ -30,8 +30,8 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
 /**
- * Yields at least one document. After `MAX_DOCUMENTS` documents, yields one that is not JSON, and
- * ends.
+ * Yields at least one document. After `MAX_DOCUMENTS` documents, yields `NOT_JSON`, which the
+ * caller refuses, and ends.
  */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);
@@ -85,7 +85,7 @@ function documentAt(data: Uint8Array, from: number): DocumentBytes {
   let values = 1;
   let depth = 0;
   for (let at = from; at < length; at++) {
-    const byte = data[at] as number; // within bounds; a check would slow down this loop over the bytes
+    const byte = data[at] as number; // within bounds; a check would slow down this loop
     if (byte === QUOTE) at = endOfString(data, at);
     else if (byte === COMMA) values += 1;
     else if ((byte | BRACKET_BIT) === OPEN) {

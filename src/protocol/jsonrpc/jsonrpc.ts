@@ -50,8 +50,8 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 /**
- * Number of bytes at the start of a frame that is too large. The id of its request is searched for
- * in these bytes.
+ * Number of bytes at the start of a frame above the size limit that are searched for the id of the
+ * request.
  */
 const LARGE_HEAD_BYTES = 1024;
 
@@ -365,7 +365,10 @@ function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
   };
 }
 
-/** Returns the value of a short field, `undefined` if it is absent, too long or invalid. */
+/**
+ * Returns the value of a short field, `undefined` if it is absent, too long, invalid or possibly
+ * cut off.
+ */
 function shortField(object: string, name: string): unknown {
   try {
     const text = fieldText(object, name)?.text ?? "";

@@ -87,7 +87,10 @@ export class Params {
     throw this.#mismatch(name, "a list of unsigned integers");
   }
 
-  /** Reads an optional text of at most 128 characters, `undefined` if it is missing or empty. */
+  /**
+   * Reads an optional string of at most 128 characters. Returns `undefined` if it is missing or
+   * empty.
+   */
   label(name: string): string | undefined {
     return this.text(name, MAX_ID_LENGTH, "") || undefined;
   }

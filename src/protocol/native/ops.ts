@@ -84,5 +84,5 @@ export const STREAM_STATES = [
 
 export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
-/** Maximum of refs and counts, which have 32 bits. */
+/** Maximum value of refs and counts, which have 32 bits. */
 export const MAX_UINT32 = 0xffff_ffff;

@@ -136,7 +136,9 @@ export class FrameWriter {
     return true;
   }
 
-  /** Reserves the header size of an ASCII text, and moves the text if its header differs. */
+  /**
+   * Reserves the header size of an ASCII string, and moves the text if its header has another size.
+   */
   #anyText(value: string): void {
     const bytes = this.#bytes;
     const start = this.#offset;
