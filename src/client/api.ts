@@ -87,7 +87,7 @@ export interface ReceivedMessage {
   readonly content: Content | undefined;
   /**
    * The stream that the message started, as it was known on receipt. `undefined` if the message
-   * started none. `client.stream(message)` follows the stream.
+   * started no stream. `client.stream(message)` follows the stream.
    */
   readonly stream: Stream | undefined;
 }
@@ -173,7 +173,7 @@ export interface StreamRecord<T = unknown> {
 export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>> {
   /**
    * Yields the records after `offset`, then new records, until the stream is closed. Continues
-   * after a lost connection without gaps and repetitions. `offset` is the offset of a record, `-1`
+   * after a lost connection without gaps or repetitions. `offset` is the offset of a record, `-1`
    * for the beginning (the default), or `now` for new records only. Throws the error if the server
    * refuses the read, for example `stream_unknown`.
    */
@@ -312,12 +312,13 @@ export interface ClientEvents {
   readonly sent: ReceivedMessage;
   readonly event: ReceivedEvent;
   /**
-   * Another user began or stopped typing. A user begins with a `typing` event, and stops with an
-   * event, with a message, or when no further event arrives for 6 seconds.
+   * Another user began or stopped typing. Typing begins with an event of type `typing`. It ends
+   * with such an event whose data is `stop`, with a message of the user, or when no further event
+   * arrives for 6 seconds.
    */
   readonly typing: TypingChange;
   /**
-   * An active stream in the user's channels, including one that started before this client
+   * An active stream in one of the user's channels. It may have started before this client
    * connected.
    */
   readonly stream: Stream;
@@ -349,8 +350,8 @@ export interface ClientEvents {
 }
 
 /**
- * A client for one user on one device. It reconnects and resumes automatically. All its promises reject
- * only with a `JindouError`.
+ * A client for one user on one device. It reconnects and resumes automatically. All its promises
+ * reject only with a `JindouError`.
  */
 export interface Client {
   readonly uid: string;

@@ -1,5 +1,5 @@
 // Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
-// least recently used first. After a reconnect, it also looks for missed messages in channels that
+// least recently used first. After a reconnect, also looks for missed messages in channels that
 // were not in CONNECT.
 
 import {

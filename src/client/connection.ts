@@ -40,7 +40,8 @@ export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: Rep
 
 /**
  * Sends a request and resolves with the reply. `seen` is called with the reply before any later
- * push is handled. The promise may resolve after that. Rejects with a JindouError.
+ * push is handled. The promise may resolve only after later pushes were handled. Rejects with a
+ * JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,
@@ -139,8 +140,9 @@ export class Connection {
   }
 
   /**
-   * Resolves when the socket is closed, or after three seconds. Waits for the reply to a CONNECT.
-   * Otherwise, the server could log in this connection after a later one.
+   * Ends the session with a DISCONNECT and closes the socket. First waits for the reply to a
+   * CONNECT, because otherwise the server could log in this connection after a later connection.
+   * Resolves when the socket is closed, or after three seconds.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;
@@ -197,7 +199,7 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    // the server closes the connection after a larger frame
+    // the server refuses a larger frame, or closes the connection
     if (frame.length <= this.#maxFrameBytes) return frame;
     const message = `The request has ${frame.length} bytes, the server accepts ${this.#maxFrameBytes}`;
     throw new JindouError("too_large", { message });

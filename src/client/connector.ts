@@ -39,14 +39,14 @@ const STABLE_MS = 2000;
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
-/** Maximum size of a frame before CONNACK reports the server's limit. */
+/** Maximum size of a frame that is assumed until CONNACK reports the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
 /** Maximum time to wait for a pong after the platform reported that it was offline. */
 const SUSPECT_MS = 1000;
-/** Codes after which the token function is called once more. */
+/** Close codes after which the token function is called once more. */
 const TOKEN_REFUSALS: readonly number[] = [
   CLOSE_REASONS.auth_failed.code,
   CLOSE_REASONS.token_changed.code,
@@ -122,7 +122,7 @@ export class Connector {
     void this.#connect();
   }
 
-  /** Resolves when the socket is closed. */
+  /** Closes the client permanently. Resolves when the socket is closed, or after three seconds. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;

@@ -71,8 +71,8 @@ export function person(uid: string): ChannelRef {
 }
 
 /**
- * Creates a client. It connects in the background and reconnects automatically. Throws `bad_option` or
- * `bad_id` if an option is invalid.
+ * Creates a client. It connects in the background and reconnects automatically. Throws `bad_option`
+ * or `bad_id` if an option is invalid.
  */
 export function connect(options: ConnectOptions): Client {
   const settings = settingsFrom(options);

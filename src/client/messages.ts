@@ -114,7 +114,10 @@ export function sentMessage(uid: string, draft: Draft, ack: Sent): ReceivedMessa
   return { ...fields, ...ack, noPersist, redDot, content, fromUid: uid, stream: undefined };
 }
 
-/** Returns the content, `undefined` for any other payload. Some servers accept any bytes. */
+/**
+ * Returns the content of a payload, `undefined` if the payload is not a JSON object with an integer
+ * `type`. A server may accept any bytes.
+ */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
     const value: unknown = JSON.parse(decodeUtf8(payload).replace(/^\ufeff/, ""));

@@ -514,7 +514,10 @@ function isLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "offset_lost";
 }
 
-/** Returns the higher epoch of the producer from a refusal, `undefined` for any other error. */
+/**
+ * Returns the producer's epoch on the server if a higher epoch fenced off this writer, `undefined`
+ * for any other error.
+ */
 function epochOf(error: unknown): number | undefined {
   if (!(error instanceof JindouError) || error.code !== "producer_fenced") return undefined;
   return Number((error.cause as Response).headers.get("producer-epoch")); // `refusalOf` sets it

@@ -40,7 +40,7 @@ const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
 /**
- * Delay before a page of history is read again that contained no new message. It doubles up to 32
+ * Delay before a page of history that contained no new message is read again. It doubles up to 32
  * s.
  */
 const RETRY_MS = 500;
@@ -112,8 +112,9 @@ export class Sequencer {
   }
 
   /**
-   * Records an acknowledged message without moving the cursor. If its seq is reused, other messages
-   * with reused seqs may still arrive.
+   * Records an acknowledged message, so that the cursor can move past it. If a recorded seq is not
+   * above the cursor, that seq is reused, and other messages with reused seqs may still arrive. The
+   * cursor then does not move, unless too many messages are recorded.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;

@@ -1,8 +1,8 @@
 // Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
 // counts live messages itself, so that the server does no work per member for a message. When a
-// message arrives in an unknown conversation, it reads the conversation. After a reconnect, it
-// reads the conversations that changed in the meantime. Does nothing while there is no handler for
-// `unread`.
+// message arrives in an unknown conversation, the client reads the conversation. After a reconnect,
+// it reads the conversations that changed in the meantime. Does nothing while there is no handler
+// for `unread`.
 
 import {
   type ChannelKey,
@@ -41,7 +41,10 @@ interface Entry {
 
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
-/** The changes in a store may become visible in a different order than that of their times. */
+/**
+ * Time before `#sinceMs` for which changes are listed again, because changes may become visible in
+ * a store in a different order than that of their times.
+ */
 const MARGIN_MS = 5000;
 
 export class Unreads {
@@ -73,7 +76,7 @@ export class Unreads {
 
   message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
     const entry = this.#entryOf(channel);
-    if (entry === undefined || messageSeq <= entry.headSeq) return; // 0 if not stored
+    if (entry === undefined || messageSeq <= entry.headSeq) return; // not stored: seq 0
     entry.headSeq = messageSeq;
     entry.changedAtMs = messageTimeMs(messageId);
     entry.version += 1;
