@@ -165,7 +165,7 @@ export class CredentialExpiry {
     const restrictions = await connectHook.ask({ ...attempt, ...session.connectionFacts });
     if (restrictions.isSecondary && level === MAIN_DEVICE)
       throw new BrokerError("refused_by_hook", {
-        message: "The backend no longer allows this session to be a main session. Connect again",
+        message: "The backend no longer allows this session to be a main session. Connect again.",
       });
     const endsAtMs = Math.min(expiresAtMs, restrictions.expiresAtMs ?? Number.POSITIVE_INFINITY);
     return {

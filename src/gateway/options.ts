@@ -100,7 +100,7 @@ export const clientOptions = Type.Object(
       maximum: 1_099_511_627_776,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of all connections of one user. If there are more, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The bytes are checked each time an eighth of `client.maxBufferedBytes` has been published, so they may exceed the limit by that much for each connection until then.",
+        "Maximum number of unread bytes of all connections of one user. If there are more, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The sum is checked each time an eighth of `client.maxBufferedBytes` has been published, so it may exceed the limit by that amount for each connection of the user.",
     }),
     maxBufferedBytesTotal: Type.Integer({
       default: 268_435_456,

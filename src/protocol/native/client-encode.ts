@@ -116,7 +116,7 @@ function maxBytes(field: Field): number {
 function write(writer: FrameWriter, field: Field): void {
   if (typeof field === "string") {
     // UTF-8 would replace a lone surrogate, so that two different names could become equal.
-    if (!isWellFormed(field)) throw new RangeError("A text has a lone surrogate");
+    if (!isWellFormed(field)) throw new RangeError("A string has a lone surrogate");
     writer.text(field);
   } else if (typeof field === "number") writer.uint(field);
   else if (typeof field === "boolean") writer.bool(field);

@@ -153,7 +153,7 @@ export function readChannel(reader: FrameReader): ChannelRef {
 function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): StreamSnapshot {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   const text = textOf(message.payload);
-  if (text === undefined) throw reader.refusal("bad_payload", "A stream's message must be a text");
+  if (text === undefined) throw reader.refusal("bad_payload", "A stream's message must have text");
   return {
     key,
     channel,
