@@ -49,7 +49,10 @@ type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
-  /** Returns `undefined` if the session is live in the scope or does not belong to it. */
+  /**
+   * Returns the session's backlog in the scope, `undefined` if the session is live in the scope or
+   * does not belong to it.
+   */
   backlogOf(session: Session): Backlog | undefined;
   /** Pushes the held items and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
@@ -100,7 +103,7 @@ export class Backlog implements PersonalBacklog {
   readonly isJoining: boolean;
   status: BacklogStatus;
   /**
-   * True if the session starts at the position of its client instead of the start of its
+   * True if the session starts at the position of its client instead of the start of its user's
    * membership.
    */
   isResumed = false;

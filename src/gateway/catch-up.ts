@@ -231,7 +231,7 @@ export class CatchUps {
     const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
     // True if a fail-over lost messages that the session has. Later messages may have reused the
-    // lost seqs.
+    // lost seqs, so the session then starts at `joinSeq`.
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;

@@ -120,7 +120,8 @@ export class Hub {
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        // An `end_session` event is published for each session that must end.
+        // Needs no step here, because an `end_session` event is published for each session that
+        // must end.
         break;
       case "addition":
         this.#include(event);

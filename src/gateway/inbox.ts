@@ -147,8 +147,9 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * Returns true and records the copy if the copy may be pushed now. If the inbox was empty, the
- * first copy counts as the next one, unless copies may have been lost.
+ * Returns true and records the copy if it may be pushed now: it is not stored (`inboxSeq` 0), or it
+ * directly follows the session's last copy. If the inbox was empty, the first copy may have any
+ * `inboxSeq`, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

@@ -111,8 +111,8 @@ const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each of them takes about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
 /**
- * Number of absent users that are checked when one is added. More than 1, so that users with full
- * buckets are removed faster than users are added.
+ * Number of absent users that are checked when a user is added. More than 1, so that users with
+ * full buckets are removed faster than users are added.
  */
 const SWEPT_AT_ONCE = 4;
 
@@ -167,8 +167,8 @@ class UserRate {
 }
 
 /**
- * Numbers of tokens that were removed for a request. They are lower than its work if a debt has
- * reached its maximum.
+ * Numbers of tokens that were removed for a request. They are lower than the work of the request if
+ * a debt has reached its maximum.
  */
 export interface Reservation {
   readonly own: number;
@@ -208,7 +208,7 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Checks a frame again that was charged before it had to wait. If other requests have left a debt
+   * Checks again a frame that was charged before it had to wait. If other requests have left a debt
    * in the meantime, the frame must be refused, and the milliseconds to wait are returned.
    * Otherwise, returns 0.
    */

@@ -61,7 +61,7 @@ export interface PersonalBacklog {
 }
 
 export interface UnreadInbox {
-  /** True if the inbox must be read again, because earlier reads may lack a copy. */
+  /** True if the inbox must be read again, because earlier reads may lack a command. */
   hasMore: boolean;
   readonly unstored: CommandPush[];
 }
@@ -422,7 +422,7 @@ export class Session {
     this.#leftGroups.renew(channelId, { ...position, seq: Math.max(previousSeq, position.seq) });
   }
 
-  /** Ends the resume: later joins start where the new membership begins or later. */
+  /** Ends the resume, so that a later join does not start before the user's new membership. */
   endResume(): void {
     this.mayMissEnds = false;
     for (const [id, position] of this.#leftGroups ?? [])
