@@ -16,7 +16,10 @@ export function addressBytes(text: string): ArrayBuffer {
   return bufferOf([...left, ...zeros, ...right].flatMap((hextet) => [hextet >> 8, hextet & 0xff]));
 }
 
-/** Parses hextets. The last two may be written as an IPv4 address. */
+/**
+ * Parses hextets (the 16-bit groups of an IPv6 address). The last two may be written as an IPv4
+ * address.
+ */
 function hextets(text: string): readonly number[] {
   if (text === "") return [];
   return text.split(":").flatMap((part) => {

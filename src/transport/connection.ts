@@ -222,7 +222,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     else this.#notifyClosed();
   }
 
-  /** Checks the number of unread bytes. Never notifies the owner during a publish. */
+  /**
+   * Compares the number of unread bytes with the limits. Notifies the owner only at the end of the
+   * turn, never during a publish.
+   */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined) return;

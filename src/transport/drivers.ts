@@ -20,7 +20,10 @@ interface DriverChoice {
 const COST =
   "The portable transport is used instead, which needs up to 2 times the processor time for a message to a group of 1,000 clients and about 2.5 times for a stored POST.";
 
-/** Loads the driver. Rejects with an explanation for the operator if `uws` does not load. */
+/**
+ * Loads the driver. If `driver` is `uws` and uWebSockets.js does not load, rejects with an
+ * explanation for the operator.
+ */
 export async function chooseDriver({
   driver,
   maxHeadBytes,

@@ -1,4 +1,5 @@
-// Makes a server of Node.js listen, on an address that no other process shares. Keeps no state.
+// Makes a server of Node.js listen on an address, which no other process can then share. Keeps no
+// state.
 
 import type { AddressInfo, Server } from "node:net";
 

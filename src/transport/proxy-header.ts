@@ -4,7 +4,9 @@ import { addressBytes } from "./address-bytes.ts";
 
 const SIGNATURE = Buffer.from("\r\n\r\n\0\r\nQUIT\n", "latin1");
 const FIXED_BYTES = 16;
-/** Maximum size of a header. A larger header contains extensions of unreasonable size. */
+/**
+ * Maximum size of a header of version 2. A larger header contains extensions of unreasonable size.
+ */
 const MAX_BYTES = 4096;
 
 const TEXT_SIGNATURE = Buffer.from("PROXY ", "latin1");

@@ -174,8 +174,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Makes the close wait for a body that the peer still sends. Node.js would reset the connection,
-   * and the peer would lose the reply.
+   * Makes the close wait for a body that the peer still sends. Otherwise, Node.js would reset the
+   * connection, and the peer would lose the reply.
    */
   #lingerOnClose(): void {
     const { stream } = this;

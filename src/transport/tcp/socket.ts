@@ -112,7 +112,10 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.#closed(ABNORMAL);
   }
 
-  /** Queues frames until the end of the turn, or until the peer has read. */
+  /**
+   * Queues frames until the end of the turn, or until a slow peer has read the frames before them.
+   * Drops a peer with too many unread bytes.
+   */
   deliver(frames: Buffer): void {
     if (this.#isClosed) return;
     if (this.getBufferedAmount() + frames.length > this.#context.maxUnreadBytes)
