@@ -211,8 +211,8 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a frame above the limit. It has the id of the request if the id is in
-   * the first KiB of the frame.
+   * Returns the refusal of a frame above the size limit. It has the id of the request if the id is
+   * in the first KiB of the frame.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
     const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));

@@ -209,8 +209,8 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
 }
 
 /**
- * Returns the channel from the point of view of the sender. A personal message of the other user
- * was sent to this user.
+ * Returns the channel from the point of view of the sender. For a personal message from the other
+ * user, the id of this channel is the uid of this user.
  */
 function channelAsSent(
   channel: ChannelRef,

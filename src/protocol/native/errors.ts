@@ -81,7 +81,10 @@ export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/** Returns the code of a name. An unknown name becomes `unavailable` if a retry may help. */
+/**
+ * Returns the code of a name. If a retry may help, every name outside of `RETRYABLE_NAMES` becomes
+ * `unavailable`, so that the SDK retries.
+ */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return retry && !RETRYABLE_NAMES.includes(name) ? "unavailable" : (name as ErrorCode);
 }
