@@ -159,7 +159,7 @@ export interface StreamRecord<T = unknown> {
    * arrived together: a string for `text/*`, otherwise bytes.
    */
   readonly data: T;
-  /** Offset after the record, for `records`. */
+  /** Offset after the record, with which `records` can continue later. */
   readonly offset: string;
   /**
    * True for the first record after the stream was created again, or after the server lost its last

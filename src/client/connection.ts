@@ -58,7 +58,7 @@ export interface ConnectionEnd {
   readonly isConnectSent: boolean;
   /** Text of the socket's error event, or "". */
   readonly cause: string;
-  /** True if the socket had an error event but no close event before it was open. */
+  /** True if the socket had an error event before it was open, and no close event. */
   readonly isBlocked: boolean;
 }
 

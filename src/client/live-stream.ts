@@ -1,5 +1,5 @@
-// The state of one stream that the client follows, and its readers. Makes no requests. streams.ts
-// passes snapshots and events to it.
+// The state of one stream that the client follows, and its readers. Makes no requests, because
+// streams.ts passes the snapshots and events.
 
 import type {
   ChannelEvent,
