@@ -38,7 +38,7 @@ export class TokenRefresh {
 
   /** Refreshes the token immediately, because the server has announced that it expires soon. */
   expiring(): void {
-    if (this.#timer.isRunning) this.#timer.start(0); // otherwise it is already being replaced
+    if (this.#timer.isRunning) this.#timer.start(0); // otherwise a refresh is already running
   }
 
   lost(): void {

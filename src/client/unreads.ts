@@ -76,7 +76,7 @@ export class Unreads {
 
   message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
     const entry = this.#entryOf(channel);
-    if (entry === undefined || messageSeq <= entry.headSeq) return; // not stored: seq 0
+    if (entry === undefined || messageSeq <= entry.headSeq) return; // an unstored message has seq 0
     entry.headSeq = messageSeq;
     entry.changedAtMs = messageTimeMs(messageId);
     entry.version += 1;

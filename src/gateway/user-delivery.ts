@@ -33,7 +33,7 @@ export function deliverMessage(
   let push = messagePush(message);
   let count = 0;
   for (const uid of receivers.uids) {
-    if (!isGroup) push = messagePush(message); // each user sees the channel under the other's uid
+    if (!isGroup) push = messagePush(message); // the two users see different channel ids
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;

@@ -43,7 +43,7 @@ export class TlsHandshakes<Connection> {
   }
 
   begin(socket: Socket, connection: Connection): void {
-    const name = nameOf(socket); // unknown after the close
+    const name = nameOf(socket); // the address is unknown after the close
     this.#pending.set(name, connection);
     socket.once("close", () => this.#pending.delete(name));
     this.#server.emit("connection", socket);
