@@ -16,7 +16,7 @@ import { serveSockets } from "./websocket.ts";
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-const UNPARSABLE = "The bytes received are not a valid HTTP request";
+const UNPARSABLE = "The received bytes are not a valid HTTP request";
 
 /** Creates a listener. It does nothing until `start`. Without `clients`, it serves no sockets. */
 export function createListener(spec: ListenerSpec, clients?: ClientSockets): Listener {
