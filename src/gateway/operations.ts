@@ -417,7 +417,7 @@ async function requireReader(
   { store }: Pick<OperationPorts, "store">,
 ): Promise<void> {
   requireRead(session.rights, channel);
-  if (channel.type !== GROUP_CHANNEL) return; // users may always read their personal channels
+  if (channel.type !== GROUP_CHANNEL) return; // personal channels have no membership
   const facts = await store.groupFacts(channel.id, session.uid);
   if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
 }
