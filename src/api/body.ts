@@ -258,7 +258,10 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/** Returns the error for a list that is too long. `explain` would take a second for such a list. */
+/**
+ * Returns the details of the error if a list is too long, otherwise `undefined`. `explain` would
+ * take a second for such a list.
+ */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,

@@ -58,7 +58,10 @@ export class EventFeed implements HttpStream, VisitedFeed {
     this.#source = source;
   }
 
-  /** Returns false if the source must pause until `resume`. */
+  /**
+   * Writes text, or keeps it until the transport opens the reply. Returns false if the source must
+   * pause until `resume`.
+   */
   write(text: string): boolean {
     if (this.#body === undefined) {
       this.#pendingText += text;

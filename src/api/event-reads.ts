@@ -222,7 +222,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   return [reads, change];
 }
 
-/** Writes events to one follower. Reads the next page when the last one is written. */
+/** Writes events to one follower. Reads the next page when the current page is written. */
 class Follower {
   readonly #events: Events;
   readonly #feed: EventFeed;
@@ -276,7 +276,7 @@ class Follower {
     }
   }
 
-  /** Returns false if the feed is paused before the end of the page. */
+  /** Writes the remaining events of the page. Returns false if the feed is then paused. */
   #writePage(): boolean {
     const { events } = this.#page;
     for (let next = events[this.#next]; next !== undefined; next = events[this.#next]) {

@@ -14,7 +14,10 @@ export function decodeExtended(value: string): string | undefined {
   }
 }
 
-/** Returns true if a plain header carries the text unchanged: printable ASCII, no outer spaces. */
+/**
+ * Returns true if the text is printable ASCII without spaces at its ends, so that a plain header
+ * carries it unchanged.
+ */
 export function fitsHeader(text: string): boolean {
   return /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }

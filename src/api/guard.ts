@@ -24,8 +24,8 @@ export type Access = "public" | "login" | "credential" | "bearer" | readonly Per
 export type PageRule = (origin: string) => boolean;
 
 /**
- * Returns an error reply, or `undefined` if the caller is authorized. Without `admitsPage`, only
- * the pages of this listener may call without a credential.
+ * Returns an error reply, or `undefined` if the caller is authorized. Without `admitsPage`, a web
+ * page that this listener does not serve needs a credential.
  */
 export type Guard = (
   request: HttpRequest,

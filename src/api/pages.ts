@@ -1,6 +1,6 @@
 // Serves the web pages that the package contains: the demo and the console. They are static files
-// and need no credential. Caches each file after the first read. The number of built files is
-// fixed.
+// and need no credential. Caches each file after the first read. The cache needs no limit, because
+// the number of built files is fixed.
 
 import { gzip } from "node:zlib";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";

@@ -14,7 +14,7 @@ import { createViewerReader, presentsToken } from "../stream-request.ts";
 import { createViewerCheck, type Viewers } from "../viewers.ts";
 import { type ChannelTarget, parseStreamPath, type StreamTarget, viewStream } from "./path.ts";
 
-/** Action of a call on its stream. */
+/** Kind of access to its stream that a call needs. */
 export type StreamUse = "read" | "write" | "delete";
 
 /**
@@ -27,7 +27,7 @@ export type StreamUse = "read" | "write" | "delete";
  */
 export interface StreamCaller {
   readonly kind: "anonymous" | "backend" | "signed" | "viewer";
-  /** The user, `undefined` for a backend that does not name one. */
+  /** User in whose name the caller acts, `undefined` if there is none. */
   readonly uid: string | undefined;
   /**
    * Identifies the bearer of a signed URL by the client network and the signature, to limit the
@@ -93,7 +93,10 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     return entry;
   }
 
-  /** Counts a wrong signature for the network of `address`, unless `address` is `undefined`. */
+  /**
+   * Decides whether a signature allows the use of the stream. A wrong signature counts as a failed
+   * attempt of the network of `address`, unless `address` is `undefined`.
+   */
   async function judgeSignature(
     signature: string,
     { path, kind }: StreamTarget,
@@ -149,7 +152,8 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const parsed = parseStreamPath(request.path);
       if ("refusal" in parsed) return parsed.refusal;
       const { target } = parsed;
-      // The address can only be read before the first await, and `sourceOf` may need it.
+      // A request remembers its address only if it is read before the first await. `sourceOf` may
+      // need it later.
       if ("stream-forked-from" in request.headers) void request.remoteAddress;
       const bearer = bearerOf(request);
       if (bearer !== undefined) requirePaid(bearer);

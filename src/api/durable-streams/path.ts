@@ -35,8 +35,8 @@ interface FreeTarget {
 }
 
 /**
- * The stream of a channel. If the path names one user of a personal channel, the caller is the
- * other user.
+ * The stream of a channel. If the path names only one user of a personal channel, the caller is
+ * the other user.
  */
 export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
   readonly kind: "channel";
@@ -81,8 +81,8 @@ function parseChannelPath(segments: readonly string[], urlPath: string): ParsedP
     clientMsgNo !== "" && clientMsgNo.length <= MAX_ID_LENGTH && isWellFormed(clientMsgNo);
   if (segments.length !== 4 || !isType || ids.length > 2 || !ids.every(isId) || !isName)
     return { refusal: badChannelPath() };
-  // A slash that was decoded inside a segment is encoded again. Otherwise, the signature of one
-  // path would also be valid for another.
+  // A segment that contains a slash or a percent sign after decoding is encoded again. Otherwise,
+  // the signature of one path would also be valid for another path.
   const path = segments.map((segment) =>
     /[/%]/.test(segment) ? encodeURIComponent(segment) : segment,
   );

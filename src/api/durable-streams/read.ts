@@ -43,7 +43,7 @@ interface ReadPorts {
 
 /** The position from which a request reads, and how it waits for data. */
 interface ReadPlace {
-  /** `undefined` for the tail. */
+  /** Offset to read from, `undefined` for the tail. */
   readonly from: LogOffset | undefined;
   readonly live: "no" | "long-poll" | "sse";
   readonly cursor: string | undefined;
@@ -302,8 +302,8 @@ function batchHeaders({ next, isUpToDate, closed }: LogBatch): Readonly<Record<s
 }
 
 /**
- * Returns the entity tag of the bytes between two offsets. The tag is different if the reply
- * reaches the end of a closed log.
+ * Returns the entity tag of the bytes between two offsets. The tag also shows whether the reply
+ * reaches the end of a closed log, because the reply then has a further header.
  */
 function etagOf({ incarnation, start, next, closed }: LogBatch): string {
   const end = closed === undefined ? "" : ":closed";

@@ -20,7 +20,7 @@ const MAX_VISITS = 4;
 interface FeedTarget {
   readonly target: CursorTarget;
   readonly head: { readonly contentType: string };
-  /** Value of `streamCursor`. */
+  /** Value of `streamCursor` in the events `control`. */
   readonly cursor: string;
   readonly caller: StreamCaller;
 }
