@@ -9,7 +9,7 @@
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
-/** Maximum length of `event_id`. It becomes a part of a longer id. */
+/** Maximum length of `event_id`, which becomes part of an id of at most 128 characters. */
 export const MAX_EVENT_ID_LENGTH = 88;
 
 const BASE = 36;

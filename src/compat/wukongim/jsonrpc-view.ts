@@ -33,7 +33,7 @@ const WUKONGIM_JSONRPC: View = {
     // WuKongIM's servers also ignore this request. The clients close the socket themselves.
     ["disconnect", { isNotification: true, read: () => undefined }],
   ]),
-  unknownId: undefined, // as WuKongIM's servers do
+  unknownId: undefined, // WuKongIM's servers also omit the id
   remember: echoedFieldsOf,
   isResult: (code, method) => method === "send" && !BAD_REQUESTS.has(code),
   result: (reply, { remembered }) => wukongimResult(reply, (remembered ?? NO_ECHO) as EchoedFields),

@@ -284,7 +284,10 @@ function eventOf(body: EventBody): EventOfLane {
   };
 }
 
-/** Without a limit, a deeply nested payload could not be written as JSON. */
+/**
+ * Returns true if the value has at most `depth` levels of nesting. A deeply nested payload could
+ * not be written as JSON.
+ */
 function isNestedWithin(value: unknown, depth: number): boolean {
   if (typeof value !== "object" || value === null) return true;
   return depth > 0 && Object.values(value).every((entry) => isNestedWithin(entry, depth - 1));

@@ -63,7 +63,7 @@ function possibleNumbers(values: readonly (number | string)[] = []): readonly nu
   return numbers.filter((number) => Number.isSafeInteger(number) && number >= 0);
 }
 
-/** Returns the digits of the values that can be ids. An id has up to 20 digits. */
+/** Returns the values that can be ids, as strings. An id has up to 20 digits. */
 export function possibleIds(values: readonly (number | string)[] = []): readonly string[] {
   return values.map(String).filter(isSourceId);
 }

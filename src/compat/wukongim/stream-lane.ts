@@ -117,8 +117,8 @@ export function laneEventData(event: LaneEvent): string {
 }
 
 /**
- * Returns the event in the form in which WuKongIM pushes it, `undefined` for an event of a
- * different kind of stream.
+ * Returns the event in the form in which WuKongIM pushes it. Returns `undefined` unless the event
+ * is text or the end of a stream of `/message/event`.
  */
 export function laneClientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, stream, start, eventId, timestampMs, data } = event;

@@ -1,7 +1,8 @@
 // One pass of an import: reads a WuKongIM server and stores its data in a node whose import is
 // open. No progress is stored. Each pass replaces tokens, flags, members, lists and positions, and
 // adds the messages after the newest stored message of each channel. A pass may therefore stop at
-// any line and be repeated. Keeps the uids of all users and the deletions in memory.
+// any line and be repeated. Keeps the uids of all users, the groups, the flags and the deletions in
+// memory.
 
 import { createHash } from "node:crypto";
 import { withStreamText } from "../../../api/imports.ts";
@@ -87,7 +88,7 @@ interface CopiedChannel extends listings.LoggedChannel {
   readonly users: readonly [string, string];
 }
 
-/** Runs a pass. Throws a SourceError if the server cannot be read. */
+/** Runs a pass. Throws a SourceError if a call to the server or to the node fails. */
 export async function copySource(options: CopyOptions): Promise<CopyReport> {
   return new Copy(options).run();
 }
@@ -421,7 +422,10 @@ class Copy {
     return count === range.count && checksum === range.checksum();
   }
 
-  /** Sends the messages of the range again. Returns the messages that the node does not refuse. */
+  /**
+   * Sends the messages of the range again. Returns the range without the messages that the node
+   * refuses. Messages that conflict with stored ones remain in it, so that the comparison fails.
+   */
   async #acceptedIn(channel: CopiedChannel, range: Range): Promise<Range> {
     const accepted = new Range(range.fromSeq, range.firstTimeS);
     for (let next = range.fromSeq; next <= range.lastSeq; ) {
@@ -558,8 +562,8 @@ function lineOf({ users, type }: CopiedChannel, message: listings.SourceMessage)
 }
 
 /**
- * Removes the bit for a topic, and the bit for a stream if the server has lost the text of the
- * stream.
+ * Returns the setting without the bit for a topic, and without the bit for a stream if the server
+ * has lost the text of the stream.
  */
 function keptSetting({ setting, stream_data: text }: listings.SourceMessage): number {
   return setting & ~SETTINGS.topic & ~(text === undefined ? SETTINGS.stream : 0);

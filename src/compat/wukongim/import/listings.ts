@@ -132,7 +132,10 @@ export async function* loggedChannels(
 
 type UidList = "subscribers" | "denylist" | "allowlist";
 
-/** Returns true if the server can list these uids of the channel. */
+/**
+ * Returns true if the server can return this list of the channel. If the id contains `/`, only the
+ * allowlist of a group can be read, because the paths of all other lists contain the id.
+ */
 export function isListed({ id, type }: SourceChannel, list: UidList): boolean {
   return isId(id) && (!id.includes("/") || (list === "allowlist" && type === GROUP_CHANNEL));
 }
@@ -214,9 +217,9 @@ export interface ReadChannel {
 }
 
 /**
- * Returns up to `limit` messages from `fromSeq` on, or the newest messages if it is 0. A page with
- * fewer messages is the last page. The channel must be in the listing of channels with a log,
- * because the call creates any other channel on the server.
+ * Returns up to `limit` messages from `fromSeq` on, or the newest messages if `fromSeq` is 0. A
+ * page with fewer messages is the last page. The channel must be in the listing of channels with a
+ * log, because the call creates any other channel on the server.
  */
 export async function messagesOf(
   source: Source,

@@ -21,8 +21,8 @@ export interface SourceOptions {
 }
 
 /**
- * Thrown if the server cannot be read. The message consists of whole sentences for the user of the
- * command.
+ * Thrown if a call to the server or to the node fails. The message consists of whole sentences for
+ * the user of the command.
  */
 export class SourceError extends Error {
   override readonly name = "SourceError";
@@ -149,7 +149,7 @@ export function reasonOf(error: unknown): string {
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 
-/** Runs `step` for all items in order. Runs as many steps at a time as there may be calls. */
+/** Starts `step` for each item in order. At most `CALLS_AT_ONCE` steps run at the same time. */
 export async function inParallel<Item>(
   items: ReadonlySet<Item> | readonly Item[],
   step: (item: Item) => Promise<void>,

@@ -1,5 +1,5 @@
-// The Jindou node into which the data is imported. Repeats failed calls for a while, because
-// storing a line twice has no further effect.
+// The Jindou node into which the data is imported. Repeats failed calls for a while, which is safe
+// because storing a line twice has no further effect.
 
 import { isRecord } from "../stream-lane.ts";
 import { reasonOf, SourceError, sleep } from "./source.ts";
@@ -141,8 +141,8 @@ export class Target {
 }
 
 /**
- * Returns the JSON of a reply, `undefined` if it is not JSON. The body of a 401 in the dialect is
- * empty, for example.
+ * Returns the JSON of a reply, `undefined` if it is not JSON. For example, a 401 in the dialect
+ * `wukongim` has an empty body.
  */
 function parsed(text: string): unknown {
   try {

@@ -129,7 +129,10 @@ export class EncryptedRecv {
   }
 }
 
-/** Placeholder of a msgKey. No earlier field contains 32 zero bytes in a row. */
+/**
+ * Placeholder of a msgKey. A search in the packet finds its offset, because no earlier field
+ * contains 32 zero bytes in a row.
+ */
 const NO_KEY = "\0".repeat(32);
 
 function base64Bytes(bytes: number): number {
