@@ -12,8 +12,8 @@ export const COMMANDS = {
 } as const;
 
 /**
- * Commands that call a running server. Each has its own flags. The server is a node, or for
- * `import` also another product.
+ * Commands that call a running server. Each has its own flags. The server is a node. `import` also
+ * calls a server of another product.
  */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",

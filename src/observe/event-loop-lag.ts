@@ -36,7 +36,7 @@ export class EventLoopLag {
     clearTimeout(this.#timer);
   }
 
-  /** Returns gauges with the names of prom-client's. Reading the first one updates them all. */
+  /** Returns gauges with the same names as prom-client's. Reading the first gauge updates all. */
   gauges(): readonly LagGauge[] {
     const newest = {
       name: `${PREFIX}seconds`,

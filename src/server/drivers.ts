@@ -53,7 +53,8 @@ export interface Drivers {
 const BUFFER_DIVISOR = 4;
 
 /**
- * Returns the maximum size of a stream. When a viewer joins, the whole stream is sent in one piece.
+ * Returns the maximum size of a stream. The send buffer limits it, because the whole stream is sent
+ * in one piece when a viewer joins.
  */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / BUFFER_DIVISOR;
@@ -68,7 +69,7 @@ export function judgesBans({ api }: Config): boolean {
   return api.dialect === "wukongim";
 }
 
-/** Returns the time after a logout when no JWT from before the logout can still be valid. */
+/** Returns the time in milliseconds after which every JWT issued before a logout is invalid. */
 export function logoutMs({ auth: { jwt } }: Config): number {
   return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + 2 * jwt.clockToleranceS) * 1000);
 }

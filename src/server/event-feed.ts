@@ -30,7 +30,10 @@ export class EventFeedKeeper {
     this.#needed = needed;
   }
 
-  /** Throws StartError if the state of the store contradicts `events.feed`. */
+  /**
+   * Applies `events.feed` to a store whose feed was never turned on or off, and starts the removal
+   * of old events. Throws a StartError if the state of the store contradicts `events.feed`.
+   */
   async start(): Promise<void> {
     const { config, store } = this.#node;
     const { feed } = config.events;

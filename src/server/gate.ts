@@ -1,6 +1,7 @@
 // While a node starts, it serves only health checks, metrics and the status of a migration. While
-// it waits for its store, it serves only health checks. Other calls are rejected with 503, and
-// sockets are closed.
+// it waits for its store, it serves only health checks. While an import is open, it serves the
+// import, logins and calls that only read. Other calls are rejected with 503, and sockets are
+// closed.
 
 import { edgeReply, errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -70,7 +71,7 @@ export function gatedHttp(
 }
 
 /**
- * Closes new sockets while the node does not accept clients. With the close code, clients reconnect
+ * Closes new sockets while the node does not accept clients. The close code makes clients reconnect
  * later.
  */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {

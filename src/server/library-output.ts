@@ -4,7 +4,10 @@
 import { format } from "node:util";
 import { isReportedElsewhere } from "../redis/causes.ts";
 
-/** From now on, calls `report` with everything that would otherwise be printed. */
+/**
+ * From now on, calls `report` with each text that would otherwise be printed, except texts that are
+ * reported elsewhere.
+ */
 export function collectLibraryOutput(report: (text: string) => void): void {
   const collect = (...values: readonly unknown[]) => {
     const text = format(...values);

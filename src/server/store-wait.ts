@@ -19,7 +19,11 @@ interface WaitPorts {
   readonly signal: AbortSignal;
 }
 
-/** Throws a StartError if waiting is pointless or takes too long, or when `signal` is aborted. */
+/**
+ * Waits until the store can be reached. Meanwhile, opens the API if the first attempt fails or
+ * takes long. Throws a StartError if waiting is pointless or takes too long, or if `signal` is
+ * aborted.
+ */
 export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
   const { drivers, config } = node;
   const limitS = config.start.waitForStoreS;
