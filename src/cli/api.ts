@@ -141,7 +141,10 @@ export function apiUrl(flag: string | undefined, { api }: ApiConfig): URL {
   return new URL(`${scheme}://${reachable(api.listen, "--api=http://<host>:<port>")}/`);
 }
 
-/** Returns the `host:port` at which this machine can reach a listener on this address. */
+/**
+ * Returns the `host:port` at which this machine can reach a listener on this address. Throws a
+ * CommandError that names `flag` if the system chooses the port.
+ */
 export function reachable(listen: string, flag: string): string {
   const { host = "", port = 0 } = parseAddress(listen) ?? {};
   if (port === 0)

@@ -1,4 +1,4 @@
-// The error that a failed command for a running node throws, and the exit codes of these commands.
+// The error of a failed command that calls a running node, and the exit codes of these commands.
 
 /** The node has rejected the call, or is not ready. */
 export const FAILED = 1;

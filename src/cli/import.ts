@@ -17,12 +17,14 @@ interface SourceSettings {
   readonly rowsPerSecond: number;
 }
 
-/** Reads a server and reports what it has. Rejects with an error named SourceError. */
+/**
+ * Reads a server and reports what it has. Rejects with an error named SourceError if a call fails.
+ */
 export type SurveySource = (
   options: SourceSettings & { note(line: string): void },
 ) => Promise<{ readonly lines: readonly string[]; readonly json: object }>;
 
-/** Copies a server into a node. Rejects with an error named SourceError. */
+/** Copies a server into a node. Rejects with an error named SourceError if a call fails. */
 export type CopySource = (options: {
   readonly source: SourceSettings;
   readonly target: { readonly url: URL; readonly token: string };

@@ -69,7 +69,10 @@ export class Api {
     );
   }
 
-  /** Returns true if the API accepts calls with the current credential, or needs none. */
+  /**
+   * Returns true if the API accepts calls with the current credential, or needs none. Forgets a
+   * rejected credential.
+   */
   async isAdmitted(): Promise<boolean> {
     const { status } = await this.#fetch("GET", "/varz", undefined);
     if (status === 401) this.#set(undefined);

@@ -169,7 +169,10 @@ function VerdictBanner(props: {
   );
 }
 
-/** A critical condition is shown at once, because it may be the reason for opening the page. */
+/**
+ * Returns the level of the verdict. A critical condition counts even if it is recent, because it
+ * may be the reason for opening the page.
+ */
 function levelOf(reasons: Verdict["reasons"]): "bad" | "warn" | "watch" | "good" {
   if (reasons.some(({ severity }) => severity === "critical")) return "bad";
   if (reasons.some(({ severity, isRecent }) => severity === "warning" && !isRecent)) return "warn";

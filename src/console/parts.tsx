@@ -132,7 +132,7 @@ export function ErrorNote({ error }: { readonly error: Error | undefined }) {
   );
 }
 
-/** Shown instead of a part of a page if the manager lacks the permission for it. */
+/** Note in place of a part of a page for which the manager lacks the permission. */
 export function Missing({
   permission,
   what,

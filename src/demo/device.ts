@@ -74,7 +74,7 @@ export class Device {
     this.#markRead(thread);
   }
 
-  /** Sends a text message. While the client is offline, it waits. It is stored only once. */
+  /** Sends a text message, which waits while the client is offline and is stored only once. */
   async send(text: string): Promise<void> {
     const { thread } = this;
     const clientMsgNo = randomLetters(24);

@@ -15,7 +15,7 @@ export interface World {
   readonly bot: string;
 }
 
-/** What one side of the page needs: the user whose devices it shows, and the other user. */
+/** One side of the page: the user whose devices it shows, and the other user. */
 export interface Seat {
   readonly clientUrl: string;
   readonly world: World;
