@@ -77,7 +77,7 @@ interface Measured {
   readonly connects: Sample;
 }
 
-/** A measurement of the users of one world during an attack on the same or on another one. */
+/** A measurement of the users of one world during an attack on the same or another world. */
 interface Case {
   readonly name: string;
   readonly world: World;

@@ -30,7 +30,7 @@ interface World {
   readonly load: LoadClient;
 }
 
-/** 99th percentile of the send times, by the work that ran at the same time. */
+/** 99th percentiles of the send times, by the work that ran at the same time. */
 type Samples = Readonly<Record<Work | "alone", Sample[]>>;
 
 export const beside: Benchmark = {

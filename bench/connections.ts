@@ -186,8 +186,8 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
 }
 
 /**
- * Returns the share of a core while the calls of the console's overview are made at their usual
- * rate.
+ * Returns the processor time of the server, in percent of a core, while the calls of the console's
+ * overview are made at their usual rate.
  */
 async function consoleShare(server: Server, polls: number): Promise<number> {
   const calls = async () => {

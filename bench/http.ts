@@ -24,7 +24,7 @@ const PATH = "/message/send";
 /** Placeholder that autocannon replaces with a new id of about 33 characters. */
 const AUTOCANNON_ID = "[<id>]";
 const WARMUP_S = 1;
-/** Number of calls in a quick run, which takes less than a second. */
+/** Number of calls in a quick run. autocannon can limit the time only to whole seconds. */
 const QUICK_CALLS = 1000;
 
 export const http: Benchmark = {

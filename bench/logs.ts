@@ -30,7 +30,7 @@ import { row } from "./support/stats.ts";
 const CONNECTIONS = 64;
 const PRODUCER = "assistant";
 const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import.meta.url));
-/** Installs the packages of the reference server if they are missing. */
+/** Script that installs the packages of the reference server if they are missing. */
 const INSTALL = fileURLToPath(new URL("../.ci/packages", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
 /** A record like those in an AI reply. */

@@ -144,8 +144,7 @@ interface CommandLine {
   /** Git reference of the build to compare with. Empty to compare with the raw server. */
   readonly against: string;
   /**
-   * True if our build on the portable transport is compared with the same build on the other
-   * transport.
+   * True if our build on the portable transport is compared with the same build on uWebSockets.js.
    */
   readonly isPortable: boolean;
   /** True if a report on where our build spends its time is also printed. */
@@ -343,7 +342,7 @@ function commandText(args: readonly string[]): string {
   return ["npm run bench", ...(args.length > 0 ? ["--", ...shown] : [])].join(" ");
 }
 
-/** Splits a list with commas. */
+/** Splits a comma-separated list and omits empty entries. */
 function listOf(text: string | undefined, defaultText = ""): readonly string[] {
   return (text ?? defaultText).split(",").filter((name) => name !== "");
 }

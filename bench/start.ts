@@ -9,12 +9,15 @@ import { alternate } from "./support/rounds.ts";
 import { startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
-/** Number of starts in one sample, because Linux counts processor time in steps of 10 ms. */
+/**
+ * Number of starts in one sample. A single start would be too short, because Linux counts processor
+ * time in steps of 10 ms.
+ */
 const STARTS = 5;
 const MAX_START_MS = 600;
 const MAX_VERSION_MS = 60;
 
-/** A raw server, as the baseline of a node. */
+/** Source of the raw server that is the baseline of a node. */
 const RAW_SERVER = `import { App, us_socket_local_port } from "uWebSockets.js";
 App().get("/*", (response) => response.end("ok")).listen("127.0.0.1", 0, (socket) => console.log(us_socket_local_port(socket)));`;
 

@@ -95,8 +95,8 @@ async function fanout(bench: Bench, load: LoadClient, isEncrypted: boolean): Pro
 }
 
 /**
- * Every measurement starts a new server, because a process does not return all freed memory to the
- * system.
+ * Measures a connect and the memory of a session. Every measurement starts a new server, because a
+ * process does not return all freed memory to the system.
  */
 async function connects(bench: Bench, load: LoadClient): Promise<readonly Row[]> {
   const count = Math.min(bench.plan.sessions, CLIENTS);

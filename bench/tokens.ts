@@ -132,7 +132,7 @@ async function costOfConnects(
 }
 
 const HEAD_END = "\r\n\r\n";
-/** Number of the CONNACK. In a frame it follows the frame header and the array header. */
+/** Operation number of CONNACK. In a frame, it follows the frame header and the array header. */
 const CONNACK = 65;
 const MAX_HEADER_BYTES = 8;
 

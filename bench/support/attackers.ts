@@ -89,8 +89,8 @@ export class Attackers {
   }
 
   /**
-   * Logs in, and then sends the next volley whenever the last one was written. If `nextVolley` is
-   * `undefined`, only reads.
+   * Keeps a session open, which sends the next volley when the previous one is written. If
+   * `nextVolley` is `undefined`, the session only reads.
    */
   session({ upgrade, frame }: Login, nextVolley: (() => Uint8Array) | undefined): void {
     this.keepOpen({ port: this.nextClientPort() }, (socket) => {
@@ -102,7 +102,7 @@ export class Attackers {
     });
   }
 
-  /** Logs in and stops reading. */
+  /** Keeps a session open that reads nothing after the login. */
   deafSession({ upgrade, frame }: Login): void {
     this.keepOpen({ port: this.nextClientPort() }, (socket) => {
       socket.write(upgrade);

@@ -50,7 +50,7 @@ export interface Sample {
   readonly cpuUs?: number;
 }
 
-/** Target of a row. `slowdown` is a maximum of the ratio. */
+/** Target of a row: a minimum or maximum of the ratio, or a maximum of our value. */
 export type Target =
   | { readonly kind: "ratio"; readonly atLeast: number }
   | { readonly kind: "slowdown"; readonly atMost: number }

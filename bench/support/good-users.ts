@@ -25,9 +25,9 @@ const CONNECT_EVERY_MS = 20;
 const MAX_WAIT_MS = 10_000;
 
 export interface Waiting {
-  /** From the SEND of a message to its arrival at the receiver. */
+  /** Time from the SEND of a message until it reaches the receiver. */
   readonly messages: Latency;
-  /** From the opening of a connection to its CONNACK. */
+  /** Time from the opening of a connection until its CONNACK. */
   readonly connects: Latency;
   /** Number of messages. */
   readonly count: number;

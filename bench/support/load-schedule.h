@@ -17,7 +17,10 @@ static uint64_t due_at(uint64_t number) {
   return openLoopStart + number * dueGapNs;
 }
 
-/** Sends the messages that are due. Each connection has one call at a time. */
+/**
+ * Sends the chunks that are due. Each connection has one call at a time, so a chunk that is due
+ * before the reply to the last call is sent after that reply.
+ */
 static void publish_due(uint64_t at) {
   for (; due_at(dueCount) <= at; dueCount++) {
     Connection *connection = &connections[receiverCount + (int)(dueCount % (uint64_t)receiverCount)];

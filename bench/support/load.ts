@@ -258,7 +258,7 @@ export class LoadClient {
     ];
   }
 
-  /** Returns the options of the clients' opening, or with `publish` of the publisher's. */
+  /** Returns the options for the first bytes of the clients, or of the publisher. */
   #opening({ upgrade, open, replies = 1, opened }: Opening, whose: "" | "publish"): string[] {
     const option = (name: string, value: string) =>
       whose === ""
