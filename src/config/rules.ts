@@ -86,7 +86,7 @@ function compatListener({ api, client }: Config): readonly string[] {
   return (["api", "client"] as const).flatMap((name) => {
     const other = parseAddress(sections[name].listen);
     if (other === undefined || !sameAddress(compat, other)) return [];
-    return [`api.compatListen must be another address than ${name}.listen.`];
+    return [`api.compatListen must not be the same address as ${name}.listen.`];
   });
 }
 
@@ -104,7 +104,7 @@ function wkprotoListener({ api, client, auth, protocol }: Config): readonly stri
   const problems = Object.entries(others).flatMap(([key, text]) => {
     const other = parseAddress(text);
     if (other === undefined || !sameAddress(own, other)) return [];
-    return [`${name} must be another address than ${key}.`];
+    return [`${name} must not be the same address as ${key}.`];
   });
   if (auth.clients === "none" && !isLoopback(own.host) && !allowUnauthenticated)
     problems.push(

@@ -53,7 +53,7 @@ t.test("the listener for WKProto needs an address of its own", async (t) => {
   t.same(problemsOf({ [name]: "127.0.0.1:0", "client.listen": "127.0.0.1:0" }), []);
   for (const key of ["client.listen", "api.listen", "api.compatListen"])
     t.match(problemsOf({ ...own, [key]: ":5100", "api.token": TOKEN }), [
-      new RegExp(`^${name} must be another address than ${key}`),
+      new RegExp(`^${name} must not be the same address as ${key}`),
     ]);
   t.match(problemsOf({ ...own, "protocol.wkproto.tls.certFile": "c" }), [/must be set together/]);
   t.match(problemsOf({ ...own, "protocol.wkproto.trustedProxies": "x" }), [

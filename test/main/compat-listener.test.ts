@@ -113,7 +113,7 @@ t.test("the error for an address that cannot be used names api.compatListen", as
     },
   });
   t.equal(equal.code, 2);
-  t.match(equal.stderr, "api.compatListen must be another address than api.listen");
+  t.match(equal.stderr, "api.compatListen must not be the same address as api.listen");
   const invalid = await jindou(t, ["check-config"], {
     env: { ...env, JINDOU_API_COMPAT_LISTEN: "nowhere" },
   });
