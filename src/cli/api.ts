@@ -63,7 +63,7 @@ export class Api {
     const reply = parseReply(text);
     if (reply === undefined)
       throw new CommandError(
-        `${this.url.origin} answered ${status}, but not as the API of Jindou does. Name the API with --api.`,
+        `${this.url.origin} answered with the status ${status}, but is not the API of Jindou. Name the API with --api.`,
         NO_ANSWER,
       );
     return { status, body: reply };

@@ -73,7 +73,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
       with: { value: "<uid>", text: "the other user" },
       limit: { value: "<number>", text: "maximum number of messages, 1 to 500 (default: 20)" },
       before: { value: "<seq>", text: "only messages before this sequence number" },
-      after: { value: "<seq>", text: "only messages after it: the first ones, not the newest" },
+      after: { value: "<seq>", text: "only the first messages after this sequence number" },
     },
     example: "jindou history --user=alice --with=bob",
   },

@@ -194,7 +194,7 @@ t.test(
       [["health", `--api=127.0.0.1:${await freePort()}`], 3, /Nothing listens on/],
       [["health", `--api=http://127.0.0.1:${silentPort}`], 3, /closed the connection/],
       [["health", `--api=https://127.0.0.1:${broker.apiPort}`], 3, /does not use TLS/],
-      [["health", `--api=${await startOther(t, 200, "<html>")}`], 3, /not as the API of Jindou/],
+      [["health", `--api=${await startOther(t, 200, "<html>")}`], 3, /is not the API of Jindou/],
       [["health", `--api=${await startOther(t, 404, "{}")}`], 3, /not the API of Jindou/],
       [["health", `--api=${waitingApi}`], 1, /not ready: The node waits for its store/],
       [["token", api, "alice"], 1, /needs a credential\. Set JINDOU_API_TOKEN/],
