@@ -181,7 +181,7 @@ function WhyOffline({ uid }: { readonly uid: string }) {
       )}
       {(data?.missing.length ?? 0) > 0 && (
         <p class="note">
-          Not asked, because the balancer did not reach them: {data?.missing.join(", ")}
+          Not included, because the balancer did not reach these nodes: {data?.missing.join(", ")}
         </p>
       )}
     </Card>
