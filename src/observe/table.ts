@@ -50,7 +50,7 @@ export const METRICS = {
     ["driver", "library"],
   ),
 
-  ready: gauge("ready", "1 if this node accepts work, as /readyz says, otherwise 0"),
+  ready: gauge("ready", "1 if this node accepts work (/readyz returns 200), otherwise 0"),
 
   memoryLimit: gauge(
     "memory_limit_bytes",
@@ -254,7 +254,7 @@ export const METRICS = {
   ),
   pushLag: gauge(
     "push_lag_seconds",
-    "Time for which the oldest due message has waited for the decision which users need a push, or 0. Only one node of the cluster decides, and the others report 0",
+    "Time for which the oldest due message has waited for the decision about which users need a push, or 0. Only one node of the cluster decides, and the others report 0",
   ),
   eventsDemand: gauge(
     "events_demand",
