@@ -47,7 +47,7 @@ export const apiOptions = Type.Object(
       default: "",
       unit: "host:port",
       description:
-        "Second address of the HTTP control plane, always on the portable transport: for health checks in HTTP/1.0 and HTTP clients that `api.listen` cannot serve (docs/http.md, section What the parser accepts). TLS, trusted proxies, limits and the need of a credential are those of `api.listen`. An empty value means that there is no second address.",
+        "Second address of the HTTP control plane, always on the portable transport: for health checks in HTTP/1.0 and for HTTP clients that `api.listen` cannot serve (docs/http.md, section What the parser accepts). TLS, trusted proxies, limits and the rule for credentials are those of `api.listen`. An empty value means that there is no second address.",
     }),
     token: Type.String({
       default: "",
@@ -142,7 +142,7 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Number of wrong client tokens and wrong signatures of URLs from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets, at /stream and at /v1/stream, after which both are checked one at a time for that network, two per second. Wrong API tokens (`api.token`) are counted in the same way, but separately and by each node. Raise it if many clients with expired tokens share an address.",
+        "Number of wrong client tokens and wrong URL signatures from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS` after which tokens and signatures from that network are checked one at a time, two per second. Attempts on sockets, at /stream and at /v1/stream are counted together. Wrong API tokens (`api.token`) are limited in the same way, but counted separately and by each node. Raise this value if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,

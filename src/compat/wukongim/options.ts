@@ -38,7 +38,7 @@ export const protocolOptions = Type.Object(
         trustedProxies: Type.Array(Type.String({ minLength: 1 }), {
           default: [],
           description:
-            "Proxies in front of `protocol.wkproto.listen`: networks in CIDR form or single addresses. If the peer of a connection is one of them, the client's address is the one in the header of the PROXY protocol, version 1 or 2 (nginx sends version 1). Such a proxy must send the header on every connection, because otherwise its clients could send one. An empty list means that the client's address is always the address of the peer.",
+            "Proxies in front of `protocol.wkproto.listen`: networks in CIDR form or single addresses. If the peer of a connection is one of them, the client's address is the one in the header of the PROXY protocol, version 1 or 2 (nginx sends version 1). Such a proxy must send the header on every connection, because otherwise a client behind it could send a forged header. An empty list means that the client's address is always the address of the peer.",
         }),
         idleTimeoutS: Type.Integer({
           default: 180,
