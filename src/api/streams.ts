@@ -75,7 +75,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
     headers: STREAM_HEADERS,
     tag: "streams",
     summary:
-      "Returns the state of a stream, or follows it by server-sent events. Viewers can call it with a client token",
+      "Returns the state of a stream, or follows it with server-sent events. Viewers can call it with a client token",
     body: undefined,
     query: streamQuery,
     success: {

@@ -452,7 +452,7 @@ export type EventRequest = {
   readonly channel_type: ChannelType;
   /** Sender. Empty or absent means the system */
   readonly from_uid?: string | undefined;
-  /** Seconds from the start of a stream until its message is removed from history. Ignored for other events than a start. 0 or absent means never */
+  /** Seconds from the start of a stream until its message is removed from history. Ignored for events other than a start event. 0 or absent means never */
   readonly expire?: number | undefined;
   /** The event */
   readonly event: {
@@ -1871,7 +1871,7 @@ export type MessagesRequest = {
   readonly message_seqs?: readonly unknown[] | undefined;
   /** Ids of the messages to return */
   readonly message_ids?: readonly unknown[] | undefined;
-  /** Sender of the messages in client_msg_nos. Its messages of the last store.dedupeWindowS seconds are found even if newer ones have pushed them out of the search */
+  /** Sender of the messages in client_msg_nos. The messages that this sender sent within the last store.dedupeWindowS seconds are found even if the search does not cover them */
   readonly from_uid?: string | undefined;
   /** Values of client_msg_no of the messages to return. The search covers the newest 5000 messages, up to 64 MiB */
   readonly client_msg_nos?: readonly string[] | undefined;
@@ -1931,7 +1931,7 @@ export type ConversationSyncRequest = {
   readonly uid: string;
   /** Highest `version` that the caller has. Only conversations that changed since then are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
   readonly version?: number | undefined;
-  /** Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and streams since `version`. An entry that cannot be read is skipped */
+  /** Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and messages whose streams may have changed since `version`. An entry that cannot be read is skipped */
   readonly last_msg_seqs?: string | undefined;
   /** Maximum number of messages in the recents of each conversation. Absent means 0 */
   readonly msg_count?: number | undefined;
@@ -2163,7 +2163,7 @@ export interface Operations {
   ): Promise<EventResult>;
   /** Cancels the active stream with this name. A stream that has ended does not change */
   cancelStream(body: CancelRequest): Promise<EventResult>;
-  /** Returns events of the feed, or follows it by server-sent events */
+  /** Returns events of the feed, or follows it with server-sent events */
   readEvents(query?: {
     /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
@@ -2178,7 +2178,7 @@ export interface Operations {
   }): Promise<Events>;
   /** Turns the event feed on or off */
   setEventFeed(body: FeedRequest): Promise<Feed>;
-  /** Returns the state of a stream, or follows it by server-sent events. Viewers can call it with a client token */
+  /** Returns the state of a stream, or follows it with server-sent events. Viewers can call it with a client token */
   readStream(query: {
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;

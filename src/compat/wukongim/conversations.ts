@@ -47,7 +47,7 @@ export const conversationBodies = {
       last_msg_seqs: Type.Optional(
         Type.String({
           description:
-            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and streams since `version`. An entry that cannot be read is skipped",
+            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and messages whose streams may have changed since `version`. An entry that cannot be read is skipped",
         }),
       ),
       msg_count: Type.Optional(

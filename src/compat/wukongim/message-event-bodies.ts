@@ -35,7 +35,7 @@ export const messageEventBody = Type.Object(
     channel_id: channelId,
     channel_type: channelType,
     from_uid: fromUid,
-    message_id: Type.Optional(digits("Id of the stream's message. It is not read")),
+    message_id: Type.Optional(digits("Id of the stream's message. Ignored")),
     client_msg_no: streamName,
     event_id: Type.String({
       pattern: `^\\P{Cs}{1,${MAX_EVENT_ID_LENGTH}}$`,

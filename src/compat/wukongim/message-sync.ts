@@ -125,7 +125,7 @@ export const syncBodies = {
       ),
       from_uid: Type.Optional(
         id(
-          "Sender of the messages in client_msg_nos. Its messages of the last store.dedupeWindowS seconds are found even if newer ones have pushed them out of the search",
+          "Sender of the messages in client_msg_nos. The messages that this sender sent within the last store.dedupeWindowS seconds are found even if the search does not cover them",
         ),
       ),
       client_msg_nos: Type.Optional(
