@@ -153,7 +153,7 @@ function notes(result: OverviewResult): readonly string[] {
       ? " Other programs were running, so rates and latencies are rough; compare the CPU ratios."
       : "";
   return [
-    "The ratio is the value divided by that of raw uWebSockets.js in the same run, and the CPU ratio the same of the processor time for each operation. Values are medians, ± is (largest − smallest) ÷ median.",
+    "The ratio is the value divided by that of raw uWebSockets.js in the same run, and the CPU ratio is the same for the processor time of an operation. Values are medians, ± is (largest − smallest) ÷ median.",
     `Measured ${result.at.slice(0, 16).replace("T", " ")} UTC with \`${result.command}\`, commit ${result.commit}: ${result.rounds} rounds of ${result.seconds} s, messages of ${result.payloadBytes} bytes.`,
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, ${machine.system}, Node.js ${machine.node}. Load average ${load.before.toFixed(1)} before and ${load.after.toFixed(1)} after the run.${noise}`,
     ...peers

@@ -105,7 +105,7 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
   },
   garbage: {
     ...{ who: "stranger", stores: embedded },
-    title: "bytes that are no request, and frames that are not valid, on 126 connections",
+    title: "bytes that are not a request, and frames that are not valid, on 126 connections",
     start(attackers) {
       const bytes = Buffer.alloc(4096, "\x16\x03\x01 garbage\r\n");
       const frame = clientFrame(bytes);
