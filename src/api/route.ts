@@ -52,7 +52,7 @@ interface RowDocs {
   readonly headers?: readonly string[];
   /** Headers of every reply of the route, including errors. */
   readonly replyHeaders?: Readonly<Record<string, string>>;
-  /** Credentials besides those of the control plane. */
+  /** Credentials that the route accepts besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
   /** Replaces the guard's check. A route with `admit` also serves viewers and pages of any origin. */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
