@@ -130,7 +130,10 @@ function withoutChannel({ channel_id, channel_type, ...body }: Fields): Fields {
   return body;
 }
 
-/** Removes the line breaks that many Base64 encoders insert. Go's decoder skips them. */
+/**
+ * Removes line breaks from the Base64 of the payload. Many encoders insert them, and Go's decoder
+ * ignores them.
+ */
 function withPayload(body: Fields): Fields {
   const { payload } = body;
   if (typeof payload !== "string" || !/[\r\n]/.test(payload)) return body;
@@ -157,7 +160,7 @@ function isPresent(entry: unknown): boolean {
   return entry !== null;
 }
 
-/** Values that are not strings pass, so that the schema rejects them. */
+/** Returns false for null and invalid uids. Other types pass, so that the schema rejects them. */
 function isValidUid(entry: unknown): boolean {
   return typeof entry === "string" ? !isBlank(entry) && isId(entry) : isPresent(entry);
 }

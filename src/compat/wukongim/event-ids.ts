@@ -19,7 +19,7 @@ export interface EventFields {
   /** Type of the event as its producer wrote it. */
   readonly type: string;
   readonly visibility: "" | "public";
-  /** 0 if unknown. */
+  /** Id of the message, 0 if unknown. */
   readonly messageId: number;
   /** Unix milliseconds, 0 if the producer gave no time. */
   readonly occurredAtMs: number;

@@ -67,7 +67,7 @@ interface MessageEventPorts {
 }
 
 export interface MessageEventCalls {
-  /** Sends a message. The events of `append` later add its text. Returns the ids of the message. */
+  /** Sends a message, to which `append` later adds the text. Returns the ids of the message. */
   begin(message: StreamMessage): Promise<HttpReply>;
   append(body: EventBody): Promise<HttpReply>;
   sync(body: SyncBody): Promise<HttpReply>;
@@ -299,8 +299,8 @@ function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
 }
 
 /**
- * Returns 0 for a time that cannot be milliseconds. The event then has the time at which it is
- * accepted.
+ * Returns the time of an event, 0 if it cannot be in milliseconds. The event then has the time at
+ * which it is accepted.
  */
 function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {
   return timeMs >= 0 && timeMs <= MAX_TIME_MS ? timeMs : 0;

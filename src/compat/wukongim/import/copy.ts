@@ -232,7 +232,7 @@ class Copy {
 
   /**
    * Reads the entries of a node's logs. Only the newest entry of a channel or a conversation
-   * counts. The log yields it first.
+   * counts, which the log yields first.
    */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
@@ -254,7 +254,7 @@ class Copy {
   /**
    * Infers deletions from the replies of `/conversation/sync`. A conversation that is not shown was
    * deleted up to its newest message, any other conversation up to the message before the oldest
-   * one that is shown.
+   * message that is shown.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();

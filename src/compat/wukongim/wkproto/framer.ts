@@ -13,7 +13,10 @@ export class PacketFramer implements Framer {
     this.#packets = new PacketSplitter(maxPacketBytes);
   }
 
-  /** Bytes that are not a packet are passed on. The codec refuses them and replies. */
+  /**
+   * Yields the packets in the bytes. If bytes are not a packet, yields the first of them, which the
+   * codec refuses with a reply.
+   */
   *frames(bytes: Uint8Array): Generator<Uint8Array, void> {
     if (this.#isNew && !startsWithConnect(bytes)) return yield bytes.subarray(0, 1);
     this.#isNew = false;
