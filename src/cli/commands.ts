@@ -54,7 +54,7 @@ export async function token(api: Api, { words, flags }: Arguments, output: Outpu
   output.print(output.isJson ? JSON.stringify(registered) : registered.token);
 }
 
-/** Registers a new random token. It replaces the previous token of the user on this device flag. */
+/** Registers a new random token, which replaces the user's previous token for this device flag. */
 export async function registerToken(
   api: Api,
   device: { readonly uid: string; readonly deviceFlag: 0 | 1 | 2; readonly deviceLevel: 0 | 1 },

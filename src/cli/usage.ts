@@ -167,7 +167,10 @@ export interface Arguments {
   readonly flags: ReadonlyMap<string, string>;
 }
 
-/** Throws a CommandError if an argument is unknown or unexpected, or if a flag lacks its value. */
+/**
+ * Parses the arguments of a command. Throws a CommandError if an argument is unknown or unexpected,
+ * or if a flag lacks its value.
+ */
 export function parseArguments(command: ClientCommand, argv: readonly string[]): Arguments {
   const flags = flagsOf(command);
   const options = Object.fromEntries(

@@ -26,7 +26,10 @@ interface WatchPorts {
   readonly stopping: AbortSignal;
 }
 
-/** Resolves when the process must stop, or after `--count` messages. */
+/**
+ * Prints the messages that a user receives. Resolves when the process must stop, or after `--count`
+ * messages.
+ */
 export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   const { api, output, stopping } = ports;
   const { flags } = args;

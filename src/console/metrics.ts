@@ -91,7 +91,7 @@ export function sumOf(
   return series.reduce((sum, { value }) => sum + value, 0);
 }
 
-/** Returns the newest sample that is at least `spanMs` older than the last one. */
+/** Returns the newest sample that is at least `spanMs` older than the last sample. */
 export function sampleBefore(samples: readonly Sample[], spanMs: number): Sample | undefined {
   const last = samples.at(-1);
   if (last === undefined) return undefined;

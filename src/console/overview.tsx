@@ -1,5 +1,5 @@
 // The overview: whether the node is healthy, how close it is to its limits, and its recent load.
-// These are computed from the metrics of one node. Also shows the nodes and their recent errors.
+// All of this is computed from one node's metrics. Also shows the nodes and their recent errors.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
