@@ -193,7 +193,10 @@ static void send_scheduled(Connection *connection) {
   send_request(connection, due_at(number));
 }
 
-/** Sends the messages that are due in an open loop of requests. */
+/**
+ * Sends the messages that are due in an open loop of requests. If a connection already has `depth`
+ * unanswered messages, its message is sent after the next reply.
+ */
 static void request_due(uint64_t at) {
   for (; due_at(dueCount) <= at; dueCount++) {
     Connection *connection = &connections[dueCount % (uint64_t)connectionCount];
