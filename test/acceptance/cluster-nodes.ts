@@ -20,7 +20,7 @@ import type { JsonAnswer } from "./keep-alive.ts";
 export const DEAD_AFTER_MS = 800;
 /** Timeout of a call whose caller tries another node afterwards. */
 const RETRY_TIMEOUT_MS = 1500;
-/** Timeout of a call that only this node can answer. */
+/** Timeout of a call that only one node can answer. */
 const CALL_TIMEOUT_MS = 120_000;
 const MAX_RETRYING_MS = 120_000;
 const RETRY_PAUSE_MS = 20;

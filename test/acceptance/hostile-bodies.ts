@@ -129,7 +129,7 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
 };
 
 /**
- * Fields that hold an id: the path of the call, and a function that returns a body with the given
+ * Fields that contain an id: the path of the call, and a function that returns a body with a given
  * id.
  */
 export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] = [

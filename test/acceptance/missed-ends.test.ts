@@ -223,7 +223,10 @@ t.test("a client that cannot resume gets the streams that ended in the last minu
   );
 });
 
-/** Returns `<clientMsgNo without its round> <channel> <state>` of each ended stream that was pushed. */
+/**
+ * Returns `<clientMsgNo> <channel> <state>` of each ended stream that was pushed. The `clientMsgNo`
+ * is given without its round.
+ */
 function endsOf(client: NativeClient): readonly string[] {
   return client.pushesOf("stream").flatMap(({ channel, snapshot }) => {
     const { state, clientMsgNo } = snapshot;

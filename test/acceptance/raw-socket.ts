@@ -1,5 +1,5 @@
 // A TCP connection that can also send WebSocket frames [RFC 6455], valid or not. Keeps the bytes
-// that were received and not read yet, and how the connection ended. It answers nothing by itself.
+// that were received and not read yet, and how the connection ended. It never replies by itself.
 
 import { connect, type Socket } from "node:net";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

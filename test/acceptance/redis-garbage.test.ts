@@ -106,7 +106,10 @@ t.test("a frame with a forged seq or message id neither delays nor hides a messa
   t.ok(await repairsEnd(node), "the node does not keep reading from the store");
 });
 
-/** Returns whether half a second passes without a repair; the last frames may cause a few more. */
+/**
+ * Returns true if no repair happens in one of ten periods of half a second. The last frames may
+ * cause a few repairs before that.
+ */
 async function repairsEnd(node: ChildBroker): Promise<boolean> {
   for (let round = 0; round < 10; round++) {
     const repairs = await metric(node, "jindou_cluster_repairs_total");

@@ -1,6 +1,6 @@
 // A native client that reads one channel and only checks that each message has the next seq, so
-// that much data can pass through it. Keeps the last seq and the first error. Never reconnects: a new
-// reader continues with its `lastSeq`.
+// that much data can pass through it. Keeps the last seq and the first error. Never reconnects: a
+// new reader continues with its `lastSeq`.
 
 import { WebSocket } from "ws";
 import type { ChannelRef, Message } from "../../src/broker/model.ts";

@@ -38,8 +38,8 @@ const NOTES = [
 ] as const;
 
 /**
- * Returns a script: a start, `chunks` content events of up to `maxUnits` UTF-16 code units with a tool
- * call and a custom event after some of them, and an end. Some chunks are empty.
+ * Returns a script: a start, `chunks` content events of up to `maxUnits` UTF-16 code units with a
+ * tool call and a custom event after some of them, and an end. Some chunks are empty.
  */
 export function writeScript(
   random: Random,

@@ -1,5 +1,6 @@
-// Guessing of the static API token. A network that guesses is slowed down, while the correct token is
-// served at once from other networks, and from the same network if it came from there before.
+// Guessing of the static API token. A network that guesses is slowed down. Calls with the correct
+// token are served at once from other networks, and from the same network if it has sent the
+// correct token before.
 
 import { get } from "node:http";
 import { t } from "../support/suite.ts";
@@ -19,7 +20,7 @@ const world = await startWorld(t, {
   JINDOU_AUTH_TOKEN_ATTEMPTS: String(LIMIT),
   JINDOU_AUTH_TOKEN_WINDOW_S: "600",
 });
-/** Port of a single node, because each node counts by itself. */
+/** Port of a single node, because each node counts wrong tokens by itself. */
 const { apiPort } = world;
 
 type Headers = Readonly<Record<string, string>>;

@@ -10,7 +10,7 @@ const DIALECT = { JINDOU_API_DIALECT: "wukongim" };
 const world = await startWorld(t, { ...DIALECT, ...WKPROTO_LISTENER });
 const CLOSE = "banned 4207";
 
-/** Changes the record of the user's personal channel, which replaces all flags. */
+/** Sets the flags of the user's personal channel. Absent flags become 0. */
 const setFlags = (target: World, uid: string, flags: object) =>
   target.call("/channel/info", { ...wire(person(uid)), ...flags });
 

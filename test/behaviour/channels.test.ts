@@ -1,5 +1,5 @@
-// Channels and their members as a backend manages them, and what live sessions see of each change
-// at once.
+// Channels and their members as a backend manages them, and the immediate effect of each change on
+// live sessions.
 
 import type { Test } from "tap";
 import { SYSTEM_UID } from "../../src/broker/model.ts";

@@ -206,7 +206,7 @@ t.test(
   async (t) => {
     const limited = await startWorld(t, {
       JINDOU_CLIENT_MAX_EVENTS_PER_SECOND: "5",
-      // The limit on events applies to each node. A broker with the next setting has only one node.
+      // Each node limits events by itself. The next setting makes the driver start a single node.
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "2",
     });
     const [ann, ben] = [limited.name("ann"), limited.name("ben")];

@@ -45,7 +45,10 @@ function reset() {
   hook.questions.length = 0;
 }
 
-/** Returns `ok`, or how a request was refused: `<code>`, or `try again` with a time to wait. */
+/**
+ * Returns `ok` if the request is accepted, `try again` if it is refused with a time to wait, or the
+ * code of any other refusal.
+ */
 async function outcomeOf(request: Promise<unknown>): Promise<string> {
   try {
     await request;

@@ -12,7 +12,7 @@ const RED = { header: { red_dot: 1 } };
 
 interface Listed {
   readonly id: string;
-  /** State that a new message, or a change by the user, alters. */
+  /** Text that changes with every new message and with every change by the user. */
   readonly state: string;
 }
 

@@ -1,4 +1,4 @@
-// POST /event: each event type over HTTP, and that viewers receive it and a stranger does not.
+// POST /event: each event type over HTTP. Viewers receive the events, and a stranger does not.
 
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";

@@ -4,10 +4,10 @@ import type { Test } from "tap";
 import { eventually } from "./world.ts";
 
 export interface FeedEvent {
-  /** Index of the event that follows this one. */
+  /** Index at which a reader continues after this event. */
   readonly id: string;
   readonly name: string;
-  // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
+  // biome-ignore lint/suspicious/noExplicitAny: tests read any field of a body without a schema
   readonly data: any;
 }
 

@@ -1,4 +1,5 @@
-// Reads command inboxes in tests. Counts the marks that it sends, so that each mark is unique.
+// Sends commands and reads command inboxes in tests. A mark is a command that is pushed after all
+// earlier commands. The marks are counted, so that each mark is unique.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -29,8 +30,8 @@ function commandTexts(client: NativeClient): readonly string[] {
 }
 
 /**
- * Returns every command of the inbox. The user sends a command to itself as a mark of the end,
- * because that command is pushed to the user's sessions after the commands of the inbox.
+ * Returns every command of the inbox. The user sends another command as a mark of the end, because
+ * the sender's sessions are pushed that command after the commands of the inbox.
  */
 export async function commandsOf(client: NativeClient, world: World): Promise<readonly string[]> {
   marks += 1;

@@ -1,6 +1,6 @@
 // JSON-RPC on a real broker. The responses equal those that WuKongIM's servers gave to real clients
-// (test/compat/wukongim/goldens/jsonrpc.json), except where those are defects. The extended form
-// adds resuming.
+// (test/compat/wukongim/goldens/jsonrpc.json), except where WuKongIM's responses are defective. The
+// extended form adds resuming.
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
@@ -110,8 +110,8 @@ function comparable({ method, params }: Json): Json {
   }
   const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  // On this broker, copies for the sender's devices have other seqs, and streams have another red
-  // dot.
+  // On this broker, copies for the sender's devices have other seqs, and messages of streams have
+  // another `redDot`.
   if (fields.clientMsgNo === "api-3") return { ...fields, messageSeq: 0, header };
   if (fields.clientMsgNo === "st-1") return { ...fields, messageSeq: 0, noPersist, syncOnce };
   return { ...fields, header };
@@ -405,7 +405,7 @@ t.test("the methods of the extended form do not exist in WuKongIM's form", async
     const codeOf = async (of: JsonRpcClient) => {
       of.raw(JSON.stringify({ method, params, id: method }));
       if (of === client)
-        await of.request("ping"); // the refusal does not come later than its reply
+        await of.request("ping"); // the refusal arrives before the response to the ping
       else await of.waitFor(({ texts }) => texts.some((text) => JSON.parse(text).id === method));
       const response = of.texts.find((text) => JSON.parse(text).id === method);
       return response && JSON.parse(response).error?.code;

@@ -93,7 +93,10 @@ async function objectDoor(t: Test, uid: string): Promise<Door> {
   };
 }
 
-/** Returns the interfaces of one user that refuse another payload. */
+/**
+ * Returns a door of the user for each of Jindou's own interfaces, by name. All of them refuse a
+ * reused client_msg_no with another payload.
+ */
 async function doorsOf(t: Test, uid: string): Promise<ReadonlyMap<string, Door>> {
   await world.register(uid);
   const native = await world.connect(t, uid, { wire: nativeWire(uid), deviceId: "native" });

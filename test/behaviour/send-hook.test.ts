@@ -46,7 +46,10 @@ async function pair(t: Test) {
   return { ann, ben, channel, sender, member };
 }
 
-/** Returns `ok`, or how the send was refused: `<code>`, or `try again` with a time to wait. */
+/**
+ * Returns `ok` if the send is accepted, `try again` if it is refused with a time to wait, or the
+ * code of any other refusal.
+ */
 async function outcomeOf(send: Promise<unknown>): Promise<string> {
   try {
     await send;

@@ -87,7 +87,7 @@ export const PORTABLE = [
 
 /**
  * Suites about the listeners of one process, the limits of one connection, and the form of requests
- * and payloads. They behave the same with more nodes.
+ * and payloads. The number of nodes does not affect them.
  */
 const OF_ONE_PROCESS: readonly Suite[] = [
   "connections",

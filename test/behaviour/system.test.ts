@@ -1,5 +1,5 @@
-// Information of a node about itself: health, readiness, metrics, the OpenAPI document, migration,
-// and unknown paths and methods.
+// Information that a node provides about itself: health, readiness, metrics, the OpenAPI document
+// and migration. Also its replies to unknown paths and methods.
 
 import { once } from "node:events";
 import type { Test } from "tap";
@@ -150,7 +150,7 @@ t.test(
     t.equal((await node.call("/healthz")).status, 200, "the node is healthy");
     for (const client of clients) t.equal(await endingOf(client), "draining 4000");
     const late = connectNative(t, { port: node.clientPort, uid: "a" });
-    // A node without a successor closes its listeners soon.
+    // No other node can accept the clients, so this node may have closed its listeners already.
     await t.rejects(late, { code: /^(http_503|closed_1006)$/ });
     await closing;
   },

@@ -1,5 +1,5 @@
-// The listener for WKProto over TCP on a real node: what it accepts, the limits that hold on it, how
-// it is reported, and clients that behave as WuKongIM's SDKs for phones do.
+// The listener for WKProto over TCP on a real node: what it accepts, its limits, its sessions in
+// /connz and the metrics, and clients that behave as WuKongIM's SDKs for phones do.
 
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -147,7 +147,7 @@ t.test(
     const file = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
     const secure = await startWorld(t, {
       ...TCP_LISTENER,
-      JINDOU_DRAIN_TIMEOUT_MS: "500", // one node
+      JINDOU_DRAIN_TIMEOUT_MS: "500", // makes the driver start a single node
       JINDOU_PROTOCOL_WKPROTO_TRUSTED_PROXIES: "127.0.0.1",
       JINDOU_PROTOCOL_WKPROTO_TLS_CERT_FILE: file("cert.pem"),
       JINDOU_PROTOCOL_WKPROTO_TLS_KEY_FILE: file("key.pem"),

@@ -297,7 +297,7 @@ for (const withIds of [true, false])
       const [early = "", late = "", bot = ""] = names;
       const channel = await world.newGroup(names);
       const first = await join(early);
-      // The ids are those that the server would choose.
+      // The ids in the request equal those that the server would assign.
       const types = ["___TextMessageStart", "___TextMessageContent", "___TextMessageEnd"];
       const post = (at: number) =>
         world.ok("/event", {

@@ -12,7 +12,7 @@ const CROWD = 100;
 /** Maximum numbers of concurrent checks of a network, and of attempts that wait for a slow turn. */
 const [MAX_CHECKS, MAX_WAITING] = [32, 8];
 
-/** Maximum number of users that a gate remembers. */
+/** Maximum number of users, and of signatures, that a gate remembers. */
 const MAX_PAIRS = 10;
 
 const succeed = async () => "in";

@@ -347,8 +347,8 @@ t.test("the time to wait after a refused message ends with its connection", asyn
 });
 
 /**
- * A server that replies to a SEND only when the test requests it, and the largest number of SENDs
- * that were in flight.
+ * Starts a server that replies to a SEND only when the test calls `answer`. `counts.most` is the
+ * largest number of SENDs that were in flight.
  */
 function countInFlight() {
   const inFlight = new Set<Send>();

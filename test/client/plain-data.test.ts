@@ -1,5 +1,5 @@
-// An app receives plain data of its own from the client, and the client copies bytes that an app
-// passes: neither side can change data that the other side holds.
+// The client passes plain copies of its data to the app, and copies the bytes that the app passes:
+// neither side can change data that the other side uses.
 
 import { createContext, runInContext } from "node:vm";
 import type { ReceivedMessage } from "../../src/client/index.ts";

@@ -9,8 +9,8 @@ import type { World } from "./scenario.ts";
 
 /** Starts the broker. It is stopped at the end of the test `t`. */
 export async function startWorld(t: Test): Promise<World> {
-  // The ports are chosen before the first start, because a listener on a port that the system chose
-  // does not set SO_REUSEADDR, which blocks the port for a minute after a kill.
+  // The ports are chosen before the first start, because a listener does not set SO_REUSEADDR on a
+  // port that the system chose. Without SO_REUSEADDR the port is blocked for a minute after a kill.
   const [apiPort, clientPort] = [await freePort(), await freePort()];
   const ports = {
     JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,

@@ -1,5 +1,5 @@
-// Rolling restarts of a cluster under traffic: the nodes are stopped gracefully, one after the other,
-// while clients send through a load balancer. No message fails, is lost, doubled or reordered.
+// Rolling restarts of a cluster under traffic: the nodes are stopped gracefully one after the other
+// while clients send through a load balancer. No message fails, is lost, duplicated or reordered.
 
 import { once } from "node:events";
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from "node:net";

@@ -64,7 +64,7 @@ async function start(
   return { server, client, seen, log, errors, socket };
 }
 
-/** Waits until the number of expected messages is delivered. */
+/** Waits until as many messages were delivered as are expected. */
 async function waitForMessages(
   { server, seen }: SequencerFixture,
   ...expected: number[]

@@ -322,8 +322,8 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
-    // Personal channels on one server are left out. No publication overtakes another there, so a
-    // node takes the first one that it receives from a personal channel as the channel's first.
+    // Personal channels on one server are left out. No publication overtakes another there, so the
+    // first publication that a node receives from a personal channel is the channel's first.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
         `${kind} channel: the first message is delivered even if the second message arrives earlier`,
@@ -702,10 +702,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
   for (const kind of CHAT_KINDS) await lostAhead(t, driver, kind); // runs last, because later ids continue from those of a clock that is ahead
 }
 
-/**
- * A message with the number after the lost ones arrives before the messages that reuse the lost
- * numbers.
- */
+/** A publication after a fail-over arrives before the messages that reuse the lost numbers. */
 async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
   for (const lost of [1, 2])

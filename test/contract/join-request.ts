@@ -1,4 +1,4 @@
-// Requests of `joinState` for the suites that check a part of it.
+// A call of `joinState` with defaults, for suites that check only a part of its result.
 
 import type { JoinRequest, JoinState, SessionStore } from "../../src/broker/ports.ts";
 

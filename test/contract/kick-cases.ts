@@ -71,7 +71,7 @@ export const OTHER_FLAG_OUTCOME = STAYS;
  *
  * | call                                                | meaning                            |
  * | `<name>: <level> [<device>] [web] [token <t>]`      | a session logs in                  |
- * | `… continues <name>`                                | the login continues another one    |
+ * | `… continues <name>`                                | the login continues another login  |
  * | `… label <l>`                                       | the login has a label              |
  * | `leave <name>`                                      | the session is removed             |
  * | `end <name> <reason>`                               | the session is ended               |

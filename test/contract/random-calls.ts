@@ -610,8 +610,9 @@ async function sessionsById(store: Store, uid: string) {
 
 /**
  * Reads a page that begins after `skipped` conversations and contains no change that is older than
- * the change of the conversation at `sinceAt`. Returns true if a list of all conversations contains
- * the same ones. The order of messages in two channels may differ between stores.
+ * the change of the conversation at `sinceAt`, with and without filters. Returns true if each page
+ * equals the same range of the complete list. The pages of two stores are not compared with each
+ * other, because the order of messages in two channels may differ between stores.
  */
 async function isPageRight(
   store: Store,

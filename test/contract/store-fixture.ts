@@ -94,7 +94,7 @@ export class StoreFixture {
         publish: (event) => {
           if (event.kind === "message" && event.origin === FENCE)
             return this.#resolveFence(event.message.messageId);
-          // The stores publish the changes of the logs of different streams.
+          // The stores differ in the streams of channels whose log changes they publish.
           if (event.kind === "log" && event.name.kind === "channel") return;
           this.events.push(event);
           this.onPublish(event);

@@ -43,7 +43,10 @@ function imported(
 
 const counted = (count: number, verdict: ImportVerdict) => new Array(count).fill(verdict);
 
-/** Fixture with the members alice and bob, and the messages 3, 4, 70 and 900, of two days ago. */
+/**
+ * Returns a fixture whose group has the members alice and bob and the imported messages 3, 4, 70
+ * and 900, which were sent two days ago.
+ */
 async function withImport(createFixture: FixtureFactory, t: Test) {
   const fixture = await createFixture(t);
   const { store } = fixture;
@@ -269,7 +272,7 @@ export async function importTimes(t: Test, createFixture: FixtureFactory): Promi
     const { fixture, messages, sinceMs } = await withImport(createFixture, t);
     await fixture.store.append(draftOf());
     await fixture.store.importPosition("bob", G, { readSeq: 3, deletedSeq: 0 });
-    // Message 70 was sent 70 s after the first day, and message 900 900 s after it.
+    // The store keeps messages that were sent later than 100 s after `sinceMs`: 900 but not 70.
     fixture.retentionS = 2 * 86_400 - 100;
     await fixture.reopen();
     const { store } = fixture;

@@ -1,5 +1,5 @@
-// Contract of `OnlineStore` and `EventDemandStore` in `broker/`, which every driver runs: the events
-// of users and their sessions, and those of commands. Each test has an empty store of its own.
+// Contract of `OnlineStore` and `EventDemandStore` in `broker/`, which every driver runs: the
+// events of users, of sessions and of commands. Each test has an empty store of its own.
 
 import type { Test } from "tap";
 import { ON_DEMAND_TYPES } from "../../src/broker/event-demand-ports.ts";

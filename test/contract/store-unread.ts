@@ -1,5 +1,5 @@
 // Store contract: read positions and unread counts, by the table of `unread-cases.ts`. The
-// conversation list must contain the same as the conversation.
+// conversation list must contain the same position as the conversation.
 
 import type { Test } from "tap";
 import { type ChannelRef, STREAM_START } from "../../src/broker/model.ts";
@@ -11,7 +11,10 @@ import { commandOf } from "./store-inbox-fixture.ts";
 import { eventOf } from "./store-stream-fixture.ts";
 import { UNREAD_CASES, type UnreadCase, type UnreadStep } from "./unread-cases.ts";
 
-/** Cases that do not depend on time share one store, which is restarted once for all of them. */
+/**
+ * Runs all cases. Cases without limits and without a passing clock share one store, which is
+ * restarted once for all of them. Every other case has a store of its own.
+ */
 export async function unread(t: Test, createFixture: FixtureFactory): Promise<void> {
   const needsOwnStore = ({ maxChannelMessages, retentionS, lines }: UnreadCase) =>
     (maxChannelMessages ?? retentionS) !== undefined ||
@@ -177,7 +180,7 @@ class CaseRunner {
   }
 
   /**
-   * Returns the user's position in the conversation, and checks that the list contains the same.
+   * Returns the user's position in the conversation, and checks that the list has that position.
    */
   async #positionOf(t: Test, positionName: string): Promise<string> {
     const { store } = this.#fixture;

@@ -17,7 +17,7 @@ const ATTEMPTS = 3;
 const UNKNOWN = Array.from({ length: 1000 }, (_, at) => at + 2);
 const SETTINGS = {
   ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_DRAIN_TIMEOUT_MS: "1000" },
-  // One user has at most a tenth of an inbox, which must hold the commands of all floods.
+  // A sender may fill a tenth of an inbox. That tenth has room for the commands of all floods.
   JINDOU_COMMANDS_MAX_INBOX: "10000",
   // The rate limit would stop the flood before it starts.
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
