@@ -18,7 +18,7 @@ async function post(
   const { status } = await node.call("/event", {
     ...{ ...channel, channel_id: id, client_msg_no: no, event },
   });
-  if (status !== 200) t.fail(`${type} is answered ${status}`);
+  if (status !== 200) t.fail(`${type} is answered with ${status}`);
 }
 
 /** Runs `work` and returns how many functions and scripts were called while it ran. */

@@ -107,7 +107,7 @@ t.test("exactly one of many main devices that log in at the same time stays onli
 });
 
 t.test(
-  "an online main device is kicked when two other main devices log in at once, and exactly one of these two stays online",
+  "an online main device is kicked when two other main devices log in at the same time, and exactly one of these two stays online",
   async (t) => {
     await registerMain(broker, "ann");
     let before = await logIn(broker, { uid: "ann", token: TOKEN });

@@ -189,7 +189,7 @@ async function checkStored(stream: ScriptedStream): Promise<string | undefined> 
   const payload = Buffer.from(message.payload, "base64").toString();
   if (JSON.parse(payload).content !== expected.text)
     return `${channel.id}: the text in history differs from the script`;
-  if (history.messages.length !== 1) return `${channel.id}: history holds several messages`;
+  if (history.messages.length !== 1) return `${channel.id}: history has several messages`;
   return (
     differenceOf(pictureOfJson(read), expected) ??
     differenceOf(pictureOfJson(message.stream), expected)

@@ -25,7 +25,7 @@ const isLinux = process.platform === "linux";
 const skip = isLinux ? false : "needs the loopback addresses of Linux";
 
 t.test(
-  `${CLIENTS} clients of one address that connect at once after a restart are all accepted`,
+  `${CLIENTS} clients of one address that connect at the same time after a restart are all accepted`,
   { skip },
   async (t) => {
     const dataPath = await tempFolder(t);

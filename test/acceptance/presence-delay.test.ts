@@ -224,7 +224,7 @@ t.test("watchers see no change of users who move away from a node that ends", as
   });
 });
 
-t.test("watchers are notified after the delay of a user who stays away", async (t) => {
+t.test("watchers are notified of a user who stays away only after the delay", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
   for (const [name, url] of stores)
     await t.test(name, async (t) => {

@@ -170,7 +170,7 @@ t.test(
 );
 
 t.test(
-  "a user whose session ends while Redis does not respond becomes offline later",
+  "a user whose session ends while Redis does not respond becomes offline when Redis responds again",
   async (t) => {
     await register("unheard");
     const client = await connect(there, "unheard");

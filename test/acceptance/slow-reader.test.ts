@@ -107,7 +107,7 @@ t.test(
 );
 
 t.test(
-  "eight readers that stop reading at once are all disconnected and can all resume",
+  "eight readers that stop reading at the same time are all disconnected and can all resume",
   async (t) => {
     await timedRun(t, STALLED);
   },

@@ -350,7 +350,7 @@ t.test(
 );
 
 // Covers [feature: conversation/sync; decisions: Stream and history]
-t.test("the recents of a conversation contain a stream with its text so far", async (t) => {
+t.test("`recents` of a conversation contains an active stream with its text so far", async (t) => {
   const fixture = await createFixture(t, world);
   await fixture.start("s1");
   await fixture.addText("s1", "so far");

@@ -113,7 +113,7 @@ t.test(
       t.same(
         idsOf(second.list),
         [at(4), at(3)],
-        `${door}: a conversation that left the list hides no other`,
+        `${door}: a deletion does not hide other conversations`,
       );
       await world.send(at(1), person(alice), "y", RED);
       await world.send(at(5), person(alice), "y", RED);

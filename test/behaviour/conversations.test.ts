@@ -240,7 +240,7 @@ t.test(
 
 // Covers [feature: Unread]
 t.test(
-  "earlier messages count as read for a new member, and a removed member's list lacks the group",
+  "earlier messages count as read for a new member, and the conversation list of a removed member lacks the group",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([bob]);
@@ -364,7 +364,7 @@ t.test("a change of a conversation the user cannot read is refused", async (t) =
 
 // Covers [feature: Conversation read]
 t.test(
-  "a single conversation can be read, even without messages, and only by a member of the group",
+  "the state of a single conversation can be read even if it has no messages, but only by a member of the group",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);

@@ -431,7 +431,7 @@ const NOT_CANONICAL = [
   "eyJ0eXBl*IjoxfQ==",
 ];
 
-t.test("a payload must be canonical base64 in every interface that takes base64", async (t) => {
+t.test("a payload must be canonical base64 in every interface that accepts base64", async (t) => {
   const { uid, channel, client: extended } = await connectMember(t);
   const client = await openJsonRpc(t, { port: world.clientPort });
   await client.request("connect", { uid, token: `token-${uid}`, deviceId: "d" });

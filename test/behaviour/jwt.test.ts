@@ -115,7 +115,7 @@ async function longToken(uid: string, length: number): Promise<string> {
 }
 
 // Covers [feature: JWT]
-t.test("a session reads, watches and resumes only channels of the claim jd", async (t) => {
+t.test("a session can read, watch and resume only the channels of the claim jd", async (t) => {
   const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
   const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
   for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
@@ -217,7 +217,7 @@ t.test("a token whose claim jd cannot be read is refused", async (t) => {
 });
 
 t.test(
-  "a registered token is accepted as well as a JWT, and does not end sessions opened with JWTs",
+  "registered tokens and JWTs are both accepted, and a change of a registered token does not end sessions opened with JWTs",
   async (t) => {
     const uid = world.name("alice");
     const main = { device_flag: 1, device_level: 1 };
@@ -241,7 +241,7 @@ t.test("the claims of a JWT set the uid, the device flag and the level", async (
   t.equal(
     await endingOf(first),
     "kicked 4200",
-    "the level in the JWT makes the session a main one",
+    "the level in the JWT makes the session a main session",
   );
   const secondary = { token: await tokenOf(uid), flag: 1 } as const;
   const third = await world.connect(t, uid, { ...secondary, level: 1 });
@@ -255,7 +255,7 @@ t.test("the claims of a JWT set the uid, the device flag and the level", async (
 });
 
 t.test(
-  "a login with the device id of a token replaces the earlier session of that device",
+  "the claim device_id of a JWT decides which session a login replaces, and the device id in CONNECT has no effect",
   async (t) => {
     const uid = world.name("alice");
     const token = await tokenOf(uid, { device_id: "phone" });

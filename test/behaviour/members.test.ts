@@ -41,7 +41,7 @@ t.test(
 
 // Covers [feature: Members of a group]
 t.test(
-  "the members of a group can be read only by its current members, and a personal channel is refused",
+  "the members of a group can be read only by its current members, and a request for the members of a personal channel is refused",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -155,7 +155,7 @@ t.test(
 
 // Covers [decisions: Values that clients really send]
 t.test(
-  "POST /message/sendbatch names invalid uids in fail_uids and sends to the others",
+  "POST /message/sendbatch lists invalid uids in fail_uids and sends to the other users",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);

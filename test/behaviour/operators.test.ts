@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "GET /connz?state=closed filters by user, address, client and reason, sorts and has pages",
+  "the list of GET /connz?state=closed can be filtered by user, address, client and reason, sorted, and read in pages",
   async (t) => {
     const node = await startWorld(t, { JINDOU_CLIENT_KEEP_CLOSED: "3" });
     for (const uid of ["ann", "ben", "cid", "dan"]) {
@@ -106,7 +106,7 @@ t.test(
 );
 
 t.test(
-  "refused connects of strangers do not displace closed sessions from the list, and the list is empty with client.keepClosed 0",
+  "refused connects of strangers do not displace closed sessions from the list, and the list is empty if client.keepClosed is 0",
   async (t) => {
     const settings = { JINDOU_CLIENT_KEEP_CLOSED: "2", JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" };
     const node = await startWorld(t, settings);

@@ -99,7 +99,7 @@ t.test("two users without a channel record may send to each other", async (t) =>
 
 // Covers [spec: ban; decisions: Personal channel record]
 t.test(
-  "no user may send to the owner of a personal channel with ban 1, and the owner may send",
+  "only the system uid may send to the owner of a personal channel with ban 1, but the owner may still send",
   async (t) => {
     const [uid, alice] = [await createOwner({ ban: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_banned");

@@ -119,7 +119,7 @@ const KINDS = [
 // Covers [decisions: Same client_msg_no, another payload]
 for (const [kind, flags] of KINDS)
   t.test(
-    `a repeated client_msg_no of a ${kind} message is a retry with the same payload, and refused with another payload, over every interface`,
+    `a ${kind} message with a reused client_msg_no is a retry if its payload is the same, and is refused if its payload differs, over every interface`,
     async (t) => {
       const [alice, bob] = [world.name("alice"), world.name("bob")];
       const doors = await doorsOf(t, alice);
@@ -146,7 +146,7 @@ for (const [kind, flags] of KINDS)
 
 // Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "only one of several payloads that are sent at once with one client_msg_no is stored",
+  "only one of several payloads that are sent at the same time with one client_msg_no is stored",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const doors = [...(await doorsOf(t, alice)).values()];
@@ -191,7 +191,7 @@ t.test(
 
 // Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "for WuKongIM's clients and backends, a repeated client_msg_no is a retry with the same payload, and a new message with another payload",
+  "for WuKongIM's clients and backends, a message with a reused client_msg_no is a retry if its payload is the same, and a new message if its payload differs",
   async (t) => {
     const dialect = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
     await dialect.register("alice");

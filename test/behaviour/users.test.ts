@@ -69,7 +69,7 @@ t.test(
 );
 
 // Covers [decisions: Which level counts]
-t.test("the registered device_level counts, not the level a client names", async (t) => {
+t.test("the registered device_level applies, not the device level in CONNECT", async (t) => {
   const uid = world.name("alice");
   const first = await world.join(t, uid, { level: 0 });
   await world.connect(t, uid, { level: 1 });

@@ -112,7 +112,7 @@ for (const version of VERSIONS)
   );
 
 t.test(
-  "a client with a version above 5 is served as version 5, and a client with version 0 is served like one with a version below 4",
+  "a client with a version above 5 is served as version 5, and a client with version 0 is served like a client with a version below 4",
   async (t) => {
     const newer = await open(world.name("wk"), { version: 9 });
     t.match(await newer.connect(), { reasonCode: SUCCESS, serverVersion: 5 });

@@ -103,7 +103,7 @@ t.test(
 
 // Covers [feature: calls of public backends]
 t.test(
-  "POST /conversation/syncByChannels returns the conversations of the given channels that the user has",
+  "POST /conversation/syncByChannels returns the user's conversations in the given channels",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const [group, silent, foreign] = [
@@ -127,7 +127,7 @@ t.test(
       ],
     );
     const [whole] = await world.ok("/conversation/sync", { uid: alice, msg_count: 15 });
-    t.same(list[0], whole, "a conversation looks as in /conversation/sync");
+    t.same(list[0], whole, "a conversation equals that of /conversation/sync");
     const newest = { uid: alice, channels: [wire(group)], msg_count: 1 };
     t.match(await world.ok("/conversation/syncByChannels", newest), [
       { recents: [{ message_seq: 2 }] },

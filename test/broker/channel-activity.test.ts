@@ -38,7 +38,7 @@ t.test(
 );
 
 t.test(
-  "channels that were idle for 15 minutes give way to others while the list is read",
+  "channels that were idle for 15 minutes leave the list and free their counters for other channels",
   async (t) => {
     let nowMs = 0;
     const activity = new ChannelActivity(() => nowMs);

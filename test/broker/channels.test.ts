@@ -152,7 +152,7 @@ t.test("members cannot be added to a group that does not exist or is disbanded",
   });
 });
 
-t.test("a removal removes all listed members or none, and notifies the removed ones", async (t) => {
+t.test("a removal removes all listed members or none, and notifies removed members", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
   await node.channels.addSubscribers(group("g"), ["bob", "dave"], TEMPORARY);

@@ -115,7 +115,7 @@ t.test(
   },
 );
 
-t.test("the pause of background requests ends with its connection", async (t) => {
+t.test("the pause after `rate_limited` ends when the connection ends", async (t) => {
   const { server, socket, seen } = await start(t);
   const request = await server.received("history", 7);
   const refusal = { kind: "error", code: "rate_limited", message: "" } as const;

@@ -186,7 +186,7 @@ t.test(
   },
 );
 
-t.test("a client whose first CONNACK was lost logs in with a new token", async (t) => {
+t.test("a client that lost its first CONNACK logs in again if its token changed", async (t) => {
   const tokens = ["t1", "t2", "t2"];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -380,7 +380,7 @@ t.test("a client whose CONNECT gets no reply connects again", async (t) => {
   t.pass("the client has connected again");
 });
 
-t.test("a token function that fails, hangs or returns no string is called again", async (t) => {
+t.test("a token function that fails, hangs or returns a non-string is called again", async (t) => {
   const server = new ScriptedServer();
   const answers = [
     () => Promise.reject(new Error("backend down")),

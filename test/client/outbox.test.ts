@@ -369,7 +369,7 @@ function countInFlight() {
   return { server, counts, answer };
 }
 
-t.test("a message that timed out in flight still delays the next in its channel", async (t) => {
+t.test("a message that timed out in flight delays the next message of its channel", async (t) => {
   const { server, counts } = countInFlight();
   const client = connectTo(t, server, { timeouts: { sendMs: 30 } });
   await client.ready();

@@ -83,7 +83,7 @@ t.test("the payload of a command shares no memory with other data", async (t) =>
   for (const payload of payloads) t.equal(payload.buffer.byteLength, payload.length);
 });
 
-t.test("a binary frame of another realm is read", async (t) => {
+t.test("a binary frame from another JavaScript realm is read", async (t) => {
   const foreign = runInContext("ArrayBuffer", createContext()) as typeof ArrayBuffer;
   const server = new ScriptedServer();
   const webSocket = class extends server.webSocket {

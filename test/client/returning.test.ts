@@ -144,7 +144,7 @@ t.test("a token function is called once more before the client gives up", async 
 });
 
 t.test(
-  "a session whose token changes continues with the token that the function returns",
+  "a client whose session ends with token_changed reconnects with the next token of its token function",
   async (t) => {
     const server = new ScriptedServer();
     const tokens = ["t1", "t2"];

@@ -39,7 +39,7 @@ class ErrorOnlySocket implements SocketLike {
 
 const LONG_CONNECT = { connectMs: 600_000 };
 
-t.test("an error event without a close event ends an attempt at once", async (t) => {
+t.test("an error event without a close event ends a connection attempt at once", async (t) => {
   const server = new ScriptedServer();
   let failures = 3;
   const webSocket = new Proxy(server.webSocket, {

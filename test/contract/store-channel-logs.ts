@@ -164,7 +164,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match(end0, { key: KEY, clientMsgNo: "s", messageSeq: 1 });
   });
 
-  t.test("a retried append is applied once, and an old epoch is refused", async (t) => {
+  t.test("a retried append is applied once, and appends with old epochs are refused", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createStream(creation());
@@ -321,7 +321,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match(await snapshotOf(fixture), { cut: { index: 1 }, nextIndex: 3 });
   });
 
-  t.test("a channel has at most 100 active streams of the protocol", async (t) => {
+  t.test("a channel has at most 100 active durable streams", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     const create = (at: number, over: Partial<StreamCreationDraft> = {}) =>
@@ -354,7 +354,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match((await snapshotOf(fixture)).notes, [{ data: notice }, { data: "2" }]);
   });
 
-  t.test("a stream of POST /event takes records up to its maximum size", async (t) => {
+  t.test("a stream of POST /event accepts records up to its maximum size", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);
     const { store } = fixture;
@@ -410,7 +410,7 @@ const RANGE = {
 
 /** Needs a store that reads the time from the clock of the fixture. */
 export async function channelLogTimes(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a silent stream is interrupted, and one that is appended to is not", async (t) => {
+  t.test("a silent stream is interrupted, and a stream that gets records is not", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     for (const clientMsgNo of ["a", "b"]) await store.createStream(creation([], { clientMsgNo }));
@@ -462,7 +462,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
   });
 
   t.test(
-    "a stream accepts only its end when its message is twice as old as the retention",
+    "a stream accepts only its end as soon as its message is twice as old as the retention",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.close();

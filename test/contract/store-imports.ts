@@ -246,7 +246,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await fixture.store.importState(), { phase: "open", stored: { token: 2, message: 6 } });
   });
 
-  t.test("a store with users, channels or messages is not empty", async (t) => {
+  t.test("a store with users, channels or messages is reported as not empty", async (t) => {
     const fill: readonly ((fixture: StoreFixture) => Promise<unknown>)[] = [
       ({ store }) =>
         store.putDevice({ uid: "a", flag: 0, level: 0, tokenHash: new Uint8Array(32) }),
@@ -307,7 +307,7 @@ export async function importTimes(t: Test, createFixture: FixtureFactory): Promi
     t.ok(sinceMs < fixture.nowMs);
   });
 
-  t.test("an imported message expires at the time that it had on its source", async (t) => {
+  t.test("an imported message expires at the same time as on its old server", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["alice", "bob"]);

@@ -173,7 +173,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a user has at most a tenth of another user's inbox, and further commands to that user are refused as overloaded",
+    "the commands of one user fill at most a tenth of another user's inbox, and further commands to that user are refused as overloaded",
     async (t) => {
       const fixture = await createFixture(t);
 

@@ -63,7 +63,7 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
   );
 
   t.test(
-    "a message limit that is set later also applies to channels without new messages",
+    "a message limit that is set after messages were stored also applies to channels without new messages",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       await send(fixture, 13);

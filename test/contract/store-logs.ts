@@ -386,7 +386,7 @@ function producing(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(store, NAME), [["a"], ["c"]]);
   });
 
-  t.test("a producer closes a log without records", async (t) => {
+  t.test("a producer can close a log without appending a record", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     const close = appendOf([], { ...producerOf(0), close: "closed" });
@@ -458,7 +458,7 @@ function limits(t: Test, driver: LogDriver): void {
     },
   );
 
-  t.test("logs whose heads are not kept in memory are read and recognise retries", async (t) => {
+  t.test("a log whose head is not in memory can be read, and retries are recognised", async (t) => {
     const fixture = await driver.open(t, { maxOpen: 2 });
     const names = Array.from({ length: 8 }, (_, i) => free(`n${i}`));
     for (const name of names) await created(fixture.store.createLog(name, draftOf()));
@@ -569,7 +569,7 @@ function forking(t: Test, driver: LogDriver): void {
     t.equal(verdict, "lost", "an offset of the source after the fork offset is lost");
   });
 
-  t.test("a sub-offset inherits a part of the next frame", async (t) => {
+  t.test("a fork with a sub-offset inherits a part of the next frame", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(NAME, draftOf({ records: [bytesOf("a")] })));
@@ -687,7 +687,7 @@ function forking(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a fork has at most 64 sources in a chain, and the chain is read and removed",
+    "a fork has at most 64 sources in a chain, and deleted sources in the chain stay readable until the last fork is deleted",
     async (t) => {
       const fixture = await driver.open(t);
       const { store } = fixture;

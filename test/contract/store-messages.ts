@@ -324,7 +324,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a message that may reuse a clientMsgNo is stored if its payload differs, and is then the remembered one",
+    "a message that may reuse a clientMsgNo is stored if its payload differs, and later retries are compared with it",
     async (t) => {
       const fixture = await createFixture(t);
       const send = (payload: Uint8Array, allowsReuse = true, noPersist = false) => {

@@ -292,7 +292,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
   );
 
   t.test(
-    "a reader's request for events is valid until the last time that was stored for it",
+    "a request for events of a type is valid until the latest time that a reader has stored for the type",
     async (t) => {
       const { store } = await createFixture(t);
       t.strictSame(await store.readerDemand(), { session: 0, command: 0 });

@@ -98,7 +98,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a conversation without messages has position 0 and is not changed",
+    title: "a conversation without messages has position 0, and changes to it have no effect",
     lines: [
       [read("bob", 5), { bob: "0 0 0 0 -", carol: "0 0 0 0 -" }],
       [unread("bob", 5), { bob: "0 0 0 0 -" }],
@@ -311,7 +311,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a message sent while a group was large has moved the sender's read position",
+    title: "a message that is sent while a group is large moves the sender's read position",
     lines: [
       [sendFrom("bob")],
       [flags({ large: true })],
