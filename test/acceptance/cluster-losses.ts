@@ -16,7 +16,7 @@ export interface Losses {
   readonly retracted: number;
   /**
    * Errors that no fail-over excuses: a message twice in history, a missing or wrong seq, or a
-   * message that a reader was shown twice or not at all.
+   * message that a reader was shown twice, out of order or not at all.
    */
   readonly errors: readonly string[];
 }

@@ -113,7 +113,7 @@ export class ClusterNodes {
     return this.#slots.length;
   }
 
-  /** Client port of any node. */
+  /** Client port of a random node. */
   get clientPort(): number {
     return this.clientPortOf(this.anyNode());
   }

@@ -1,5 +1,5 @@
-// A reader whose nodes and Redis fail: one session that follows its channels, connects to any node
-// after its connection ends, and resumes at its last position in each channel.
+// A reader whose nodes and Redis fail: a user who follows channels, connects to any node after the
+// connection ends, and resumes at the last position in each channel.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -155,8 +155,8 @@ export class ClusterReader {
   }
 
   /**
-   * Passes everything the reader was shown to the checker. Must be called after every message sent
-   * was acknowledged.
+   * Passes everything the reader was shown to the checker. Must be called only when all sent
+   * messages are acknowledged.
    */
   check(checker: HistoryChecker): void {
     this.#collect();

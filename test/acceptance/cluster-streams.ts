@@ -1,6 +1,6 @@
 // Streams that are written while nodes and Redis fail. A producer plays one stream after the other
-// and repeats each event at any node until it is answered. At the end the viewers' texts are
-// compared with the script and with the stored streams.
+// and repeats each event at any node until it is answered. At the end the stored streams are
+// compared with their scripts, and the viewers' texts with the stored streams.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { ChannelRef } from "../../src/broker/model.ts";

@@ -49,9 +49,12 @@ export interface ClusterWorldOptions {
   readonly settings?: Settings;
   /** Number of nodes, and how they are started. */
   readonly nodes?: Omit<ClusterNodesOptions, "redisUrl" | "random" | "settings">;
-  /** True if readers never close their connections by themselves. Default: some readers do. */
+  /**
+   * True if readers never close their connections by themselves. By default, some readers close
+   * them.
+   */
   readonly keepsConnections?: boolean;
-  /** True if the load has no streams and no commands. Default: both. */
+  /** True if the load has no streams and no commands. By default, it has both. */
   readonly hasOnlyMessages?: boolean;
 }
 

@@ -86,8 +86,8 @@ export class Follower {
   }
 
   /**
-   * Passes everything the reader was shown to the checker. Must be called after every message sent
-   * was acknowledged.
+   * Passes everything the reader was shown to the checker. Must be called only when all sent
+   * messages are acknowledged.
    */
   check(checker: HistoryChecker): void {
     this.#collect();

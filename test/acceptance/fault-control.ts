@@ -17,7 +17,7 @@ const WRITERS = 2;
 const TOKENS_PER_USER = 3;
 const MAX_PAUSE_MS = 60;
 const TIMEOUT_MS = 120_000;
-/** Time within which a login of a main device ends the older one after the last fault. */
+/** Time within which a login of a main device ends the older login after the last fault. */
 const KICK_MS = 60_000;
 
 /**
@@ -49,8 +49,8 @@ interface Login {
 export class FaultControl {
   readonly problems: string[] = [];
   /**
-   * Acknowledged changes of memberships, calls that set a token, successful logins, and calls that
-   * were not acknowledged.
+   * Numbers of acknowledged membership changes, of calls that set a token, of successful logins,
+   * and of calls that were not acknowledged.
    */
   readonly counts = { memberships: 0, tokens: 0, logins: 0, unacknowledged: 0 };
   readonly #nodes: ClusterNodes;
@@ -91,21 +91,24 @@ export class FaultControl {
     this.#running.catch(() => undefined); // `stop` reports the error
   }
 
-  /** Ends the changes. Resolves when every change in progress is answered. */
+  /**
+   * Ends the changes. Resolves when every change in progress is answered and no unanswered change
+   * can run any more.
+   */
   async stop(): Promise<void> {
     this.#isOver = true;
     await this.#running;
     await pause(this.#settledMs);
   }
 
-  /** Checks all memberships, and that every newest login is the only one. */
+  /** Checks all memberships, and that one more login of each user ends the newest login so far. */
   async check(): Promise<void> {
     for (const [id, cell] of this.#members) await this.#checkMembership(id, cell);
     const uids = [...this.#newestLogins.keys()];
     for (const uid of uids) await this.#checkLogin(uid);
   }
 
-  /** Checks that the node at `port` accepts only the last acknowledged token of each user. */
+  /** Checks that the node at `port` accepts exactly one of the tokens that each user may have. */
   async checkTokens(port: number): Promise<void> {
     for (const [uid, { possible }] of this.#tokens) {
       const accepted: string[] = [];

@@ -85,7 +85,7 @@ export class RestartableBroker {
     return this.#back;
   }
 
-  /** Makes one call at once. Rejects if the broker is down. */
+  /** Makes one call without waiting for `up`. Rejects if the broker is down. */
   call(path: string, body?: unknown): Promise<JsonAnswer> {
     return this.#http.call(this.apiPort, path, body);
   }

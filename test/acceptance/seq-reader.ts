@@ -95,8 +95,8 @@ export class SeqReader {
   }
 
   /**
-   * Resolves when `holds()` returns true. It is called after every frame. Rejects on an error, on
-   * the end of the connection, and after the time-out.
+   * Resolves when `holds()` returns true. `holds` is called after every frame. Rejects on an error,
+   * on the end of the connection, and after the time-out.
    */
   async waitFor(holds: () => boolean, condition: string): Promise<void> {
     await this.#waiters.until(`${condition} (${this.uid})`, () => {

@@ -34,7 +34,7 @@ const PAD_PAGES = 120;
 const PADDED = { id: "padded", type: GROUP_CHANNEL } as const;
 const PAD_MESSAGES = 1;
 
-/** Creates a channel for these users whose history is one message of 62.5 kB. */
+/** Creates a group of these users. Its history is one message of 62.5 kB. */
 export async function preparePadding(
   broker: RestartableBroker,
   uids: readonly string[],
@@ -128,8 +128,8 @@ export class Spectator {
   }
 
   /**
-   * Connects, even across a restart of the broker. The broker must push what the viewer missed
-   * without a request. Only the end of the stream must be requested.
+   * Connects, even across a restart of the broker. Requests the stream only if it is ending: the
+   * broker must push everything else that the viewer missed without a request.
    */
   async #connect(): Promise<void> {
     const { broker, clientMsgNo } = this.#stream.options;

@@ -80,8 +80,8 @@ export class StreamViewer {
   }
 
   /**
-   * Resolves when `holds()` returns true. It is called after every frame. Rejects on an error and
-   * after the time-out.
+   * Resolves when `holds()` returns true. `holds` is called after every frame. Rejects on an error
+   * and after the time-out.
    */
   async until(condition: string, holds: () => boolean): Promise<void> {
     await this.#waiters.until(`${condition} (${this.name})`, () => {

@@ -217,7 +217,10 @@ export class UnreadWorld {
     return differences;
   }
 
-  /** Repeats a call if a message expired in the meantime. The call must be repeatable. */
+  /**
+   * Repeats a call up to five times while a message expires during the call. The call must be
+   * repeatable.
+   */
   async #untilCertain<T>(call: () => Promise<T>): Promise<TimedResult<T>> {
     for (let tries = 0; ; tries++) {
       const fromMs = Date.now();

@@ -1,5 +1,5 @@
 // Checks replies against the OpenAPI document and against the headers that every reply must have.
-// State: the document of each dialect, which is read once, and the compiled schemas.
+// State: the document of each dialect, which is read once, its paths, and the compiled schemas.
 
 import assert from "node:assert/strict";
 import type { TSchema } from "typebox";

@@ -10,7 +10,7 @@ interface ModelMessage {
   /** Position of the message in the order in which all channels received their messages. */
   readonly order: number;
   readonly redDot: boolean;
-  /** Time of the call. The message expires `expireS` after it. */
+  /** Time of the call. The message expires `expireS` seconds later. */
   readonly atMs: number;
   /** Time in the message id: the time at which the batch with the message was stored. */
   idMs: number;
@@ -25,7 +25,7 @@ interface UserPosition {
   changedAtMs: number;
 }
 
-/** The fields in which the conversations of store and model are compared. */
+/** Fields of a conversation that are compared between store and model. */
 export interface ConversationState {
   readonly channel: ChannelRef;
   readonly headSeq: number;

@@ -76,7 +76,8 @@ export interface DeliveryDriver {
 }
 
 /**
- * A channel of two users as one of them names it, and the topic to which a node subscribes for it.
+ * A group or personal channel of two users as its sender names it, and the topic to which a node
+ * subscribes for its messages.
  */
 export interface Chat {
   readonly kind: "group" | "personal";

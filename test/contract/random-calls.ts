@@ -499,8 +499,8 @@ export class RandomCalls {
   }
 
   /**
-   * Returns a random login attempt whose session has not been removed, `undefined` if there is
-   * none.
+   * Returns one of the newest 12 login attempts whose session has not been removed, `undefined` if
+   * there is none.
    */
   #session(): LoginAttempt | undefined {
     if (this.#sessions.length === 0) return undefined;

@@ -52,7 +52,7 @@ export interface Append {
 export interface SendCommand {
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Users that get a stored copy. */
+  /** Users who get a stored copy. */
   readonly to: readonly string[];
   /** Users to whom the command is only pushed. */
   readonly pushOnlyRecipients?: readonly string[];
