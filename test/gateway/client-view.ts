@@ -47,7 +47,7 @@ export function clientView(seen: readonly Seen[], points: readonly ResumePoint[]
       const name = nameOf(push.channel);
       advance(name, afterSeq + 1, throughSeq);
       if (!isAscendingWithin(push.messages, afterSeq, throughSeq))
-        problems.push(`${name}: a run beyond or out of its order`);
+        problems.push(`${name}: a push of messages out of order or outside its range`);
     }
   }
   const nos = seen.flatMap(messagesOf).map(({ no }) => no);
