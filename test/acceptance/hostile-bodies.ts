@@ -178,8 +178,9 @@ const batch = () => RIGHT_BODIES["/message/sendbatch"];
 const message = () => RIGHT_BODIES["/message/send"];
 
 /**
- * Returns true if the call may serve the body: clients write optional fields that are not set as
- * null, and a `version` far in the future counts as 0 [decisions: Values that clients really send].
+ * Returns true if the call may serve the body: clients write null for optional fields that they do
+ * not set, and a `version` far in the future counts as 0 [decisions: Values that clients really
+ * send].
  */
 export function mayBeServed(body: string | Uint8Array): boolean {
   if (typeof body !== "string") return false;

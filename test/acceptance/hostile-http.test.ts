@@ -1,6 +1,6 @@
-// Hostile HTTP requests. Whatever is sent to either port is refused with 4xx and a code of the
-// error table, or the connection is closed. The broker keeps serving and its memory does not grow.
-// Uses its own broker process. JINDOU_TEST_BODIES sets the number of damaged bodies per call.
+// Hostile HTTP requests. A request to either port that is not valid is refused with 4xx and a code
+// of the error table, or its connection is closed. The broker keeps serving and its memory does not
+// grow. Uses its own broker process. JINDOU_TEST_BODIES sets the number of damaged bodies per call.
 
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";

@@ -282,7 +282,7 @@ async function kick(world: World): Promise<readonly Fact[]> {
   ];
 }
 
-/** The broker is killed, and other users send messages as soon as it is running again. */
+/** The broker is killed, and another user sends messages as soon as it is running again. */
 async function restart(world: World): Promise<readonly Fact[]> {
   const uids = ["rita", "paul"];
   await createGroup(world, "news", uids);

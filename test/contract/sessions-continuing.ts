@@ -35,7 +35,10 @@ class User {
     return this.#nodes[this.#turn % this.#nodes.length] ?? first;
   }
 
-  /** Logs a session in and returns it with the sessions that it ended. Throws if it is refused. */
+  /**
+   * Logs a session in and returns it with the sessions that the login ended. Throws if the login is
+   * refused.
+   */
   async enter(kind: SessionKind = {}, claim?: Claim) {
     const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
@@ -53,8 +56,8 @@ class User {
   }
 
   /**
-   * Tries to log a session in. Returns the reason if it is refused, otherwise the kind of the
-   * result.
+   * Tries to log a session in. Returns the reason if the login is refused, otherwise the kind of
+   * the result.
    */
   async tryEnter(
     claim: Claim | undefined,
