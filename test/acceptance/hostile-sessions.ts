@@ -23,7 +23,7 @@ const VOLLEY_BYTES = 32_768;
 const MAX_VOLLEY = 50;
 const MAX_UNSENT_BYTES = 262_144;
 
-const counts = { connects: 0, frames: 0, receivedBytes: 0 };
+const counts = { connects: 0, volleys: 0, receivedBytes: 0 };
 
 function payload(text: string): Uint8Array {
   return new TextEncoder().encode(text);
@@ -84,7 +84,7 @@ function run(port: number, uid: string, attack: Attack): void {
     if (socket.destroyed) return;
     if (socket.writableLength < MAX_UNSENT_BYTES) {
       socket.write(volley);
-      counts.frames += 1;
+      counts.volleys += 1;
     }
     setImmediate(attackOn, socket);
   };
@@ -99,7 +99,7 @@ function run(port: number, uid: string, attack: Attack): void {
         socket.write(login);
       } else if (status === "connecting") {
         status = "attacking"; // frames sent before the CONNACK would end the connection
-        if (counts.frames === 0) process.stdout.write("at work\n");
+        if (counts.volleys === 0) process.stdout.write("at work\n");
         attackOn(socket);
       }
     });
