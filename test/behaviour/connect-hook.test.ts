@@ -62,7 +62,7 @@ async function outcomeOf(request: Promise<unknown>): Promise<string> {
 // Covers [feature: Hooks]
 for (const format of FORMATS)
   t.test(
-    `the connect hook accepts a login over ${format.name}, or refuses it, which ends the connection`,
+    `the connect hook accepts or refuses a login over ${format.name}, and a refusal ends the connection`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -116,7 +116,7 @@ t.test("a refused client receives the text of the hook and whether it may reconn
   t.equal(await outcomeOf(world.connect(t, uid)), "ok");
 });
 
-t.test("the connect hook gets the handshake headers that the setting names", async (t) => {
+t.test("the connect hook gets the handshake headers that `forwardHeaders` names", async (t) => {
   reset();
   const uid = world.name("ann");
   const headers = {

@@ -14,7 +14,7 @@ interface FeedEvent {
 }
 
 // Covers [feature: The event feed]
-t.test("a backend reads a channel's events and continues at the cursor", async (t) => {
+t.test("a backend reads a page of a channel's events and continues at its cursor", async (t) => {
   t.match(await world.call("/events"), { status: 409, body: { code: "events_off" } });
   const { body: feed } = await world.call("/events/feed", { feed: "on" });
   const [ann, ben] = [world.name("ann"), world.name("ben")];

@@ -119,7 +119,7 @@ for (const format of FORMATS) {
     });
   });
 
-  t.test(`a kicked client is closed, and later messages are ignored, over ${name}`, async (t) => {
+  t.test(`a kicked client is closed, and its later sends are ignored, over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const main = { level: 1 } as const;
     const older = await joinFormat(t, world, format, ann, {

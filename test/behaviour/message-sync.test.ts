@@ -72,7 +72,7 @@ t.test("POST /messages finds single messages by seq, id and client_msg_no", asyn
 
 // Covers [decisions: Values that clients really send]
 t.test(
-  "POST /messages returns the messages that exist and ignores unknown numbers and names",
+  "POST /messages returns the messages that exist and ignores unknown seqs, ids and client_msg_nos",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);

@@ -188,7 +188,7 @@ t.test(
 
 // Covers [feature: Online status]
 t.test(
-  "a user is offline as soon as the last session has disconnected, closed or vanished",
+  "a user is offline as soon as the last session has ended with DISCONNECT, with a close, or because the connection was lost",
   async (t) => {
     const uid = world.name("alice");
     const disconnected = await world.join(t, uid);

@@ -325,7 +325,7 @@ async function trial(t: Test, seed: number): Promise<void> {
   await client.close();
 }
 
-t.test("the time to wait after a refused message ends with its connection", async (t) => {
+t.test("the pause after a refused message ends when the connection ends", async (t) => {
   for (const code of ["rate_limited", "overloaded"] as const) {
     const server = new ScriptedServer(
       handlingSends((send, socket) => {

@@ -118,7 +118,7 @@ t.test(
   },
 );
 
-t.test("a reader that stops and a client that is closed end a waiting iterator", async (t) => {
+t.test("a waiting iterator ends if stopped, and rejects if the client is closed", async (t) => {
   const client = clientOf(t);
   const path = await create("waiting");
   const records = client.stream(path).records();

@@ -208,7 +208,7 @@ t.test("the counts are correct after random changes and lost connections", async
 });
 
 t.test(
-  "a handler that is added again gets the correct count without a list of conversations",
+  "an `unread` handler that is added again gets a count that includes the messages since its removal",
   async (t) => {
     const broker = await startBroker(t);
     await newGroup(broker, "lobby", ["ann", "ben"]);

@@ -289,7 +289,7 @@ function offsets(t: Test, driver: LogDriver): void {
 }
 
 function closing(t: Test, driver: LogDriver): void {
-  t.test("a log that has ended refuses records, and its ending does not change", async (t) => {
+  t.test("a log that has ended refuses records, and closing it again has no effect", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     await appended(fixture.store.appendLog(NAME, appendOf(["a"])));

@@ -74,7 +74,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.strictSame([...(old ?? [])], [], "the time to live has ended");
   });
 
-  t.test("a replaced lease can neither move the cursor nor write events", async (t) => {
+  t.test("the owner of a replaced lease cannot move the cursor or write events", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const from = (await store.claimPushCursor(PARTITION, LEASE)) ?? EVENTS_START;
@@ -91,7 +91,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.ok(await store.movePushCursor(PARTITION, { ...move, lease: newer }));
   });
 
-  t.test("a cursor moves only once from a position and writes its events once", async (t) => {
+  t.test("concurrent equal moves of a cursor move it and write their events once", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);

@@ -28,7 +28,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await fixture.store.webhooks(), expected, "the same after a restart");
   });
 
-  t.test("a removed webhook loses its texts, and a lost lease stores no new texts", async (t) => {
+  t.test("a removed webhook loses its texts, and no further texts are stored for it", async (t) => {
     const { store } = fixture;
     const acquire = (ids: readonly string[]) =>
       fixture.store.acquireWebhookLeases(ids, "me", 60_000);

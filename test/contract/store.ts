@@ -64,7 +64,7 @@ const PARTS = {
   },
   streamRetries: { title: "a retried stream event has no effect", run: streamRetries },
   channelLogs: {
-    title: "streams are written by the protocol Durable Streams",
+    title: "streams are written with the protocol Durable Streams",
     run: channelLogs,
   },
   streamEnds: {

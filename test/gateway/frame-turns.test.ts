@@ -42,7 +42,7 @@ t.test("each expensive frame is processed in a turn of the event loop of its own
   }
 });
 
-t.test("the waiting frames of one user use at most half of the free room", async (t) => {
+t.test("frames of one user fill at most half of the free space for waiting frames", async (t) => {
   const turns = new FrameTurns();
   let processed = 0;
   const mebibyte = 1024 * 1024;

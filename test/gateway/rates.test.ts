@@ -76,7 +76,7 @@ t.test(
 );
 
 t.test(
-  "a connection is exhausted after it has sent one burst of frames while its user is in debt",
+  "a connection of a user in debt counts as exhausted after one burst of refused frames",
   async (t) => {
     const { connect, pass } = createFixture();
     connect("a").charge(150);
