@@ -207,7 +207,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "redis/options.ts",
       "store/options.ts",
       "transport/options.ts",
-      // The forms of settings that are not numbers or names.
+      // Check the syntax of settings that are neither numbers nor names.
       "broker/channel-patterns.ts",
       "outgoing/signature.ts",
       "webhooks/addresses.ts",
@@ -277,7 +277,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "main.ts": { local: ["commands.ts", "config/help.ts", "signals.ts"], packages: [], node: [] },
-  // Only the type of the commands: nothing may be loaded before the signals are handled.
+  // Imports only the type of the commands, because no module may be loaded before signals are
+  // handled.
   "signals.ts": { local: ["config/help.ts"], packages: [], node: [] },
   "commands.ts": {
     // `jindou hash-password` makes the hash that the broker verifies.
@@ -319,8 +320,8 @@ for (const room of [
 const BROWSER_SAFE = ["src/protocol/native/", "src/client/", "src/console/", "src/demo/"];
 
 /**
- * Files whose exports the published package uses: the SDK's entry, and the file that replaces
- * `find-socket.ts` in browsers (see `package.json`).
+ * Files whose exports the published packages use: the entries of `jindou-server` and of the SDK,
+ * and the file that replaces `find-socket.ts` in browsers (see `package.json`).
  */
 const PUBLISHED = ["src/backend/backend.ts", "src/client/index.ts", "src/client/no-socket.ts"];
 

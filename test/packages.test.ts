@@ -196,7 +196,7 @@ async function install(shell: Terminal, tarball: string): Promise<void> {
   if (!/^added 1 package /m.test(printed)) throw new Error(printed);
 }
 
-/** The program uses values that only the types of the package can accept. */
+/** Program of a backend. It compiles only if the types of the package accept its values. */
 const BACKEND = `import { type Backend, createBackend, JindouApiError, mintToken, payloadOf } from "jindou-server";
 
 const jindou: Backend = createBackend({ url: process.argv[2] ?? "" });
@@ -283,7 +283,7 @@ async function compiles(t: Test, app: string): Promise<void> {
   }
 }
 
-/** The program uses values that only the types of the package can accept. */
+/** CommonJS app. It compiles only if the types of the package accept its values. */
 const COMMON_JS = `import { connect, group, JindouError, type LiveStream } from "jindou-client";
 
 interface Card {

@@ -189,9 +189,7 @@ const VAGUE_NAME = /^#?(one|found|given|taken|known|asked|said|wanted|those|mine
 /** Name of a collection of values that does not say what they are. */
 const BAG = /^#?parts$/;
 
-/**
- * Returns the locals, parameters and private members that are not named by a noun of the domain.
- */
+/** Returns the locals, parameters and private members whose names do not say what they are. */
 export function nameViolations(files: readonly FileFacts[]): readonly string[] {
   return files.flatMap(({ path, declaredNames }) =>
     declaredNames
@@ -203,8 +201,8 @@ export function nameViolations(files: readonly FileFacts[]): readonly string[] {
 /** Name of the product whose clients and backends are served by one room only. */
 const COMPAT_NAME = /wukongim|wkproto/i;
 /**
- * Rooms that may use this name: the room of that product, and the rooms that combine rooms and
- * their settings.
+ * Rooms that may use this name: the room of that product, and the rooms that connect all rooms and
+ * compose their settings.
  */
 const COMPAT_ROOMS = ["src/compat/wukongim/", "src/server/", "src/config/"];
 

@@ -1,6 +1,6 @@
 // Reads the facts that the architecture rules need about a source file. It uses TypeScript's own
-// parser, the API that TypeScript 7 has as `typescript/unstable/sync`. The exact compiler version
-// is pinned, so the API changes only with an intended upgrade. This file does not apply rules.
+// parser through the API `typescript/unstable/sync` of TypeScript 7. The exact compiler version is
+// pinned, so the API changes only with an intended upgrade. This file does not apply rules.
 
 import { posix } from "node:path";
 import {

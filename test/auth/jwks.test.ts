@@ -207,7 +207,7 @@ t.test("a step of the clock does not make keys count as too old", async (t) => {
   await away.listen(t);
   const settings = {
     ...settingsOf(away.url),
-    JINDOU_LOG_LEVEL: "info", // the log has the ports of the process
+    JINDOU_LOG_LEVEL: "info", // the ports are read from the log
     JINDOU_AUTH_JWT_JWKS_MAX_STALE_S: "60",
   };
   const node = await spawnShifted(t, settings);

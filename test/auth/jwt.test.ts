@@ -24,7 +24,7 @@ type Settings = Partial<Static<typeof jwtOptions>>;
 const DEFAULTS = loadConfig().auth.jwt;
 const START_MS = Date.now();
 
-/** A verifier whose clock is at the start of the test plus `offsetS`. */
+/** A verifier whose clock shows the start time of the test plus `offsetS`. */
 class Verifier {
   offsetS = 0;
   readonly reasons: string[] = [];
@@ -117,7 +117,7 @@ t.test("a public key is never used as an HMAC secret", async (t) => {
   }
 });
 
-/** Returns a token with this header and a signature by the right secret. */
+/** Returns a token with this header and an HS256 signature made with `SECRET`. */
 function handmade(header: unknown, payload: unknown = { sub: "alice", exp: 2e9 }): string {
   const text = (part: unknown) =>
     Buffer.from(typeof part === "string" ? part : JSON.stringify(part)).toString("base64url");

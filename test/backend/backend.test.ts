@@ -14,8 +14,8 @@ const LOBBY = { channel_id: "lobby", channel_type: 2 } as const;
 const text = (content: string) => payloadOf({ type: 1, content });
 
 /**
- * Failure of a request: a status, a reply that is lost, or a connection that breaks before the
- * reply.
+ * Failure of a request: an error status, a reply that the caller does not receive (`lost`), or a
+ * connection that is closed before the broker receives the request (`refused`).
  */
 type Fault = number | "lost" | "refused";
 

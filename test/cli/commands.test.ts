@@ -94,7 +94,7 @@ for (const [place, start] of Object.entries(WORLDS))
     t.match(JSON.parse(piped.stdout), { message_seq: 2 });
     const watched = await watching.exit;
     t.equal(watched.code, 0, "the command ends after three messages");
-    const shown = watched.stdout.replaceAll(/^\S+ /gm, ""); // the times
+    const shown = watched.stdout.replaceAll(/^\S+ /gm, ""); // without the times
     t.match(shown, /^@bob #1 bob: \\u001b\[31mred\nlobby #1 bob: \(a stream begins\)\n/);
     t.match(shown, /\nlobby #1 bob writes: It is \nlobby #1 bob writes: late\.\n/);
     t.match(shown, /\nlobby #2 bob: a text\\nof two lines\n$/);

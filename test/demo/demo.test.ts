@@ -158,7 +158,7 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
     ).length;
   t.equal(await members(), 0);
   t.equal(await tokens("ann"), 1);
-  await page.reload(); // a page that goes to another site has only 500 ms for its calls
+  await page.reload(); // a page that is left for another site has only 500 ms for its calls
   await until(async () => (await members()) === 1);
   for (const user of ["ann", "ben"]) await until(async () => (await tokens(user)) === 0);
   t.pass("the group and the tokens are removed");
@@ -220,7 +220,8 @@ t.test("text that looks like markup, links or code is shown as it is", async (t)
 t.test("two visitors do not end each other's sessions", async (t) => {
   const broker = await startNode(t);
   const first = await openDemo(t, broker, { width: 1280, height: 2400 });
-  await first.ann.shows("Morning! Did the new beans arrive?"); // a tall pane reads more history
+  // A tall pane reads older history without scrolling.
+  await first.ann.shows("Morning! Did the new beans arrive?");
   const second = await openDemo(t, broker);
   t.not(first.prefix, second.prefix);
   await second.ann.send("Hello from the second page");

@@ -17,7 +17,10 @@ async function untilReady(terminal: Terminal): Promise<number> {
   return JSON.parse(line).pid;
 }
 
-/** The test builds the project and starts it twice, which takes seconds on an idle machine. */
+/**
+ * Options of a test that builds the project and starts it twice. This takes seconds on an idle
+ * machine and minutes on a busy one.
+ */
 const LONG = { timeout: 900_000 };
 
 /** Returns the blocks of the page that are pasted into a shell. */

@@ -29,9 +29,9 @@ const append = (headers: Call["headers"] = {}): Call => ({
   headers: { ...JSON_TYPE, ...headers },
 });
 
-/** Starts a broker in protected mode. Its client listener reaches beyond this machine by default. */
+/** A broker in protected mode. Other machines can reach its client listener by default. */
 const open = await startBroker(t, { JINDOU_CLIENT_ALLOWED_ORIGINS: LISTED });
-/** Starts a broker whose calls need a credential. */
+/** A broker whose calls need a credential. */
 const closed = await startBroker(t, { JINDOU_API_TOKEN: TOKEN.token });
 
 /** Signs a path and returns the path with its signature. */

@@ -59,7 +59,7 @@ async function postEvent(no: string, type: string, data = "", more: object = {})
   if (status !== 200) throw new Error(JSON.stringify(body));
 }
 
-/** Returns the stream of a message in the history, and the message. */
+/** Returns the message with this client_msg_no from the history, including its stream. */
 async function stored(no: string, uid = "alice", channel = { channel_id: "lab", channel_type: 2 }) {
   const { body } = await broker.call("/channel/messagesync", {
     ...{ ...channel, login_uid: uid, limit: 100 },
@@ -246,7 +246,7 @@ t.test("several durable streams and one of POST /event can be active in a channe
     { status: 400, body: { error: "Stream already running in channel" } },
   );
   await postEvent(no, "___TextMessageEnd");
-  await postEvent(noOf(newPath()), "___TextMessageStart"); // the others do not count
+  await postEvent(noOf(newPath()), "___TextMessageStart"); // the durable streams do not count
   await postEvent(`s${streams}`, "___TextMessageEnd");
   for (const path of paths) t.equal((await close(path)).status, 204);
   for (const clientMsgNo of names)

@@ -16,7 +16,7 @@ import { startRoundRobin } from "./round-robin.ts";
 const TESTS = 332;
 const LONG_POLL_MS = 1000;
 const RETRIES = 5;
-/** Some tests compare 100,000 bytes one by one. */
+/** Timeout of one test. Some tests compare 100,000 bytes one by one. */
 const TEST_MS = 60_000;
 const SETTINGS = { JINDOU_STREAMS_LONG_POLL_MS: String(LONG_POLL_MS) };
 const SUITE = `import { runConformanceTests } from "@durable-streams/server-conformance-tests";

@@ -92,7 +92,7 @@ t.test("headers over their limits are refused", async (t) => {
 });
 
 t.test("requests of a producer that overtake each other are all appended", async (t) => {
-  // If a busy machine delays the first number for longer than a request waits, the next try counts.
+  // Repeated if a busy machine delays number 0 for longer than the other requests wait for it.
   for (let at = 1, isInTime = false; !isInTime; at++) {
     const path = `/v1/stream/overtaken-${at}`;
     t.equal((await put(path)).status, 201);

@@ -171,7 +171,7 @@ export default function Layout({ children }: { children: ReactNode }) {
   );
 }
 `,
-  // the packages are links to another folder
+  // the packages are symbolic links to a folder outside the app
   "next.config.mjs": `export default { turbopack: { root: "/" } };\n`,
   "package.json": '{"private":true}',
 };

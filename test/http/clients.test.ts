@@ -22,7 +22,8 @@ const LIBRARIES = join(TOOLS, "usr/lib/x86_64-linux-gnu");
 const PASSWORD = "correct horse";
 
 /**
- * Returns the folders below this folder of the fetched tools, an empty list if it does not exist.
+ * Returns the entries of a folder of the downloaded tools, an empty list if the folder does not
+ * exist.
  */
 function foldersIn(path: string): readonly string[] {
   const folder = join(TOOLS, path);
@@ -54,8 +55,9 @@ const CALLS: readonly (readonly [method: string, path: string, body?: unknown])[
 interface HttpClient {
   readonly name: string;
   readonly program: string;
-  /** Arguments before the address and the file of calls, and after them. */
+  /** Arguments before the address and the file with the calls. */
   readonly before: readonly string[];
+  /** Arguments after the address and the file with the calls. */
   readonly after?: readonly string[];
   /** True if the native listener does not serve the client (docs/http.md). */
   readonly isCompatOnly?: boolean;
@@ -74,7 +76,7 @@ const java = (version: string, expect: boolean): HttpClient => ({
   after: [version, String(expect)],
   isCompatOnly: expect,
 });
-/** Arguments that load the fetched extension, which the configuration of PHP does not load. */
+/** PHP arguments that load the downloaded curl extension. PHP's configuration does not load it. */
 const CURL = foldersIn("usr/lib/php")
   .map((folder) => join(folder, "curl.so"))
   .filter((file) => existsSync(file))
@@ -157,7 +159,7 @@ for (const client of HTTP_CLIENTS)
 
 interface Generator {
   readonly program: string;
-  /** Arguments for some calls of the file `body` to the address. Files are in the working folder. */
+  /** Arguments for several calls to `url`. The body of a call is in the file `body`. */
   args(url: string): readonly string[];
   /** Text that the output contains if every reply was 200. */
   readonly expected: RegExp;

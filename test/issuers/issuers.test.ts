@@ -14,7 +14,7 @@ interface Pair {
   readonly privateKey: KeyObject;
 }
 
-/** Requests of one test, each with the code that its connect must get. */
+/** A token to sign, and the code that a CONNECT with the token must get. */
 interface Case extends SignRequest {
   readonly code: string | RegExp;
   readonly title: string;

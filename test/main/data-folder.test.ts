@@ -239,7 +239,7 @@ t.test("database files that LMDB could not open are refused with a one-line mess
 const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
 const NO_TARGET = /is a symbolic link that leads nowhere \(its target is .*\)\. Mount or create/;
 
-/** Functions that replace an entry of the data folder by something else. */
+/** Functions that create something else in place of a file of the data folder. */
 const replacements: Readonly<Record<string, (path: string) => void>> = {
   folder: (path) => mkdirSync(path),
   pipe: (path) => void spawnSync("mkfifo", [path]),
@@ -372,7 +372,8 @@ t.test(
       for (const segment of readdirSync(join(path, "journal"))) files.push(`journal/${segment}`);
       t.equal(files.length, 4);
       for (const name of files) t.equal(modeOf(join(path, name)), "660", name);
-      // The second user takes over files of the first user, and may not set their times.
+      // The second user takes over files of the first user, but has no permission to set their
+      // times.
       if (uid === 4001) await node.kill();
       else t.equal(await node.terminate(), 0);
     }

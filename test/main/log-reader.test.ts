@@ -9,9 +9,8 @@ import { startRedis } from "../support/redis.ts";
 import { type JindouProcess, spawnJindou } from "./jindou.ts";
 
 /**
- * Program that replaces standard output and standard error by the full writing end of a pipe, a
- * socket or a terminal, whose reading end nobody reads, and then runs a command in the same
- * process.
+ * Program that connects standard output and standard error to a pipe, a socket or a terminal whose
+ * buffer is full and that nobody reads, and then runs a command in the same process.
  */
 const WITH_FULL_OUTPUT = `
 import os, pty, socket, sys
@@ -46,7 +45,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** Returns settings for a node whose log need not be read, and the URL of its API. */
+/** Returns settings with a known API port, which need not be read from the log, and its URL. */
 async function settings(t: Test) {
   const api = `127.0.0.1:${await freePort()}`;
   const env = {

@@ -45,7 +45,10 @@ const FAULTS: readonly [Fault, ...Fault[]] = [
   [(text) => `${text}\uFFFD`, /is not valid UTF-8/],
 ];
 
-/** Number of rounds in which every fault is tried. Each setting has another fault in each round. */
+/**
+ * Number of rounds. Each setting has a different fault in each round, and all rounds together try
+ * every fault.
+ */
 const ROUNDS = 3;
 /** Settings of every kind, each with a value that is valid without a fault. */
 const TEXTS: readonly (readonly [key: string, variable: string, text: string])[] = [

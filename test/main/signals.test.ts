@@ -11,7 +11,7 @@ import { type Invocation, type JindouProcess, nodeSettings, spawnJindou } from "
 const DRAIN_MS = 500;
 const SIGUSR2 = 12;
 const TICKS_PER_S = 100;
-/** CPU time that Node.js needs for its own start on a slow machine. The modules need more. */
+/** CPU time in which Node.js itself starts on a slow machine. Loading all modules takes longer. */
 const OWN_START_S = 0.2;
 const IN_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"];
 const CANNOT_UNSHARE = canRun(IN_NAMESPACE) ? false : "this machine does not allow PID namespaces";
@@ -60,8 +60,8 @@ function secondsUntilHandled({ child }: JindouProcess, isInNamespace: boolean): 
 }
 
 /**
- * Maximum number of starts until one handles signals early enough. On a busy machine the handlers
- * are seen late.
+ * Maximum number of starts until a process handles signals early enough. On a busy machine, this
+ * test may notice the handlers late.
  */
 const ATTEMPTS = 5;
 

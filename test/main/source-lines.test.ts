@@ -31,7 +31,7 @@ t.test("a logged stack trace names the lines of the TypeScript sources", async (
   await ended(t, env);
   const file = join(env.JINDOU_STORE_PATH ?? "", "journal/00000009.log");
   await writeFile(file, "");
-  await truncate(file, 2 ** 42); // more than Node.js reads at once
+  await truncate(file, 2 ** 42); // too large for Node.js to read into a buffer
   const node = spawnJindou(t, [], { env });
   const { err } = await node.loggedLine(({ msg }) => msg === "The node cannot start");
   const { stack } = err as { readonly stack: string };

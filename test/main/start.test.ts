@@ -123,7 +123,7 @@ t.test(
     await stop(first, "SIGTERM");
     const file = join(env.JINDOU_STORE_PATH ?? "", "journal/00000009.log");
     await writeFile(file, "");
-    await truncate(file, 2 ** 42); // more than Node.js reads at once
+    await truncate(file, 2 ** 42); // too large for Node.js to read into a buffer
     const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
     t.equal(code, 1);
     t.match(stderr, /^jindou: [^\n]*File size[^\n]*\n$/);

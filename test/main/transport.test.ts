@@ -92,8 +92,8 @@ t.test(
 );
 
 /**
- * Creates a package with this code in place of the newest release, whose size is 133 MB. It has the
- * same files as the real package. Returns the settings that make it available.
+ * Creates a package with this code in place of the newest release, which has 133 MB. The package
+ * has the same files as the real one. Returns the settings that make the package available.
  */
 async function newestRelease(t: Test, code: string): Promise<Record<string, string>> {
   const modules = await mkdtemp(join(tmpdir(), "jindou-test-"));

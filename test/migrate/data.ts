@@ -76,7 +76,7 @@ export function commandDraft(changes: Partial<CommandDraft> = {}): CommandDraft 
 /** Maximum number of commands of one user in another user's inbox, in the migrated stores. */
 const MAX_SHARE = 100;
 
-/** A cursor that is before the events of the group g. */
+/** Bucket of the group g, and a claim of the cursor `push` before the bucket has events. */
 const PUSH_CURSOR = [bucketOf("2:g"), { name: "push", token: 1 }] as const;
 
 /** Fills an empty store. `pass` moves the clock forward. */

@@ -1,5 +1,5 @@
-// The newest warnings and errors of the log, as GET /admin/errors returns them. The bound is tested
-// here, because no calls of users make a node log a hundred different errors.
+// The newest warnings and errors of the log, as GET /admin/errors returns them. Their maximum
+// number is tested here, because no calls of users make a node log a hundred different errors.
 
 import { createLogger, roomLogger } from "../../src/observe/logger.ts";
 import { NewestErrors } from "../../src/observe/newest-errors.ts";

@@ -54,7 +54,7 @@ t.test("a fail-over rejects calls but does not reorder accepted calls", async (t
   await Promise.all(calls);
   while (!(await isUp())) await new Promise((resolve) => setTimeout(resolve, 20));
 
-  // A slow machine may bring a message to its server after its deadline.
+  // On a slow machine, a message may reach its server after the message's deadline.
   const expected = [undefined, "unavailable", "too_late"];
   t.ok(
     [...codes].every((code) => expected.includes(code)),

@@ -13,8 +13,8 @@ import { startRedis } from "../support/redis.ts";
 const STALL_MS = 400;
 const WAIT_MS = 20_000;
 /**
- * Tolerance of the estimate. A reply on this machine arrives sooner, even under load, and the stall
- * takes much longer.
+ * Tolerance of the estimate. A reply on this machine arrives within this time, even under load, and
+ * the stall takes twice as long.
  */
 const TOLERANCE_MS = STALL_MS / 2;
 
@@ -39,7 +39,7 @@ t.test(
     while (behindMs() > TOLERANCE_MS / 4 && performance.now() < limitMs);
     for (const isInTime of [true, false, true]) {
       const asking = clocks.ask(server);
-      if (!isInTime) setImmediate(stall); // the question has been sent by then
+      if (!isInTime) setImmediate(stall); // the TIME command has been sent by then
       await asking;
       t.ok(behindMs() < TOLERANCE_MS, `the estimate is ${behindMs().toFixed(0)} ms behind`);
       t.ok(behindMs() > -TOLERANCE_MS, "the estimate does not run ahead");

@@ -43,7 +43,7 @@ async function startProxy(t: Test, { port }: RedisServer) {
         heldReplies.push(() => near.write(data));
       } else if (connections.has(near)) near.write(data);
     });
-    // The other side closed the connection.
+    // An error means that the other side has closed the connection.
     for (const end of [near, far]) end.on("error", () => {});
     near.on("close", () => far.destroy());
   });
@@ -56,7 +56,7 @@ async function startProxy(t: Test, { port }: RedisServer) {
   return {
     url: `redis://127.0.0.1:${(proxy.address() as net.AddressInfo).port}`,
     connectionCount: () => connectionCount,
-    /** Number of writes by clients, without those of TIME. */
+    /** Returns the number of packets with a script call that clients have sent. */
     writeCount: () => writeCount,
     hold() {
       isHeld = true;
@@ -81,7 +81,7 @@ async function appendUntilAccepted({ store }: StoreNode): Promise<Set<string | u
     await sleep(20);
   }
   codes.delete(undefined);
-  codes.delete("too_late"); // a message that a slow machine brings to the server after its deadline
+  codes.delete("too_late"); // on a slow machine, a message may reach the server after its deadline
   return codes;
 }
 

@@ -25,7 +25,10 @@ const RUNTIMES: Readonly<Record<string, readonly string[]>> = {
   Deno: [join(packages, "deno/deno"), "run", "--allow-all", "--quiet"],
 };
 
-/** A refused address, which the runtime must report at once, and a fixed time limit of an attempt. */
+/**
+ * Code that connects to an address that refuses connections. An attempt may take ten minutes, so
+ * the code ends in time only if the runtime reports each refusal at once.
+ */
 const REFUSED = `
 const refused = connect({ url: "ws://127.0.0.1:1", uid: "amy", timeouts: { connectMs: 600000 } });
 const errors = [];

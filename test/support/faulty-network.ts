@@ -69,7 +69,7 @@ interface CommandRule {
 interface Connection {
   readonly node: Socket;
   readonly redis: Socket;
-  /** Name that the node has given the connection, empty before that. */
+  /** Name of the connection, empty until the node has set it. */
   name: string;
   subscribes: boolean;
   isSilent: boolean;
@@ -142,7 +142,7 @@ class NetworkState {
     this.#t = t;
   }
 
-  /** Opens a port that leads to the server's port. */
+  /** Opens a port that is forwarded to the server's port. */
   async open(port: number): Promise<number> {
     const server = createServer((node) => this.#connect(node, port));
     await new Promise<void>((resolve) => server.listen(0, HOST, resolve));

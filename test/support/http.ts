@@ -27,7 +27,10 @@ export interface HttpReply {
   readonly body: any;
 }
 
-/** Rejects if the connection fails before the complete response has arrived. */
+/**
+ * Makes a call and resolves with its response. Rejects if the connection fails before the complete
+ * response has arrived.
+ */
 export function callHttp({ port, path, headers, body, timeoutMs }: HttpCall): Promise<HttpReply> {
   return new Promise((resolve, reject) => {
     const calling = request(new URL(`http://127.0.0.1:${port}${path}`), {
@@ -57,7 +60,7 @@ export function callHttp({ port, path, headers, body, timeoutMs }: HttpCall): Pr
           resolve({
             status,
             get headers() {
-              return headersOf(rawHeaders); // made on demand, because the class loads much code
+              return headersOf(rawHeaders); // on demand: the class `Headers` loads much code
             },
             body: fields["content-type"]?.includes("json") ? JSON.parse(text) : text,
           });

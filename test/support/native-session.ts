@@ -214,7 +214,7 @@ export class NativeClient {
     return this.request("members", request);
   }
 
-  /** Without a change, only reads the conversation. */
+  /** Changes a conversation and returns its state. Without `change`, only reads the state. */
   changeConversation(
     channel: ChannelRef,
     change?: ConversationChange,

@@ -233,14 +233,15 @@ async function waitForCluster(client: Redis, nodes: number): Promise<void> {
   await until(async () => {
     const info = String(await client.call("CLUSTER", "INFO"));
     return (
+      // The state can be "ok" before all slots are assigned.
       info.includes("cluster_state:ok") &&
-      info.includes(`cluster_slots_assigned:${SLOTS}`) && // the state is "ok" without all slots
+      info.includes(`cluster_slots_assigned:${SLOTS}`) &&
       info.includes(`cluster_known_nodes:${nodes}`)
     );
   });
 }
 
-/** Time until CLUSTER FAILOVER is sent again. Redis gives up a manual fail-over earlier. */
+/** Time until CLUSTER FAILOVER is sent again. Redis abandons a manual fail-over after 5 s. */
 const FAILOVER_RETRY_MS = 6000;
 
 /**

@@ -64,7 +64,10 @@ t.test("replies from within a handler keep their order", async (t) => {
   );
 });
 
-/** `ws` passes on frames that arrive together before any promise continues. */
+/**
+ * Reason to skip a test on the portable driver. Its library `ws` delivers all frames of one packet
+ * before any promise continues.
+ */
 const skip = IS_PORTABLE ? "the frames of one packet are handled in one turn" : false;
 
 t.test("a frame queued in the same turn is sent before a direct reply", { skip }, async (t) => {

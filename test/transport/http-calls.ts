@@ -16,7 +16,7 @@ export const get = (path: string, handle: HttpRoute["handle"]): HttpRoute => ({
 });
 export const bodyText = (request: HttpRequest): string => Buffer.from(request.body).toString();
 
-/** Starts a listener with these routes. `call` calls it. */
+/** Starts a listener with these routes. The returned `call` makes calls to the listener. */
 export async function serve(
   t: Test,
   routes: readonly HttpRoute[],

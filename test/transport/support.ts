@@ -106,7 +106,7 @@ export function lengthFrame(body: string): Buffer {
   return Buffer.concat([Buffer.from([body.length]), Buffer.from(body)]);
 }
 
-/** Divides bytes into frames, and returns each of them with its length. */
+/** A framer that divides bytes into frames and returns each without its length byte. */
 class LengthFramer implements Framer {
   #unread = Buffer.alloc(0);
 

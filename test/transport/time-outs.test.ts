@@ -84,7 +84,7 @@ t.test(
   },
 );
 
-/** uWebSockets.js closes an idle connection after at most this time. */
+/** Maximum time after which uWebSockets.js closes an idle connection. */
 const NATIVE_IDLE_MS = 12_500;
 
 t.test(

@@ -185,7 +185,7 @@ t.test("webhooks of a node", async (t) => {
     let open = 0;
     receiver.reply = ({ headers }) => {
       if (headers["webhook-attempt"] === "1") return 422;
-      open += 1; // it is never answered
+      open += 1; // the request is never answered
       return undefined;
     };
     const users = Array.from({ length: 20 }, (_, at) => `none-${at}`);
@@ -341,7 +341,7 @@ t.test("webhooks of a node", async (t) => {
       const path = `/webhooks/${receiver.webhookId}`;
       const { body } = await world.call("POST", `${path}/secrets`, { overlapS: 60 });
       for (const secret of [earlier, body.secret]) {
-        receiver.secret = secret; // the receiver throws if it does not verify
+        receiver.secret = secret; // the receiver throws if this secret does not verify the request
         await world.call("POST", `${path}/test`);
       }
       t.equal(receiver.requests.length, 2, "both secrets verify the requests");
@@ -389,7 +389,8 @@ t.test("webhooks of a node", async (t) => {
     for (const max of [1, 100]) {
       const receiver = await world.webhook(t, { format: "cloudevents", batch: { max, waitMs: 0 } });
       await world.send("kai", "cloud");
-      await receiver.until(() => receiver.events.length === 1); // it verifies the signature
+      // The receiver verifies the signature before it records the event.
+      await receiver.until(() => receiver.events.length === 1);
       const [{ headers, body } = { headers: {}, body: "" }] = receiver.requests;
       const [event] = [HTTP.toEvent({ headers, body })].flat();
       const expected = { type: "message.stored", subject: "1:bob@kai", source: "/jindou" };
@@ -516,7 +517,7 @@ t.test("nothing is stored for a deleted webhook", async (t) => {
   );
 });
 
-/** Returns a function that returns the errors of an event by the schemas of the OpenAPI document. */
+/** Returns a function that checks an event with the OpenAPI document and returns the errors. */
 async function eventValidator({ call }: World): Promise<(event: { type: string }) => unknown> {
   const { body: document } = await call("GET", "/openapi.json");
   const ajv = new Ajv2020({ strict: false, validateFormats: false });

@@ -96,8 +96,8 @@ export function hasAll(receiver: Receiver, ids: ReadonlySet<number>): boolean {
 
 /**
  * Returns what is wrong with the received requests: an event or a batch that differs between two
- * requests, or an event that is not in the order of its channel. `kept` are the messages that the
- * store has if it has lost some.
+ * requests, or an event that is not in the order of its channel. If the store has lost messages,
+ * `kept` contains the ids of the remaining messages.
  */
 export function problems(
   requests: readonly ReceivedRequest[],
@@ -108,7 +108,7 @@ export function problems(
   const newest = new Map<string, number>();
   const wrong: string[] = [];
   for (const { id, body } of requests) {
-    // After a loss, other events can have the numbers of a batch.
+    // After a loss, new events can reuse the numbers of lost events, and thus the id of a batch.
     if (kept === undefined && (bodies.get(id) ?? body) !== body)
       wrong.push(`the batch ${id} has changed`);
     bodies.set(id, body);

@@ -56,7 +56,10 @@ async function unreachedIn({ call }: Broker): Promise<readonly number[]> {
   return ids;
 }
 
-/** Waits until all messages are decided. Returns the messages that were decided repeatedly. */
+/**
+ * Waits until each message has an event `message.unreached`. Returns the ids of messages with more
+ * than one such event.
+ */
 async function repeatedDecisions(
   broker: Broker,
   sent: ReadonlySet<number>,
@@ -203,7 +206,7 @@ t.test("no event is lost when one of three nodes is killed or frozen", async (t)
         const newest = body.attempts.find(({ events }: { events: number }) => events > 0);
         return Number(newest?.node_id.slice(1) ?? 0);
       }
-      await pause(100); // a node that was frozen must hear from Redis first
+      await pause(100); // a node that was frozen must first receive a reply from Redis
     }
   };
   const sent = new Set<number>();
@@ -358,7 +361,7 @@ t.test("a receiver that failed for an hour gets every event after it has recover
   let failed = 0;
   await until(async () => {
     failed = await metric(node, "attempts_total", /"5xx"/);
-    return failed === failing.requests.length + down.requests.length; // none is on its way
+    return failed === failing.requests.length + down.requests.length; // no request is in flight
   });
   t.ok(failed < 200, `${failed} attempts were made`);
   const { body } = await node.call(`/webhooks/${webhookIds[0]}/failures`);

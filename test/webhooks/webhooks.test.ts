@@ -76,7 +76,7 @@ function withAttempts(texts: ReadonlyMap<string, string>, attempts: number, dueM
   return new Map([...texts].map(([name, text]) => [name, changed(text)]));
 }
 
-/** Starts webhooks with a store. `over` replaces some of its calls. */
+/** Starts webhooks with a store. `over` replaces some calls of the store. */
 async function startWebhooks(
   t: Test,
   over: (store: FeedStore) => Partial<FeedStore> = () => ({}),

@@ -116,8 +116,8 @@ function prefixes(hex: string): readonly Uint8Array[] {
 }
 
 /**
- * Returns the field with a new field in each nested record. A nil precedes it, in place of an
- * optional field. Lists of records stay as they are.
+ * Returns the field with two fields more in each nested record: a nil, which takes the place of an
+ * optional field, and a string. Lists of records or strings get no further items.
  */
 function withNewFields(field: unknown): unknown {
   if (!Array.isArray(field)) return field;

@@ -1,5 +1,5 @@
-// Creates the agreement of a test node that always uses its own timings. Tests freeze a node whose
-// timings are longer than those of the others.
+// Creates the agreement of a test node. The node never adopts the longer timings of another node,
+// because tests freeze a node whose timings are longer than those of the others.
 
 import { Agreement } from "../../../src/cluster/redis/nodes/agreement.ts";
 

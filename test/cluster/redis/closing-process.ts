@@ -33,7 +33,7 @@ process.send?.("open");
 await once(process, "message");
 const topics = Array.from({ length: TOPICS }, (_, at) => groupTopic(`g${at}`));
 const listening = topics.map((topic) => node.cluster.listen(topic));
-void Promise.allSettled(listening); // retries of these calls must not keep the process alive
+void Promise.allSettled(listening); // the servers may be down; the node retries until it is closed
 process.send?.("listening");
 
 await once(process, "message");

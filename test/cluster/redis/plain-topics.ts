@@ -17,7 +17,7 @@ export interface PlainTopics extends ClusterTopics {
    * Checks these users, as the node does after it lost the connection that carried their topics.
    */
   resubscribed(uids: readonly string[]): void;
-  /** Returns the time that real topics would check before they deliver. */
+  /** Returns the node's `silentSinceMs`, which real topics read before they deliver events. */
   silentSinceMs(): number | undefined;
   /** Provides the result of `recovery`. */
   onRecovery: () => Promise<void> | undefined;

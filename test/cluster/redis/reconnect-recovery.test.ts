@@ -66,7 +66,7 @@ t.test("a barrier waits until missed messages are delivered", async (t) => {
     isDone = true;
     return receiver.seqs("1:a@b");
   });
-  await receiver.link.ping(); // longer than the round trip of a mark
+  await receiver.link.ping(); // longer than a barrier takes without missed messages
   await receiver.link.ping();
   t.notOk(isDone);
   isHeld = false;

@@ -116,7 +116,7 @@ t.test("a node whose process was frozen keeps its subscriber connection", async 
   await receiver.topics.listen(groupTopic("g"));
   proxy.holdSubscribers(true);
   const barrier = receiver.topics.barrier();
-  await proxy.nextPublication(); // the mark is published, and its arrival is held
+  await proxy.nextPublication(); // the barrier's publication is sent, and its delivery is held
   await receiver.link.ping();
   blockEventLoop(2300);
   proxy.holdSubscribers(false);

@@ -131,7 +131,7 @@ function membersReply(pathname: string): Reply {
   return exchange?.response ?? { status: 200, body: "[]" };
 }
 
-/** Returns the listing of the channels with a log, with their present newest numbers. */
+/** Returns the listing of the channels with a log, with their current newest seqs. */
 function loggedRows(messages: FakeMessages): readonly Row[] {
   return LOGGED_ROWS.map(({ text, createdAt }) => {
     const { channel_id: id, channel_type: type } = JSON.parse(text);
@@ -144,12 +144,12 @@ function loggedRows(messages: FakeMessages): readonly Row[] {
   });
 }
 
-/** Numbers of the messages that users have deleted, by uid and stored channel id. */
+/** Seq through which a user has deleted the messages, by uid and stored channel id. */
 const DELETIONS: Readonly<Record<string, number>> = { "kim club": 4 };
 
 /**
- * Returns the conversations of a user in the reply to `/conversation/sync`. As in WuKongIM, the
- * messages before one of the user's own do not count as unread.
+ * Returns the conversations of a user in the reply to `/conversation/sync`. As in WuKongIM,
+ * messages before the user's own newest message do not count as unread.
  */
 function conversationsOf(
   { uid, msg_count: count }: { readonly uid: string; readonly msg_count: number },
@@ -191,7 +191,10 @@ function logReply(query: URLSearchParams): Reply {
   return exchange?.response ?? { status: 200, body: '{"next":0,"more":0,"logs":[]}' };
 }
 
-/** `pre=1` selects the rows after the offset. The rows of each page are newest first. */
+/**
+ * Returns a page of rows, newest first. `pre=1` selects the rows that are newer than the offset,
+ * otherwise the older rows are selected.
+ */
 function pageByCreation(rows: readonly Row[], query: URLSearchParams): Reply {
   const limit = Math.min(Number(query.get("limit") ?? 20), MAX_ROWS);
   const offset = query.get("offset_created_at");

@@ -18,7 +18,7 @@ interface Step {
   readonly hooks?: readonly { readonly url: string; readonly body: string }[];
 }
 
-/** A message in one of the two bodies. */
+/** The name of an event, and one message of its body. */
 interface Hook {
   readonly event: string;
   // biome-ignore lint/suspicious/noExplicitAny: the test compares all fields
@@ -39,7 +39,8 @@ const SKIPPED: readonly (readonly [RegExp, string])[] = [
   [/quit ann web|kicked/, "no message is sent"],
 ];
 /**
- * Seq of the command in the channel `g1` of WuKongIM, because Jindou stores commands in inboxes.
+ * Seq of the command in WuKongIM's channel `g1`. Jindou stores commands in inboxes, so later
+ * messages of the channel have lower seqs in Jindou.
  */
 const COMMAND_SEQ_IN_G1 = 2;
 

@@ -22,7 +22,7 @@ async function openBrittle(t: Test) {
     const code = await codeOf(store.append(draftOf(over)));
     if (code === undefined) throw new Error("the write did not fail");
   };
-  /** Returns the id of the next message after a crash now. */
+  /** Returns the id that the next message gets if the store crashes now. */
   const idAfterCrash = async (over = {}) => {
     const next = await openStore(t, await crashedCopy(t, path), { clock });
     return (await next.append(draftOf(over))).messageId;

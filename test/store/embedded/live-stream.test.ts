@@ -13,8 +13,8 @@ import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
 /**
- * Returns the number of bytes that a viewer who joins or comes back is sent: those of the stream's
- * own frame or of the frame with the channel's message, whichever is larger.
+ * Returns the number of bytes that are sent to a viewer who joins or reconnects: the size of the
+ * stream's own frame or of the frame with the channel's message, whichever is larger.
  */
 async function sentBytes(store: EmbeddedStore): Promise<number> {
   const codec = createNativeProtocol(LIMITS).open();

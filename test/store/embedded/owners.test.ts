@@ -24,7 +24,10 @@ const WAYS = [
 const realNamespace = WAYS.find(
   ([command = "", ...args]) => spawnSync(command, [...args, "true"]).status === 0,
 );
-/** If the machine does not allow new namespaces, the child pretends to be in another one. */
+/**
+ * Command that starts the child in a new pid namespace. If the machine does not allow new
+ * namespaces, the child only pretends to be in another one.
+ */
 const inNamespace = realNamespace ?? ["env", "JINDOU_TEST_PID_NAMESPACE=other"];
 
 const SILENCE_MS = 5000;

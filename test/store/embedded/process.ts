@@ -35,7 +35,7 @@ export interface Child {
   readonly lines: Line[];
   /**
    * Resolves with the first line, printed or to be printed, for which `match` returns true.
-   * Resolves with `undefined` if the process ends without one.
+   * Resolves with `undefined` if the process ends without such a line.
    */
   line(match: (line: Line) => boolean): Promise<Line | undefined>;
   /** Kills the process with SIGKILL and waits until it has ended. */
@@ -53,8 +53,8 @@ export function startChild(
   const child = spawn(...tieToParent(command, rest), {
     stdio: ["pipe", "pipe", "pipe"],
   });
-  // The child does not inherit standard error, because a limit on the file size would apply to it
-  // if it is a file.
+  // The child does not inherit standard error, because a limit on the file size would also apply if
+  // standard error is a file.
   child.stderr.pipe(process.stderr, { end: false });
   const lines: Line[] = [];
   const reader = createInterface(child.stdout);

@@ -199,7 +199,7 @@ t.test("a failed write leaves streams exactly as they were", async (t) => {
   t.same(await seqsIn(reopened), [1, 2, 3]);
 });
 
-/** Starts a store on a disk that is slow or broken when the test wants it. */
+/** Starts a store on a disk that the test can make slow or broken. */
 async function onSlowDisk(t: Test) {
   const { fail, files } = brittleFiles();
   const waiting: (() => void)[] = [];

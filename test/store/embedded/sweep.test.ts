@@ -181,7 +181,7 @@ t.test("logins survive a restart and are removed after their lifetime", async (t
     ...{ sessionId: `s${sessions++}`, nodeId: "n1", uid, flag, level: 1 },
     ...{ deviceId: "d", tokenTag: "" },
   });
-  /** Returns the order of the login, or the reason why it is refused. */
+  /** Returns the order number of the login, or the reason why the login is refused. */
   const enter = async (session: SessionRecord) => {
     const result = await store.login(session, "n1:1", { claim });
     if (result.kind === "unauthorized") throw new Error(result.kind);

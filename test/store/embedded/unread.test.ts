@@ -1,4 +1,4 @@
-// Counting unread messages that expire reads each of their rows at most once per call.
+// The number of rows that are read to count unread messages that expire.
 
 import { UnreadCounter } from "../../../src/store/embedded/steps/unread.ts";
 import { t } from "../../support/suite.ts";

@@ -355,7 +355,7 @@ t.test("a message waits for a slow server for at most four times the timeout", a
   t.ok(tookMs < 4 * timeoutMs + 10 * stalls.totalMs(), `the messages took ${tookMs} ms`);
   const errors = new Set(codes);
   errors.delete(undefined);
-  errors.delete("too_late"); // the reply of a server whose clock this node knows only late
+  errors.delete("too_late"); // the slow server ran the call after the call's deadline
   t.same(errors, new Set(["unavailable"]));
   const stored = new Set(await numbersIn(node));
   const accepted = codes.flatMap((code, at) => (code === undefined ? [at] : []));
@@ -406,10 +406,11 @@ t.test(
 t.test(
   "later messages of a connection are rejected after one of its messages waited too long",
   async (t) => {
-    const timeoutMs = 1000; // the clock of Redis counts as known for longer
+    const timeoutMs = 1000; // shorter than the time for which the clock of Redis counts as known
     const node = await openStore(t, server.url, { settings: { timeoutMs } });
     const { store } = node;
-    // No command may wait for a reply, or ioredis would close the connection for its silence.
+    // While the process is busy, no command may be waiting for a reply, because ioredis would close
+    // the connection.
     await new Promise((resolve) => setTimeout(resolve, 100));
     await store.headSeq("2:g");
     const first = codeOf(store.append(numbered(1, "phone")));

@@ -20,7 +20,7 @@ import { commandCalls, isPrimary, startRedis, startRedisCluster } from "../../su
 import { openStore, type StoreNode } from "./one-store.ts";
 
 const NODE = "n1:1";
-/** Place of the time of expiry in an entry, see `lua/session_rules.lua`. */
+/** Index of the expiry time in a session entry, see `lua/session_rules.lua`. */
 const EXPIRES_AT = 8;
 
 const sessionOf = (uid: string, level: DeviceLevel = MAIN_DEVICE): SessionRecord => ({

@@ -100,7 +100,8 @@ async function leavePending(
     if (code !== "unavailable") throw new Error("A copy was put");
 }
 
-// Calls the script directly, because a store puts an expired copy only if it expires in transit.
+// Calls the script directly, because a store sends an expired copy only if the copy expires in
+// transit.
 t.test("inbox keys expire even if a copy arrives after its command expired", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {

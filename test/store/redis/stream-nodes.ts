@@ -23,7 +23,7 @@ interface ChannelBuffer {
   readonly early: Map<number, Ordered>;
 }
 
-/** Listens to topics of a prefix under which nothing was published yet. */
+/** A listener on topics with a prefix under which nothing has been published yet. */
 export class TopicListener {
   readonly #topics: readonly Topic[];
   readonly #marks = new Map<string, () => void>();
