@@ -196,7 +196,7 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
   t.match(await verifier.outcome(token.slice(0, -1)), /^unauthorized/);
 });
 
-t.test("exp, nbf and iat are checked with the tolerance at each use of a token", async (t) => {
+t.test("exp, nbf and iat are checked with the tolerance whenever a token is used", async (t) => {
   const verifier = withSecret({ clockToleranceS: 30 });
   const token = await mint(HMAC_KEY, { sub: "alice", iat: nowS(), exp: nowS() + 60 });
   for (const [offsetS, outcome] of [
@@ -308,7 +308,7 @@ t.test("claims that cannot be used are refused, and the log names the claim", as
   }
 });
 
-t.test("claims have the configured names, and the level has a default", async (t) => {
+t.test("claims are read by configured names, and a missing level has a default", async (t) => {
   const verifier = withSecret({
     deviceLevelDefault: 1,
     claims: {

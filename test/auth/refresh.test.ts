@@ -44,7 +44,7 @@ async function outcome(claims: object, from: number | undefined = expiresAtMs): 
   }
 }
 
-t.test("a token of the same user and device with a later exp replaces the token", async (t) => {
+t.test("a token of the same user and device replaces a token with an earlier exp", async (t) => {
   const exp = nowS + 600;
   for (const claims of [{ exp }, { exp, device_flag: 1, device_level: 0, device_id: "phone" }])
     t.equal(await outcome(claims), String(exp * 1000));
@@ -73,7 +73,7 @@ t.test("a session that was not opened with a JWT cannot be refreshed", async (t)
   });
 });
 
-t.test("a chain of 1,000 refreshes ends with the last token's exp", async (t) => {
+t.test("after 1,000 refreshes, a session expires at the exp of the last token", async (t) => {
   let at = expiresAtMs;
   for (let step = 1; step <= 1000; step++) {
     const token = await mint(HMAC_KEY, { sub: "alice", exp: nowS + 60 + step });

@@ -137,7 +137,7 @@ t.test("an event is sent again and added once if the reply to it is lost", async
 });
 
 t.test(
-  "a call is not repeated if the first attempt may have succeeded and a second one would fail",
+  "a call that fails if it is made twice is not repeated after an attempt that may have succeeded",
   async (t) => {
     const channel = { channel_id: "new", channel_type: 2 } as const;
     const lost = await startProxy(t, ["lost"]);

@@ -4,7 +4,7 @@ import t from "tap";
 import { reached } from "../../bench/support/benchmark.ts";
 import { median, row, spread } from "../../bench/support/stats.ts";
 
-t.test("the median of an even number of values lies between the two in the middle", async (t) => {
+t.test("the median of an even number of values is the mean of the two middle values", async (t) => {
   t.equal(median([4, 1, 2]), 2);
   t.equal(median([4, 1, 2, 10]), 3);
   t.ok(Number.isNaN(median([])));

@@ -230,7 +230,7 @@ t.test(
   },
 );
 
-t.test("the event feed of a stopped node is turned on in its data folder", async (t) => {
+t.test("`jindou events on` turns on the event feed of a stopped node", async (t) => {
   const broker = await spawnBroker(t);
   const { dataPath } = broker;
   const listen = `127.0.0.1:${await freePort()}`;

@@ -45,7 +45,7 @@ t.test("every section of the configuration rejects unknown keys", async (t) => {
   }
 });
 
-t.test("the environment variables of keys and of secret files are all different", async (t) => {
+t.test("every key and every secret file has its own environment variable", async (t) => {
   const names = CONFIG_KEYS.flatMap(({ env, secret }) => (secret ? [env, `${env}_FILE`] : [env]));
   t.equal(new Set(names).size, names.length);
   t.ok(names.includes("JINDOU_API_TLS_PASSPHRASE_FILE"));

@@ -260,7 +260,7 @@ t.test(
 );
 
 t.test(
-  "every page is accessible and fits, at 1280 and 360 pixels, light and dark, and can be reached by keyboard",
+  "every page is accessible, fits a light window of 1280 pixels and a dark window of 360 pixels, and can be reached by keyboard",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, "ann", { deviceId: "phone-1" });

@@ -300,7 +300,7 @@ t.test("HAProxy accepts haproxy.cfg as it is", { skip: haproxy.skip }, async (t)
   t.equal(status, 0, stderr);
 });
 
-t.test("the load balancer uses all nodes and their ports", (t) => {
+t.test("haproxy.cfg lists the ports of every node in cluster.yaml", (t) => {
   const config = readPage(`${FOLDER}/haproxy.cfg`);
   const env = settingsOf("cluster.yaml", "node-1");
   for (const name of ["JINDOU_API_LISTEN", "JINDOU_CLIENT_LISTEN"]) {

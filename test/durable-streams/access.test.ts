@@ -224,7 +224,7 @@ t.test(
   },
 );
 
-t.test("without a credential, a Host that is not this machine is refused", async (t) => {
+t.test("a request without a credential is refused if its Host is not this machine", async (t) => {
   const call = at(open.apiPort);
   for (const host of ["evil.example", "127.0.0.1.evil.example", "192.0.2.1:5001"])
     isRefused(t, await call("/v1/stream/host", put({ host })), 403, "forbidden");
@@ -232,7 +232,7 @@ t.test("without a credential, a Host that is not this machine is refused", async
     t.ok((await call("/v1/stream/host", put({ host }))).status < 300, host);
 });
 
-t.test("pages of this host and of allowed origins are served without a credential", async (t) => {
+t.test("pages of this host and of allowed origins need no credential", async (t) => {
   const call = at(open.apiPort);
   const host = `localhost:${open.apiPort}`;
   for (const origin of [`http://${host}`, `https://${host}`, LISTED])
@@ -245,7 +245,7 @@ t.test("pages of this host and of allowed origins are served without a credentia
   isRefused(t, await call("/v1/stream/page", put(forwarded)), 403, "forbidden");
 });
 
-t.test("if client.allowedOrigins is empty, pages of other origins are refused", async (t) => {
+t.test("if client.allowedOrigins is empty, requests of other origins are refused", async (t) => {
   const broker = await startBroker(t);
   const call = at(broker.apiPort);
   isRefused(t, await call("/v1/stream/page", put({ origin: LISTED })), 403, "forbidden");
@@ -301,7 +301,7 @@ t.test("the bearer of one signed URL cannot keep other readers out", async (t) =
 });
 
 t.test(
-  "a network that guesses signatures is slowed down, while signatures that it has used before are served",
+  "a network that guesses signatures is slowed down, but its requests with a signature that it has used before are served",
   async (t) => {
     const [guesser, other] = ["127.0.0.71", "127.0.0.72"];
     const call = at(closed.clientPort);

@@ -203,7 +203,7 @@ t.test("requests that a channel's durable stream does not support are refused", 
 });
 
 t.test(
-  "logs.maxBytes limits a stream of POST /event to which durable streams append",
+  "logs.maxBytes limits the records that are appended below /v1/stream/ to a stream of POST /event",
   async (t) => {
     const node = await startBroker(t, { JINDOU_LOGS_MAX_BYTES: "2048" });
     await createPeople(node);
@@ -225,7 +225,7 @@ t.test(
   },
 );
 
-t.test("several durable streams and one of POST /event can be active in a channel", async (t) => {
+t.test("durable streams and a stream of POST /event can be active in one channel", async (t) => {
   const client = await clientOf(t, "alice");
   const no = noOf(newPath());
   const paths = [newPath(), newPath()];
@@ -255,7 +255,7 @@ t.test("several durable streams and one of POST /event can be active in a channe
     });
 });
 
-t.test("a channel with 100 active durable streams accepts no other one", async (t) => {
+t.test("a channel with 100 active durable streams accepts no further durable stream", async (t) => {
   await broker.call("/channel", { channel_id: "many", channel_type: 2, subscribers: ["bot"] });
   const paths = Array.from({ length: 100 }, () => newPath("2/many"));
   for (const { status } of await Promise.all(paths.map((path) => put(path)))) t.equal(status, 201);
@@ -290,7 +290,7 @@ async function sign(path: string, access: string, fromUid?: string): Promise<str
   return pathname + search;
 }
 
-t.test("a user with a client token reads and writes where the user may", async (t) => {
+t.test("a client token allows only what its user has permission to read or write", async (t) => {
   const viewerCall = (path: string, uid: string, options: Call = {}) =>
     callAt(broker.clientPort, path, {
       ...options,
@@ -331,7 +331,7 @@ t.test("a user with a client token reads and writes where the user may", async (
   t.equal((await viewerCall(path, "alice", end)).status, 204);
 });
 
-t.test("a token with the claim jd reads and writes only streams that it allows", async (t) => {
+t.test("a token with the claim jd allows only the channels that the claim names", async (t) => {
   const path = newPath();
   async function codes(jd: object) {
     const token = await mint(HMAC_KEY, { sub: "alice", jd });
@@ -352,7 +352,7 @@ t.test("a token with the claim jd reads and writes only streams that it allows",
   t.same(await codes({}), [200, 204, 200], "a token without the claim jd allows everything");
 });
 
-t.test("a signed URL writes to a channel in the name of its user", async (t) => {
+t.test("a write with a signed URL is made in the name of the URL's user", async (t) => {
   const path = newPath();
   const refused = await broker.call("/v1/sign", { path, access: "write", expires_in: 60 });
   t.match(refused, { status: 400, body: { details: [{ path: "from_uid" }] } });
@@ -402,7 +402,7 @@ t.test("a personal channel's path contains both uids, or only the other user's",
   ]);
 });
 
-t.test("a fork of a channel's stream does not change when its source does", async (t) => {
+t.test("a fork of a channel's stream does not change when the source changes", async (t) => {
   const path = newPath();
   t.equal((await put(path, "[1]")).status, 201);
   const offset = offsetOf(await post(path, "[2,3]"));

@@ -131,7 +131,7 @@ t.test(
 );
 
 t.test(
-  "an append to a stream that reaches a limit is answered with 413, and the stream stays readable",
+  "an append that would exceed a limit of its stream is answered with 413, and the stream stays readable",
   async (t) => {
     const path = "/v1/stream/full";
     t.equal((await put(path, "[1]")).status, 201);
@@ -142,7 +142,7 @@ t.test(
   },
 );
 
-t.test("a fork of a chain of 64 forks is answered with 413 and not created", async (t) => {
+t.test("a fork with more than 64 sources is answered with 413 and not created", async (t) => {
   const path = (depth: number) => `/v1/stream/chain-${depth}`;
   const fork = (depth: number) =>
     put(path(depth), "", { ...JSON_TYPE, "stream-forked-from": path(depth - 1) });
@@ -153,7 +153,7 @@ t.test("a fork of a chain of 64 forks is answered with 413 and not created", asy
   t.equal((await call(path(64))).text, "[0]");
 });
 
-t.test("an offset of a stream that was created anew is answered with 410", async (t) => {
+t.test("an offset from before a stream was recreated is answered with 410", async (t) => {
   const path = "/v1/stream/anew";
   const offset = offsetOf(await put(path, "[1]"));
   t.equal((await call(path, { method: "DELETE" })).status, 204);

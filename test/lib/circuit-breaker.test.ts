@@ -49,7 +49,7 @@ t.test("failures that are older than the last hundred calls do not count", async
   t.equal(breaker.state, "closed");
 });
 
-t.test("after five seconds one call is tried, whose result decides", async (t) => {
+t.test("after five seconds, one trial call closes or reopens an open circuit", async (t) => {
   const { breaker, clock, call } = create();
   for (let failure = 0; failure < 10; failure++) call(true);
   clock.nowMs = 4999;

@@ -15,7 +15,7 @@ t.test("a list is read once until it changes", async (t) => {
   t.same(await lists.get("a", read), [3]);
 });
 
-t.test("a list that changes while it is read is returned and not kept", async (t) => {
+t.test("a list that changes while it is read is returned but not kept", async (t) => {
   for (const change of ["forget", "clear"] as const) {
     const lists = new KeptLists<string>(100);
     let finish = (_list: string[]) => {};

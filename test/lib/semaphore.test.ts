@@ -24,7 +24,7 @@ class Steps {
 }
 
 t.test(
-  "the number of steps that run at the same time equals the number of permits, and the other steps start in order",
+  "as many steps run at the same time as there are permits, and the other steps start in order",
   async (t) => {
     const semaphore = new Semaphore(2);
     const steps = new Steps();

@@ -85,7 +85,7 @@ t.test("a use that costs more than the remaining tokens leaves a debt", async (t
   t.equal(bucket.take(400), 0);
 });
 
-t.test("later uses wait if a cost is charged after the work", async (t) => {
+t.test("a cost that is charged after the work delays later uses", async (t) => {
   const bucket = bucketOf(10, 5);
   bucket.charge(7);
   t.equal(bucket.waitMs(0), 300);

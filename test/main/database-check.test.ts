@@ -114,7 +114,7 @@ t.test("closing a terminal ends neither a node nor the check of its database", a
 });
 
 t.test(
-  "while its database is checked, a node serves health checks and logs a check without progress",
+  "while its database is checked, a node serves health checks and logs if the check makes no progress",
   async (t) => {
     const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
     const release = join(await tempFolder(t), "release");

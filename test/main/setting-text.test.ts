@@ -179,7 +179,7 @@ t.test("a secret that is not a path may contain ~, $ and inner quotes", async (t
   t.equal(code, 0, stderr);
 });
 
-t.test("a BOM at the beginning and newlines at the end are removed in every source", async (t) => {
+t.test("a BOM before and newlines after a value are removed in every source", async (t) => {
   const folder = await temporaryFolder(t);
   const [token, config] = [join(folder, "token"), join(folder, "c.json")];
   const data = join(folder, "data");
@@ -222,7 +222,7 @@ t.test("a password on standard input is checked like one in a setting", async (t
   t.equal(code, 0);
 });
 
-t.test("values in the list of managers are checked, and passwords are not shown", async (t) => {
+t.test("values in the list of managers are checked, and errors show no passwords", async (t) => {
   const managers = [{ username: " ops", password: "hunter2 ", permissions: ["*\r"] }];
   const text = JSON.stringify(managers);
   for (const [argv, env] of [

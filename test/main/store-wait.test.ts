@@ -79,7 +79,7 @@ t.test("a node waits for a Redis Cluster", async (t) => {
   await checkServing(t, node);
 });
 
-t.test("a node that had to wait for Redis then also waits for a running migration", async (t) => {
+t.test("a node that has waited for Redis then waits for a running migration", async (t) => {
   const redis = await stoppedRedis(t, ["--appendonly", "yes"]);
   const node = await startNode(t, redis.url);
   await node.logged(WAITING);

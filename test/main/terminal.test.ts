@@ -33,7 +33,7 @@ t.test("at a terminal, a port in use is reported with one line", async (t) => {
   t.same(more, []);
 });
 
-t.test("at a terminal, an unreachable Redis is reported with sentences for people", async (t) => {
+t.test("at a terminal, an unreachable Redis is reported in plain sentences", async (t) => {
   const lines = await failedStart(t, {
     JINDOU_REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
     JINDOU_START_WAIT_FOR_STORE_S: "1",

@@ -182,7 +182,7 @@ async function joinedNode(t: Test, client: Redis, announcement = "its record") {
 }
 
 t.test(
-  "differences between the folder and Redis are copied again, and reported if they remain",
+  "data that differs between the folder and Redis is copied again, and a difference that remains is reported",
   async (t) => {
     const from = testFolder(t);
     const store = await openStore(t, from);

@@ -88,7 +88,7 @@ t.test("a log line for people shows neither secrets nor control characters", asy
   t.same(more, []);
 });
 
-t.test("log lines are for people at a terminal, with colours unless NO_COLOR is set", async (t) => {
+t.test("log lines at a terminal are for people, coloured unless NO_COLOR is set", async (t) => {
   const terminal = { isTerminal: true, mayHaveColours: true };
   const pipe = { ...terminal, isTerminal: false };
   t.equal(logForm("auto", terminal), "coloured");

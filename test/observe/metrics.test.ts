@@ -136,7 +136,7 @@ t.test(
 );
 
 t.test(
-  "a histogram counts a value equal to a bound in that bucket, and a negative value or NaN as zero",
+  "a histogram counts a value that equals a bound in the bucket of that bound, and a negative value or NaN as zero",
   async (t) => {
     const metrics = createMetrics({ version: "1", nodeId: "n1" });
     metrics.gateway.acknowledged(1);

@@ -102,7 +102,7 @@ t.test("a stream may end in the turn in which it opens", async (t) => {
 });
 
 t.test(
-  "a stream is notified when its full buffer is writable again, and its peer gets every byte in order",
+  "a stream whose buffer was full is notified when it can write again, and its peer gets every byte in order",
   async (t) => {
     const stream = new TestStream();
     stream.first = "begin ";
@@ -210,7 +210,7 @@ t.test("a route can read headers in addition to the headers of the endpoint", as
   t.same(JSON.parse((await call("/all", sent)).body), { "x-all": "a" });
 });
 
-t.test("a HEAD call of a stream gets its head and does not open it", async (t) => {
+t.test("a HEAD call of a stream gets the head of the reply and opens no stream", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
   const client = new RawClient(t, port);

@@ -47,7 +47,7 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 400",
   },
   {
-    name: "Expect: 100-Continue in any case",
+    name: "the header Expect with 100-Continue in any letter case",
     sent: ["POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-Continue\r\ncontent-length: 2\r\n\r\n"],
     uws: "",
     portable: "HTTP/1.1 100",

@@ -405,7 +405,7 @@ t.test(
 );
 
 t.test(
-  "the unread bytes of a user's connections are limited together, from the login on",
+  "after the login, the unread bytes of a user's connections are limited together",
   async (t) => {
     const maxBufferedBytesPerUser = 1_000_000;
     const { seen, endpoint } = socketEndpoint({

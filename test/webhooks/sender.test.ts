@@ -273,7 +273,7 @@ t.test("each attempt checks the addresses of the receiver again", async (t) => {
   t.strictSame(seen, [], "no request reached the receiver");
 });
 
-t.test("all requests of a client use one connector", async (t) => {
+t.test("all requests of an HTTP client share one connector", async (t) => {
   const { port } = await listen(t, (_, response) => response.end());
   let connectors = 0;
   const outgoing = new Outgoing({

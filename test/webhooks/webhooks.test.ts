@@ -303,7 +303,7 @@ t.test(
   },
 );
 
-t.test("the first request after a gap is halved until its events are accepted", async (t) => {
+t.test("after feed.gap, a rejected first request is halved until it is accepted", async (t) => {
   const { store, webhooks } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = () => 503;
@@ -325,7 +325,7 @@ t.test("the first request after a gap is halved until its events are accepted", 
   t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
 });
 
-t.test("a webhook whose last event was replaced reads the feed only once for this", async (t) => {
+t.test("a webhook reads the feed once to notice that its last event was replaced", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(
@@ -520,7 +520,7 @@ t.test(
   },
 );
 
-t.test("events that do not fill a request cause no work until a gap is accepted", async (t) => {
+t.test("until feed.gap is accepted, events that do not fill a request cause no work", async (t) => {
   const receiver = await startReceiver(t);
   const isGap = ({ events }: Receiver["requests"][number]) => events[0]?.type === "feed.gap";
   receiver.reply = (request) => (isGap(request) ? undefined : 204);

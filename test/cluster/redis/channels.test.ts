@@ -181,7 +181,7 @@ t.test(
 );
 
 t.test(
-  "a personal channel continues on one user's topic after the other user's topic is unsubscribed",
+  "a personal channel continues on one user's topic after the node unsubscribes from the other user's topic",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);

@@ -497,7 +497,7 @@ t.test("presence of 1,000 users is returned in the order of the query", async (t
   );
 });
 
-t.test("sessions are confirmed again after a session could not be confirmed", async (t) => {
+t.test("a session that cannot be confirmed causes few reads of other sessions", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
   const uids = Array.from({ length: 119 }, (_, at) => `a${at}`).concat("b0");
   await Promise.all(uids.map((uid) => a.directory.login(sessionOn(a, uid))));
@@ -583,7 +583,7 @@ t.test(
   },
 );
 
-t.test("a secondary session that was logged out while its node was dead is ended", async (t) => {
+t.test("a secondary session is ended if it was logged out while its node was dead", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const frozen = { heartbeatMs: 60_000, deadAfterMs: 180_000 };
   const a = await startNode(t, redis, { ...frozen, settings: { prefix } });

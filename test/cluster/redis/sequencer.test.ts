@@ -152,7 +152,7 @@ t.test(
   },
 );
 
-t.test("streams that started and ended while publications were lost are complete", async (t) => {
+t.test("streams that started or ended while publications were lost are complete", async (t) => {
   const log = new ChannelLog("group");
   const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
@@ -328,7 +328,7 @@ for (const isSuspended of [true, false])
   );
 
 t.test(
-  "no older message is delivered after a fail-over that lost all delivered messages",
+  "messages from before a subscription are not delivered after a fail-over that lost all delivered messages",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels } = withOneTopic(t, log);
@@ -367,7 +367,7 @@ for (const isHeard of [true, false])
     },
   );
 
-t.test("a new sequencer keeps its position when two reads of the position overlap", async (t) => {
+t.test("a new sequencer skips no message if two reads of its position overlap", async (t) => {
   const log = new ChannelLog("group");
   const fixture = createFixture(t, log);
   const channels = createChannels(fixture, log);

@@ -19,7 +19,7 @@ const SNAPSHOT: StreamSnapshot = {
 };
 
 t.test(
-  "a content event has the stream's clientMsgNo as its id, and so does a start or an end event without an id from the producer",
+  "content events, and start and end events without an id from the producer, have the stream's clientMsgNo as their id",
   async (t) => {
     const event: ChannelEvent = {
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
@@ -55,7 +55,7 @@ t.test("the events of an ended stream include its end, whatever its final state"
 });
 
 t.test(
-  "the text so far and the end of a stream that is_stream began are shown in the form of /message/event, even if the events have no id of their own",
+  "a stream that a message with is_stream began is shown in the form of /message/event, even if its text is merged and its end has no id",
   async (t) => {
     const begun = { ...SNAPSHOT, startId: MESSAGE_START_ID };
     const shown = (snapshot: StreamSnapshot, from: number) =>

@@ -48,7 +48,7 @@ const idsOf = (list: readonly { channel_id: string }[]) => list.map(({ channel_i
 const historyCalls = (api: TestApi) =>
   api.calls.filter(({ call }) => call === "history").map(({ args }) => args);
 
-t.test("/conversation/sync returns each conversation in the shape of WuKongIM", async (t) => {
+t.test("/conversation/sync returns each conversation with the fields of WuKongIM", async (t) => {
   const api = await startApi();
   api.conversations = [conversation("lobby")];
   t.same(await sync(api), [
@@ -156,7 +156,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync names a personal channel by the uid of the other user, and its messages as their sender named it",
+  "/conversation/sync returns the other user's uid as the id of a personal channel, and messages with the channel id that their sender used",
   async (t) => {
     const api = await startApi();
     const channel = { id: "alice", type: 1 } as const;

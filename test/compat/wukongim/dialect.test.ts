@@ -57,7 +57,7 @@ t.test(
 );
 
 t.test(
-  "a missing list and null are an empty list in the wukongim dialect, if the list may be empty",
+  "in the wukongim dialect, a missing list or null counts as an empty list if the list may be empty",
   async (t) => {
     const channel = { channel_id: "g1", channel_type: 2 };
     for (const [path, body, expected] of [
@@ -452,7 +452,7 @@ const REMOVALS: readonly (readonly [string, object])[] = [
 ];
 
 t.test(
-  "in the wukongim dialect, calls that remove something ignore a missing channel and no other refusal",
+  "in the wukongim dialect, a removal from a missing channel succeeds, and every other error is returned",
   async (t) => {
     const statuses: Partial<Record<ErrorCode, number>> = {
       channel_not_found: 200,
@@ -477,7 +477,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, an error keeps its status and its headers if the caller must act on them",
+  "in the wukongim dialect, errors with 401, 429, 500 or 503 keep their status and headers, and all others are answered with 400",
   async (t) => {
     for (const code of Object.keys(HTTP_STATUS) as readonly ErrorCode[]) {
       const status = HTTP_STATUS[code];

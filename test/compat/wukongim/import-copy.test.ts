@@ -52,7 +52,7 @@ async function unreadOf(node: Broker, uid: string) {
 }
 
 t.test(
-  "an import copies users, channels, messages and positions in passes, and the last pass closes it",
+  "an import copies users, channels, messages and positions in passes, and the last pass closes the import",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -144,7 +144,7 @@ t.test(
 );
 
 t.test(
-  "files add data that the server does not return, and files with lines of another kind are rejected before anything is read",
+  "the files of --users and --channels add data that the server does not return, and a file of the wrong kind is rejected before anything is read",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -184,7 +184,7 @@ t.test(
 );
 
 t.test(
-  "the comparison covers the history that earlier runs have stored, without the messages that the node refuses",
+  "--compare=all and --close compare the whole imported history, except messages that the node refuses",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t, { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024" });

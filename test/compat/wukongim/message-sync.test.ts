@@ -70,7 +70,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/messagesync returns messages in ascending order, in the shape of WuKongIM's SDKs",
+  "POST /channel/messagesync returns messages in ascending order, with the fields that WuKongIM's SDKs read",
   async (t) => {
     const api = await startApi();
     const messages = [message(2), message(1)];

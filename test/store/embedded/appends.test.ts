@@ -91,7 +91,7 @@ t.test(
 
 for (const durability of ["process", "disk"] as const)
   t.test(
-    `an exception in the reply to one call does not affect other calls (durability ${durability})`,
+    `an exception while one message is published does not affect other calls (durability ${durability})`,
     async (t) => {
       const problems: string[] = [];
       const store = await openStore(t, testFolder(t), {

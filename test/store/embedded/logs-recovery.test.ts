@@ -156,7 +156,7 @@ t.test("a small log that is closed after a failed checkpoint has each frame once
 });
 
 for (const durability of ["process", "disk"] as const)
-  t.test(`changes that cannot be written are undone with durability ${durability}`, async (t) => {
+  t.test(`with durability ${durability}, changes that cannot be written are undone`, async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);
     const store = await openStore(t, path, { ...OPTIONS, durability, files, onError() {} });

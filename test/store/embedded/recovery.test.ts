@@ -329,7 +329,7 @@ t.test("a missing first or middle segment prevents a start", async (t) => {
 });
 
 t.test(
-  "a segment whose creation was interrupted is empty and does not keep the store from starting",
+  "a segment whose creation was interrupted counts as empty and does not keep the store from starting",
   async (t) => {
     const path = await crashedWith(t, 2);
     for (const size of [0, 7, 16, 32, SEGMENT_HEADER_BYTES - 1]) {

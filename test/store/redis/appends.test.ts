@@ -152,7 +152,7 @@ t.test(
 );
 
 t.test(
-  "a message that needs a key of a wrong type fails before any part of it is stored",
+  "a message that needs a Redis key of the wrong type is rejected before any part of the message is stored",
   async (t) => {
     const { store, link } = await openStore(t, server.url);
     const { keys } = link;
@@ -448,7 +448,7 @@ t.test("members cannot send to a group that has no record", async (t) => {
   t.equal((await store.append(draft)).refused, "not_subscriber");
 });
 
-t.test("all partitions of the event feed are watched with one call at a time", async (t) => {
+t.test("one script call checks all partitions of the event feed for new events", async (t) => {
   const own = await startRedis(t);
   const { store } = await openStore(t, own.url);
   await store.switchFeed(true);

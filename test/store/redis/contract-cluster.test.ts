@@ -19,7 +19,7 @@ storeContract(t, redisDriver("Redis Cluster", url));
 logContract(t, redisLogDriver("Redis Cluster", url));
 
 t.test(
-  "an event that a node did not move from the outbox to the feed is moved later",
+  "an event that a node left in the outbox is moved to the feed when another node checks its user",
   async (t) => {
     const { store, link } = await openStore(t, url);
     await store.switchFeed(true);
@@ -120,7 +120,7 @@ t.test(
   },
 );
 
-t.test("a user who is logging in stays in the list of users to check", async (t) => {
+t.test("a user whom a node is logging in stays in the list of users to check", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   const online = link.keys.bucket("online", BUCKET);
@@ -210,7 +210,7 @@ t.test("each call that removes expired commands moves their events to the feed",
   t.strictSame(await expired(), [...first, ...second, ...third], "every 32nd command");
 });
 
-t.test("a command in an inbox that was not listed has its event when it expires", async (t) => {
+t.test("a command from a time without the feed has an event when it expires", async (t) => {
   const { store, time } = await openStore(t, url);
   const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
   await store.switchFeed(true);

@@ -44,7 +44,7 @@ t.test("conversations work on a single Redis server", async (t) => {
   t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
     peers(t, server.url),
   );
-  t.test("calls on conversations wait for replicas and are rejected while Redis is down", (t) =>
+  t.test("changes wait for replicas, and calls are rejected while Redis is down", (t) =>
     waiting(t, server.url),
   );
 });
@@ -99,7 +99,7 @@ async function counting(t: Test, url: string): Promise<void> {
 async function lists(t: Test, url: string): Promise<void> {
   const COUNT = 300;
 
-  t.test("a long list is complete and transfers no message content", async (t) => {
+  t.test("a long list of conversations is complete and transfers no message content", async (t) => {
     const { store, link } = await openAtTime(t, url);
     const payload = new Uint8Array(10_000);
     const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
@@ -169,7 +169,7 @@ async function costs(t: Test, server: RedisServer): Promise<void> {
     ["a page of unread conversations", { onlyUnread: true }, 2],
   ] as const)
     t.test(
-      `${what} reads at most ${commands} values of each group that is not on the page`,
+      `the number of commands for ${what} grows by at most ${commands} per group that is not on the page`,
       async (t) => {
         const few = await costOf(100, over);
         const many = await costOf(100 + MORE, over);

@@ -290,7 +290,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
     });
   });
 
-  t.test("copies into full inboxes do not read all other copies", async (t) => {
+  t.test("adding a copy to a full inbox does not read all other copies", async (t) => {
     const { inbox, seqs } = await startInbox(t, { url, limits: { maxInbox: 50 } });
     const senders = [undefined, "s", "s", "s"] as const;
     const send = (at: number) => {

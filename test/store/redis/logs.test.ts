@@ -154,7 +154,7 @@ t.test("an append whose key has another type fails, and the next append succeeds
   t.same(await appendsOf(store, free("e")), [["b"]]);
 });
 
-t.test("an append that fails does not affect others of the same call", async (t) => {
+t.test("an append that fails does not affect other appends of the same call", async (t) => {
   const { store, link } = await startLogNode(t, redis.url);
   for (const path of ["x", "y"]) await store.createLog(free(path), draftOf());
   const { prefix } = link.keys;
@@ -192,7 +192,7 @@ t.test("a reference whose fork was never created is released after a minute", as
   t.same(await logKeys(link), []);
 });
 
-t.test("a fork whose node died during its removal releases its source later", async (t) => {
+t.test("if a node dies while it removes a fork, the source is released later", async (t) => {
   const { store, link } = await startLogNode(t, redis.url);
   await store.createLog(free("s"), draftOf({ records: [Buffer.from("a")] }));
   await created(store.createLog(free("t"), draftOf({ origin: forkOf("s") })));
@@ -207,7 +207,7 @@ t.test("a fork whose node died during its removal releases its source later", as
   t.same(await logKeys(link), []);
 });
 
-t.test("a log that is removed leaves no key, however it is removed", async (t) => {
+t.test("a log leaves no key after it was deleted or has expired", async (t) => {
   const { store, link, time } = await startLogNode(t, redis.url);
   const fill = (path: string) =>
     store.appendLog(free(path), appendOf(["a"], { ...producerOf(0), order: "1" }));

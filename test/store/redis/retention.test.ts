@@ -50,7 +50,7 @@ t.test("a sweep removes all expired messages", async (t) => {
   t.equal(await node.store.headSeq("2:g"), 253);
 });
 
-t.test("an event that is written during a trim does not cause a removal", async (t) => {
+t.test("an event that is written during a trim does not make the trim remove events", async (t) => {
   const node = await openStore(t, server.url);
   const { store } = node;
   await store.switchFeed(true);

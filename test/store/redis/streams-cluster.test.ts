@@ -107,7 +107,7 @@ t.test("both users receive a personal stream in order", async (t) => {
   t.same(await indexedStreams("bob"), "");
 });
 
-t.test("a forced start publishes the end of the other stream first", async (t) => {
+t.test("a forced start first publishes the end of the active stream", async (t) => {
   const { alice, bob, active } = await startPair(t);
   const { start } = producer(alice, TO_BOB);
   await start();

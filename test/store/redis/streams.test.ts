@@ -407,7 +407,7 @@ t.test("an event whose publication Redis refuses is stored, and the call succeed
   t.equal(await read(), "x");
 });
 
-t.test("nothing is left of a stream of the protocol when its message is removed", async (t) => {
+t.test("a durable stream leaves no keys when its message is removed", async (t) => {
   const { fixture, prefix } = await startNode(t, { limits: { retentionS: 60 } });
   const { store } = fixture;
   const { channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
@@ -426,7 +426,7 @@ t.test("nothing is left of a stream of the protocol when its message is removed"
   t.same(await before(), []);
 });
 
-t.test("a stream of the protocol continues after Redis was restarted", async (t) => {
+t.test("a durable stream of a channel continues after Redis was restarted", async (t) => {
   const server = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
   const { store } = await openStore(t, server.url);
   const { channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
@@ -458,7 +458,7 @@ t.test("a stream of the protocol continues after Redis was restarted", async (t)
   t.match(await store.stream(KEY, "s"), { state: "active", text: "01" });
 });
 
-t.test("an event that cannot be written fails without affecting others of its call", async (t) => {
+t.test("an event that cannot be written does not affect events of other streams", async (t) => {
   const { store, link } = await openStore(t, url);
   const post = (id: string, type: string, data = "") =>
     store.streamEvent(eventOf(type, data, { channel: { id, type: 2 } }));
