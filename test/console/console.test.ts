@@ -302,7 +302,7 @@ t.test(
   },
 );
 
-t.test("the first page of sessions costs one call", async (t) => {
+t.test("the first page of sessions is read with one call", async (t) => {
   const world = await startWorld(t);
   for (const uid of ["a", "b", "c"]) await world.join(t, uid);
   const page = await openConsole(t, await browser, { url: addressOf(world) });

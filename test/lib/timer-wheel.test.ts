@@ -3,7 +3,7 @@
 import { TimerWheel } from "../../src/lib/timer-wheel.ts";
 import { t } from "../support/suite.ts";
 
-t.test("items become due in the order of their times, and no earlier", async (t) => {
+t.test("items become due in the order of their times, and never early", async (t) => {
   const due: string[] = [];
   const startMs = performance.now();
   await new Promise<void>((resolve) => {

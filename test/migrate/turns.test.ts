@@ -69,7 +69,7 @@ t.test("a missing folder and an unreachable Redis are reported in lastErr", asyn
   t.equal(await codeOf(unreachable.run()), "unavailable", "closing ends the retries");
 });
 
-t.test("a migration throws an error that retrying cannot fix", async (t) => {
+t.test("a migration is not retried after an error that retrying cannot fix", async (t) => {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
   await server.client().set("jd:{all}:format", "jindou 99");

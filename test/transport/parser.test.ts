@@ -268,7 +268,7 @@ t.test("a refused call gets one reply, even if its body is not valid", async (t)
 const HANDSHAKE =
   "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-t.test("a handshake that a proxy would not treat as one opens no socket", async (t) => {
+t.test("a handshake with an invalid header, version or body opens no socket", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { http: httpEndpoint(routes), sockets: endpoint });
   const without = (header: string) => HANDSHAKE.replace(new RegExp(`${header}: [^\\r]*\\r\\n`), "");

@@ -341,7 +341,7 @@ t.test(
   },
 );
 
-t.test("clients can be served over TLS, also behind a PROXY header", { skip }, async (t) => {
+t.test("clients can be served over TLS, even behind a PROXY header", { skip }, async (t) => {
   const files = { certFile: tlsFile("cert.pem"), keyFile: tlsFile("key.pem") };
   const { seen, port, errors } = await serve(
     t,

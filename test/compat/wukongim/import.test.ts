@@ -64,7 +64,7 @@ t.test(
   },
 );
 
-t.test("the report of a dry run names numbers and examples", async (t) => {
+t.test("the report of a dry run has the counts of all objects, and examples", async (t) => {
   const source = await startSource(t);
   const { code, stdout, stderr } = await report(t, source.url);
   t.equal(code, 0);
@@ -80,7 +80,7 @@ t.test("the report of a dry run names numbers and examples", async (t) => {
 });
 
 t.test(
-  "the WuKongIM stand-in returns the captured rows in the same pages as the real server",
+  "the WuKongIM stand-in returns the captured rows in the same order as the real server",
   async (t) => {
     const listings = EXCHANGES.filter(
       ({ name, request }) =>

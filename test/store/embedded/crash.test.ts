@@ -83,7 +83,7 @@ function chunks(count: number): string {
 const needsPrlimit = process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 
 t.test(
-  "writes that do not fit on a full disk are refused and leave no gap, and sending works again once there is space",
+  "writes that do not fit on a full disk are refused and leave no gap, and sending works again when there is space",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);

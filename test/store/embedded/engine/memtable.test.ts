@@ -105,7 +105,7 @@ t.test("a lookup by name returns the newest record that was not rolled back", as
 });
 
 t.test(
-  "a flush drops the records that were committed when it began, and their clientMsgNos",
+  "a flush removes from memory the records that were committed when it began, and their clientMsgNos",
   async (t) => {
     const memtable = new Memtable(() => undefined, LIMITS);
     const assignFrom = (from: number) =>

@@ -36,7 +36,7 @@ function loggedFiles(log: string[]) {
 }
 
 t.test(
-  "with durability disk, a message is acknowledged after the disk has its segment and the segment's name",
+  "with durability disk, a message is acknowledged only after the disk has its segment and the segment's name",
   async (t) => {
     const log: string[] = [];
     const store = await openStore(t, testFolder(t), {
