@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "a checkpoint empties the memtable, shortens the WAL and does not change the result of any read",
+  "a checkpoint empties the memtable and never changes the messages that a read returns",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 65_536 });

@@ -85,7 +85,7 @@ function silence(server: ReturnType<RedisLink["primaryOf"]>, key = "") {
   return { ignored, end };
 }
 
-/** Sends `count` commands from a node that cannot put their copies, so that they stay pending. */
+/** Sends `count` commands from a node that cannot put the copies, so the commands stay pending. */
 async function leavePending(
   t: Pick<Test, "teardown">,
   prefix: string,

@@ -112,7 +112,7 @@ t.test("several nodes that sweep concurrently end each silent stream once", asyn
   t.same(await keys("activeStreams"), [], "no stream is active");
 });
 
-t.test("a node does not count the time without Redis as silence of a stream", async (t) => {
+t.test("a node does not count the time before its own start as silence of a stream", async (t) => {
   const { fixtures } = await startNodes(t, 2);
   const [first, second] = fixtures as [StoreFixture, StoreFixture];
   await producer(first).start();
