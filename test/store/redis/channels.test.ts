@@ -325,7 +325,8 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
       await store.addSubscribers(group("g"), ["c"], TEMPORARY);
       await link.call("hset", key("head"), "seq", 7);
       await link.call("rename", key("permanent"), key("replaced"));
-      await link.call("sadd", key("permanent"), "b"); // as if the replacing node had died after its first script
+      // As if the replacing node had died after its first script.
+      await link.call("sadd", key("permanent"), "b");
       await store.addSubscribers(group("g"), ["a"], reset);
       t.same(
         await store.joinSeqs("g", ["a", "b", "c", "d"]),
