@@ -1,4 +1,4 @@
-// Tests that the option schemas are complete and that the files made from them are up to date.
+// Tests that the option schemas are complete and that the files generated from them are up to date.
 
 import { readFileSync } from "node:fs";
 import { type OptionSchema, unitOf } from "../../src/config/keys.ts";

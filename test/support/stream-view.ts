@@ -41,8 +41,8 @@ export class StreamView {
   }
 
   /**
-   * Applies a snapshot. With `mayBeOld` it was not pushed in order with the events, so an older
-   * snapshot than the present state is ignored.
+   * Applies a snapshot. If `mayBeOld` is true, the snapshot was not pushed in order with the
+   * events, and is ignored if it is older than the present state.
    */
   applySnapshot(snapshot: StreamSnapshot, mayBeOld: boolean): void {
     const isOlder = snapshot.nextIndex < this.nextIndex;

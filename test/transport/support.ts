@@ -87,7 +87,7 @@ export async function startListener(
   return { listener: { ...listener, publish }, port: await listener.start(), errors };
 }
 
-/** Creates limits. A limit that is not passed is unlimited. */
+/** Creates socket limits. A limit that is not passed does not apply. */
 export function socketLimits(
   ports: Partial<ConstructorParameters<typeof SocketLimits>[0]> = {},
 ): SocketLimits {

@@ -1,5 +1,5 @@
-// Nodes run as processes that are killed and stopped. The users of a stopped node are soon offline,
-// and its sessions return if the node returns.
+// Nodes run as processes that are killed or frozen. The users of such a node are soon offline. The
+// valid sessions of a frozen node are online again when the node resumes.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";

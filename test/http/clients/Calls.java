@@ -1,5 +1,6 @@
 // Makes the calls of a file with the HttpClient of Java and prints the status of each reply. The
-// third argument is `HTTP_1_1` or `HTTP_2`, the fourth whether to send `Expect: 100-Continue`.
+// third argument is `HTTP_1_1` or `HTTP_2`, the fourth whether calls with a body send
+// `Expect: 100-Continue`.
 
 import java.net.URI;
 import java.net.http.HttpClient;
