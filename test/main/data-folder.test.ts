@@ -196,7 +196,7 @@ t.test(
 );
 
 t.test(
-  "a database that names a last page up to 1 TiB beyond the end of its file is read and written",
+  "a node starts on a database that names a last page up to 1 TiB beyond the end of its file",
   async (t) => {
     for (const page of [2n ** 20n, 2n ** 28n - 1n]) {
       const path = await stoppedFolder(t);
