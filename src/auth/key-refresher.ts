@@ -59,6 +59,7 @@ export class KeyRefresher {
   #failures = 0;
   #lastEarlyMs = Number.NEGATIVE_INFINITY;
   #reading: Promise<void> | undefined;
+  /** Timer of the next regular read, `undefined` from the moment it fires. */
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
@@ -85,7 +86,7 @@ export class KeyRefresher {
     } catch (error) {
       this.#ports.onFailure(error);
     }
-    const reading = this.#read(true);
+    const reading = this.#read();
     if (this.#set === undefined) await reading;
   }
 
@@ -124,21 +125,18 @@ export class KeyRefresher {
     const nowMs = performance.now();
     if (nowMs - this.#lastEarlyMs < EARLY_MS) return;
     this.#lastEarlyMs = nowMs;
-    void this.#read(false);
+    void this.#read();
   }
 
-  /**
-   * Reads the source, or waits for the read in progress. A regular read, or an early read that
-   * succeeds, schedules the next regular read.
-   */
-  #read(isRegular: boolean): Promise<void> {
-    this.#reading ??= this.#readNow(isRegular).finally(() => {
+  /** Reads the source, unless a read is in progress. */
+  #read(): Promise<void> {
+    this.#reading ??= this.#readNow().finally(() => {
       this.#reading = undefined;
     });
     return this.#reading;
   }
 
-  async #readNow(isRegular: boolean): Promise<void> {
+  async #readNow(): Promise<void> {
     const startMs = performance.now();
     const readAtMs = this.#ports.clock();
     let isRead = false;
@@ -150,7 +148,8 @@ export class KeyRefresher {
       this.#ports.onFailure(error);
     }
     this.#failures = isRead ? 0 : this.#failures + 1;
-    if (isRegular || isRead) this.#schedule();
+    // An early read that fails does not change the time of the next regular read.
+    if (isRead || this.#timer === undefined) this.#schedule();
   }
 
   #schedule(): void {
@@ -159,7 +158,10 @@ export class KeyRefresher {
     const retryMs = Math.min(FIRST_RETRY_MS * 2 ** (this.#failures - 1), MAX_RETRY_MS);
     const waitMs = this.#failures > 0 ? retryMs : this.#ports.refreshS * 1000;
     const jitter = 1 + JITTER * (2 * Math.random() - 1);
-    this.#timer = setTimeout(() => void this.#read(true), waitMs * jitter).unref();
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      void this.#read();
+    }, waitMs * jitter).unref();
   }
 
   /**

@@ -3,6 +3,7 @@
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
 import { exportJWK, generateKeyPair, type JWK } from "jose";
 import type { Test } from "tap";
 import { ALGORITHMS } from "../../src/auth/options.ts";
@@ -197,6 +198,37 @@ t.test(
     const back = new Provider();
     back.keys = [first.jwk];
     await back.listen(t, Number(port));
+    await eventually(async () => (await outcome(t, world, token)) === "ok");
+  },
+);
+
+t.test(
+  "the keys are read again after a read for an unknown key has failed while a regular read was due",
+  async (t) => {
+    const provider = new Provider();
+    provider.keys = [first.jwk];
+    await provider.listen(t);
+    const started = await startWorld(t, settingsOf(provider.url));
+    t.equal(await outcome(t, started, await tokenOf(first.issuer)), "ok");
+    await started.close();
+    const { answer } = provider;
+    const fail = (response: ServerResponse) => response.writeHead(500).end("no");
+    provider.answer = fail; // the next regular read is due about 1 s later
+    const world = await startWorld(t, settingsOf(provider.url), started.dataPath);
+    await eventually(async () =>
+      /jwks_refresh_failures_total 1/.test((await world.call("/metrics")).body),
+    );
+    const hanging: ServerResponse[] = [];
+    provider.answer = (response) => hanging.push(response);
+    const next = await newPair("ES256", "next");
+    const token = await tokenOf(next.issuer);
+    t.equal(await outcome(t, world, token), "unavailable");
+    await eventually(() => hanging.length === 1);
+    await pause(1500);
+    t.equal(hanging.length, 1, "only one read is in progress");
+    provider.keys = [first.jwk, next.jwk];
+    provider.answer = answer;
+    hanging.forEach(fail);
     await eventually(async () => (await outcome(t, world, token)) === "ok");
   },
 );
