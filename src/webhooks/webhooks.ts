@@ -353,8 +353,9 @@ class WebhookDispatch implements WebhookService {
       ...{ attempt: parked.attempts + 1, events: 1 },
     });
     if ("refusal" in attempt) return attempt;
-    const isAccepted = attempt.status >= 200 && attempt.status < 300;
-    const next = { ...parked, attempts: parked.attempts + 1, status: attempt.status };
+    const { status, error, reply } = attempt;
+    const isAccepted = status >= 200 && status < 300;
+    const next: ParkedText = { ...parked, attempts: parked.attempts + 1, status, error, reply };
     const change = isAccepted ? undefined : JSON.stringify(next);
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
     // The new version makes the delivering node count the parked events again.

@@ -162,9 +162,20 @@ t.test("webhooks of a node", async (t) => {
     );
     await until(async () => (await world.gauge("lag_events", receiver)) === 0);
     t.equal(await world.gauge("parked_events", receiver), 1, "the metric counts the failed event");
+    receiver.reply = (_, response) => {
+      response.writeHead(500).end("try later");
+      return undefined;
+    };
+    const retry = `${path}/${failure.event_id}/retry`;
+    t.match(await world.call("POST", retry), { status: 200, body: { status: 500, attempt: 6 } });
+    t.match(
+      await failures(),
+      [{ status: 500, response: "try later", attempts: 6 }],
+      "a retry that fails replaces the status and the reply",
+    );
     receiver.reply = () => 200;
-    const retried = await world.call("POST", `${path}/${failure.event_id}/retry`);
-    t.match(retried, { status: 200, body: { status: 200, attempt: 6 } }, "the retry is accepted");
+    const retried = await world.call("POST", retry);
+    t.match(retried, { status: 200, body: { status: 200, attempt: 7 } }, "the retry is accepted");
     t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has the event");
     const alone = receiver.requests.filter(
       (request) => request.events.length === 1 && isPoison(request),
@@ -173,7 +184,7 @@ t.test("webhooks of a node", async (t) => {
     t.equal(contents.size, 1, "each attempt has the same id and bytes");
     t.strictSame(await failures(), [], "the event is no longer listed");
     await until(async () => (await world.gauge("parked_events", receiver)) === 0);
-    t.equal((await world.call("POST", `${path}/${failure.event_id}/retry`)).status, 404);
+    t.equal((await world.call("POST", retry)).status, 404);
     const received = textsOf(receiver.events);
     t.strictSame(textsOf(await polledEvents(world)), received, "a poll has the same events");
     const streamed = await streamedEvents(world, 1000);
