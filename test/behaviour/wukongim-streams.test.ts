@@ -419,7 +419,9 @@ t.test(
       [{ event_type: "stream.snapshot" }, /payload of stream\.snapshot/],
       [{ visibility: "private" }, /visibility/],
       [{ event_id: "" }, /event_id/],
-      [{ event_id: "x".repeat(89) }, /event_id/],
+      [{ event_id: "x".repeat(81) }, /event_id/],
+      [{ occurred_at: -1 }, /occurred_at/],
+      [{ occurred_at: 2 ** 53 }, /occurred_at/],
       [{ client_msg_no: "" }, /client_msg_no/],
       [{ channel_type: 3 }, /channel_type/],
     ] as const) {
@@ -427,8 +429,11 @@ t.test(
       t.match(reply, { status: 400, body: { msg, status: 400 } }, JSON.stringify(fields));
     }
     t.equal((await stream.message()).stream_data, "", "refused events add nothing");
+    const longest = { visibility: "public", occurred_at: Number.MAX_SAFE_INTEGER };
+    t.equal((await stream.post("x".repeat(80), "stream.delta", text, longest)).status, 200);
     const event = { client_msg_no: "plain", ...wire(stream.channel), from_uid: stream.sender };
-    await stream.post("e-1", "stream.close");
+    const end = await stream.post("y".repeat(80), "stream.finish", undefined, longest);
+    t.equal(end.status, 200, "the longest id");
     await world.ok("/event", { ...event, event: { type: "___TextMessageStart" } });
     const mixed = await stream.delta("e-1", "x", { client_msg_no: "plain" });
     t.match(mixed, { status: 400, body: { msg: /POST \/event/ } });

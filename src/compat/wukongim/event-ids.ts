@@ -9,8 +9,11 @@
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
-/** Maximum length of `event_id`, which becomes part of an id of at most 128 characters. */
-export const MAX_EVENT_ID_LENGTH = 88;
+/**
+ * Maximum length of `event_id`. With the longest type, message id and time of the end of a stream,
+ * the id in the broker then has 125 of at most 128 characters.
+ */
+export const MAX_EVENT_ID_LENGTH = 80;
 
 const BASE = 36;
 const PATTERN = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
