@@ -22,6 +22,7 @@ import { createReadBudget } from "../gateway/rates.ts";
 import { listensBeyondLoopback, parseAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
+import { maxStreamBytes } from "./drivers.ts";
 import { gatedHttp } from "./gate.ts";
 import { type Node, readiness } from "./node.ts";
 
@@ -246,11 +247,10 @@ function apiLog({ logger, drivers }: Node): ApiLog {
 
 function viewersOf({ store, config, credentials, tokens, rates, hooks, drivers }: Node): Viewers {
   const { allowedOrigins } = config.client;
-  const { maxStreamBytes } = config.streams;
   return createViewers({
     store,
     tokens,
-    budget: createReadBudget(rates, maxStreamBytes, () => performance.now()),
+    budget: createReadBudget(rates, maxStreamBytes(config), () => performance.now()),
     credentials,
     clock: drivers.clock,
     connectHook: hooks?.connect,
