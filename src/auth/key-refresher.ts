@@ -47,7 +47,10 @@ const MAX_KID_LENGTH = 256;
 export class KeyRefresher {
   readonly #ports: RefresherPorts;
   #set: KeySet | undefined;
+  /** Text that the current set was parsed from. */
   #text = "";
+  /** Text of the last read. Differs from `#text` if it contains no usable keys. */
+  #readText = "";
   /**
    * Time at which the last successful read began (`performance.now()`). The system clock is not
    * used, because setting that clock must not change the age of the keys. `undefined` before the
@@ -59,7 +62,7 @@ export class KeyRefresher {
   #failures = 0;
   #lastEarlyMs = Number.NEGATIVE_INFINITY;
   #reading: Promise<void> | undefined;
-  /** Timer of the next regular read, `undefined` from the moment it fires. */
+  /** Timer of the next regular read, `undefined` from the moment it fires until the read ends. */
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
@@ -86,6 +89,7 @@ export class KeyRefresher {
     } catch (error) {
       this.#ports.onFailure(error);
     }
+    if (this.#isClosed) return;
     const reading = this.#read();
     if (this.#set === undefined) await reading;
   }
@@ -123,7 +127,7 @@ export class KeyRefresher {
 
   #readEarly(): void {
     const nowMs = performance.now();
-    if (nowMs - this.#lastEarlyMs < EARLY_MS) return;
+    if (this.#reading !== undefined || nowMs - this.#lastEarlyMs < EARLY_MS) return;
     this.#lastEarlyMs = nowMs;
     void this.#read();
   }
@@ -141,9 +145,9 @@ export class KeyRefresher {
     const readAtMs = this.#ports.clock();
     let isRead = false;
     try {
-      const text = (await this.#ports.read()) ?? this.#text;
-      isRead = this.#adopt(text, startMs);
-      if (isRead) await this.#ports.copy.save({ text, readAtMs });
+      this.#readText = (await this.#ports.read()) ?? this.#readText;
+      isRead = this.#adopt(this.#readText, startMs);
+      if (isRead) await this.#ports.copy.save({ text: this.#readText, readAtMs });
     } catch (error) {
       this.#ports.onFailure(error);
     }

@@ -185,6 +185,21 @@ t.test(
   },
 );
 
+t.test("an invalid document that has not changed since the last read still fails", async (t) => {
+  const provider = new Provider();
+  provider.answer = (response) => {
+    if (response.req.headers["if-none-match"] === undefined)
+      response.writeHead(200, { etag: '"invalid"' }).end('{"keys":"none"}');
+    else response.writeHead(304).end();
+  };
+  await provider.listen(t);
+  const world = await startWorld(t, settingsOf(provider.url));
+  await eventually(async () =>
+    /jwks_refresh_failures_total [2-9]/.test((await world.call("/metrics")).body),
+  );
+  t.equal(await outcome(t, world, await tokenOf(first.issuer)), "unavailable");
+});
+
 t.test(
   "a node that starts without its provider serves logins when the provider is back",
   async (t) => {
@@ -228,7 +243,9 @@ t.test(
     t.equal(hanging.length, 1, "only one read is in progress");
     provider.keys = [first.jwk, next.jwk];
     provider.answer = answer;
+    const { requests } = provider;
     hanging.forEach(fail);
+    await eventually(() => provider.requests > requests);
     await eventually(async () => (await outcome(t, world, token)) === "ok");
   },
 );
