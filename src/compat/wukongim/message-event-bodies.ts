@@ -45,11 +45,7 @@ export const messageEventBody = Type.Object(
     event_key: Type.Optional(text(`Lane of the event: ${MAIN_LANE}, or empty`)),
     visibility: Type.Optional(text("public, or empty")),
     occurred_at: Type.Optional(
-      Type.Integer({
-        minimum: 0,
-        maximum: Number.MAX_SAFE_INTEGER,
-        description: "Time of the event in Unix milliseconds. 0 means now",
-      }),
+      Type.Integer({ description: "Time of the event in Unix milliseconds. 0 means now" }),
     ),
     payload: Type.Optional(
       Type.Unknown({

@@ -21,7 +21,12 @@ import {
 import type { EventInput, Streams } from "../../broker/streams.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import type { HttpReply } from "../../transport/types.ts";
-import { type EventFields, MESSAGE_START_ID, writeEventId } from "./event-ids.ts";
+import {
+  type EventFields,
+  MAX_EVENT_ID_LENGTH,
+  MESSAGE_START_ID,
+  writeEventId,
+} from "./event-ids.ts";
 import { type eventSyncBody, type messageEventBody, SYNC_LIMIT } from "./message-event-bodies.ts";
 import { usersOf } from "./stored-id.ts";
 import {
@@ -274,6 +279,9 @@ function eventOf(body: EventBody): EventOfLane {
       "event_key",
       `must be ${MAIN_LANE} or empty. A stream has no other lanes; send their events as custom events with POST /event.`,
     );
+  // The pattern of the body counts code points, but the limit of the broker counts UTF-16 units.
+  if (body.event_id.length > MAX_EVENT_ID_LENGTH)
+    throw refused("event_id", `must have at most ${MAX_EVENT_ID_LENGTH} characters.`);
   if (!isNestedWithin(body.payload, MAX_PAYLOAD_DEPTH))
     throw refused("payload", `must have at most ${MAX_PAYLOAD_DEPTH} levels of nesting.`);
   return {
