@@ -277,9 +277,9 @@ const failure = Type.Object(
     timestamp: text("Time of the event (RFC 3339)"),
     parked_at: count("Time in Unix milliseconds at which the event was given up"),
     attempts: count("Number of attempts"),
-    status: count("HTTP status of the last reply; 0 if there was none"),
+    status: count("HTTP status of the last attempt; 0 if it got no complete reply"),
     error: text("Reason why there was no complete reply; empty if the reply was complete"),
-    response: text("First KiB of the last reply"),
+    response: text("First KiB of the reply to the last attempt"),
   },
   {
     title: "WebhookFailure",

@@ -173,9 +173,15 @@ t.test("webhooks of a node", async (t) => {
       [{ status: 500, response: "try later", attempts: 6 }],
       "a retry that fails replaces the status and the reply",
     );
+    receiver.reply = (_, response) => {
+      response.destroy();
+      return undefined;
+    };
+    t.match(await world.call("POST", retry), { status: 200, body: { status: 0, attempt: 7 } });
+    t.match(await failures(), [{ status: 0, error: /./, response: "", attempts: 7 }]);
     receiver.reply = () => 200;
     const retried = await world.call("POST", retry);
-    t.match(retried, { status: 200, body: { status: 200, attempt: 7 } }, "the retry is accepted");
+    t.match(retried, { status: 200, body: { status: 200, attempt: 8 } }, "the retry is accepted");
     t.equal(receiver.events.at(-1)?.id, failure.event_id, "the receiver has the event");
     const alone = receiver.requests.filter(
       (request) => request.events.length === 1 && isPoison(request),
