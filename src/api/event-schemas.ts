@@ -37,7 +37,7 @@ const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
 const FLAGS = {
   ban: flag("1: nobody may send"),
   disband: flag("1: the channel is disbanded"),
-  send_ban: flag("1: no member may send"),
+  send_ban: flag("1: no member may send. For a personal channel: its owner may not send"),
   allow_stranger: flag("1: strangers may send to the user"),
   large: flag("1: a super-large group"),
   client_events: flag("1: clients may send events to the channel"),
@@ -215,7 +215,9 @@ const EVENTS = {
     data: Type.Object({
       ...sessionData,
       reason: Type.Optional(
-        text("Reason why the session ended, such as `kicked`. Absent if its connection was lost"),
+        text(
+          "Reason why the session was ended, such as `kicked`. Absent if only its connection ended, for example because the client closed it",
+        ),
       ),
     }),
     example: {

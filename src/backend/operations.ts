@@ -988,7 +988,7 @@ export type SessionClosedEvent = {
     readonly device_online_count: number;
     /** Number of all sessions of the user after this change */
     readonly total_online_count: number;
-    /** Reason why the session ended, such as `kicked`. Absent if its connection was lost */
+    /** Reason why the session was ended, such as `kicked`. Absent if only its connection ended, for example because the client closed it */
     readonly reason?: string | undefined;
   };
 };

@@ -1,6 +1,6 @@
 // Writes `user.offline` for users who have been announced as online and whose sessions have all
 // ended or belong to dead nodes. One node at a time does this. State: the timer, the nodes that
-// were live at the last turn, and the time since which every user must have been checked.
+// were live at the last turn, and the time of the last request to check all users.
 
 import { isTransient } from "./errors.ts";
 import type { OnlineStore } from "./online-ports.ts";

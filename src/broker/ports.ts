@@ -200,8 +200,8 @@ export interface MessageDraft {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Identifies retries of the message. "" if the sender chose none. In that case, retries are not
-   * recognised, and the value is derived from the message id (`clientMsgNoOf`).
+   * Identifies retries of the message. "" if the sender chose none. Retries are then not recognised,
+   * and readers see a value that is derived from the message id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -820,7 +820,7 @@ export interface SessionStore {
   joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
    * Removes a session that its node no longer serves. Has no effect if the session is not in the
-   * store. `cause` is the reason why the session ended, `undefined` if the connection was lost.
+   * store. `cause` is the reason why the session ended, `undefined` if only its connection ended.
    */
   removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
   /**
@@ -1102,8 +1102,8 @@ export type ClusterEvent =
       readonly kind: "presence";
       readonly uid: string;
       /**
-       * Reason why a session ended, `undefined` if no session ended or if the connection was lost.
-       * Redis publishes it only for the last session of the user.
+       * Reason why a session ended, `undefined` if no session ended or if only its connection
+       * ended. Redis publishes it only for the last session of the user.
        */
       readonly cause?: CloseReason | undefined;
     }

@@ -26,8 +26,8 @@ interface PushCursorPorts {
   /** Time from storing a message to its decision. */
   readonly afterMs: number;
   /**
-   * Called after decisions were made, with the numbers of messages and of users who need a push
-   * notification.
+   * Called after decisions were made, with the number of decided messages and the number of users
+   * who need a push notification.
    */
   onDecided(messages: number, users: number): void;
   onError(error: unknown, message: string): void;

@@ -31,7 +31,7 @@ export interface SignedUrls {
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
    * Creates a new key. URLs that were signed earlier stay valid for at most `OVERLAP_MS`. Throws
-   * `rate_limited` after `MAX_KEYS` rotations within that time.
+   * `rate_limited` if `MAX_KEYS` keys are still valid.
    */
   rotate(): Promise<SigningKey>;
 }
@@ -132,7 +132,7 @@ export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): Sign
       const valid = validKeys();
       if (valid.length >= MAX_KEYS)
         throw new BrokerError("rate_limited", {
-          message: `The signing key was rotated ${MAX_KEYS} times within a day; wait until an old key expires`,
+          message: `${MAX_KEYS} signing keys are still valid; wait until one of them expires`,
         });
       const key = await createKey((keys.at(-1)?.number ?? 0) + 1);
       for (const { number } of keys)

@@ -201,7 +201,7 @@ export class Connection {
     }
     // the server refuses a larger frame, or closes the connection
     if (frame.length <= this.#maxFrameBytes) return frame;
-    const message = `The request has ${frame.length} bytes, the server accepts ${this.#maxFrameBytes}`;
+    const message = `The request of ${frame.length} bytes exceeds the limit of ${this.#maxFrameBytes}`;
     throw new JindouError("too_large", { message });
   }
 

@@ -138,8 +138,8 @@ export class Hub {
   };
 
   /**
-   * Implements `GroupJudge`: stops delivering the group to users who have left it, or who became
-   * members after `lastSeq`.
+   * Implements `GroupJudge`: stops delivering the group's messages and events to users who have left
+   * it, or who became members after `lastSeq`.
    */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
@@ -205,8 +205,9 @@ export class Hub {
   }
 
   /**
-   * Stops delivering the group to the user's sessions. They rejoin if the user is a member again.
-   * `isBack` is true if this is already known.
+   * Stops delivering the group's messages and events to the user's sessions. The sessions rejoin if
+   * the user is a member again. `isBack` is true if it is already known that the user is a member
+   * again.
    */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {

@@ -80,8 +80,8 @@ export function lackedEnds(
       newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
   return ends.filter(({ key, messageSeq, endedMs }) => {
     const point = byKey.get(key);
-    // For a channel without a position, an end is returned only if the time since which the client
-    // may have missed ends is known.
+    // For a channel without a position, an end is returned only if it is known since when the client
+    // may have missed ends.
     if (point === undefined) return sinceMs > 0;
     const { lastSeq, lastId = 0 } = point;
     const isLater = lastId > 0 && endedMs >= messageTimeMs(lastId);

@@ -167,7 +167,7 @@ class UserRate {
 }
 
 /**
- * Numbers of tokens that were removed for a request. They are lower than the work of the request if
+ * Token counts that were removed for a request. They are lower than the work of the request if
  * a debt has reached its maximum.
  */
 export interface Reservation {

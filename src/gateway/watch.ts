@@ -171,7 +171,7 @@ export class PresenceWatch {
     this.#read();
   }
 
-  /** Starts reading unless a read is running. Changes within one turn are read together. */
+  /** Starts reading unless a read is running. Changes in one turn of the loop are read together. */
   #read(): void {
     if (this.#isReading) return;
     this.#isReading = true;

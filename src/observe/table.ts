@@ -102,7 +102,7 @@ export const METRICS = {
   sessions: gauge("sessions", "Authenticated sessions, by type of device", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
-    "Connections closed by the server, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in)",
+    "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: also if the client closed the connection or it was lost)",
     ["reason"],
   ),
   tokensRefused: counter(
@@ -112,7 +112,7 @@ export const METRICS = {
   ),
   jwksAge: gauge(
     "jwks_age_seconds",
-    "Time since the keys of the JWKS were read successfully. 0 without a JWKS",
+    "Time since the last successful read of the JWKS. 0 before the first read, and without a JWKS",
   ),
   jwksFailures: counter(
     "jwks_refresh_failures_total",

@@ -45,7 +45,7 @@ export type HeaderSelection = readonly { readonly name: string; readonly index: 
 
 type HeadSpec = Pick<ListenerSpec, "driver" | "http" | "onHeadRefused">;
 
-/** Returns the reply to a head with this problem, and counts the head. */
+/** Returns the reply to a head with this problem, and reports the problem to `onHeadRefused`. */
 export function refuseHead(
   problem: HeadProblem,
   message: string,
@@ -98,8 +98,8 @@ export class HeadCheck {
 
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
-   * counts the head. Returns `undefined` for a valid head. `path` is the path of the request. It is
-   * a parameter, because most callers know it without a call of the library.
+   * reports the problem to `onHeadRefused`. Returns `undefined` for a valid head. `path` is the path
+   * of the request. It is a parameter, because most callers know it without a call of the library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");

@@ -120,7 +120,7 @@ export const webhooksOptions = Type.Object(
       minimum: 1000,
       maximum: 30_000,
       unit: "milliseconds",
-      description: "Time limit for one request to a receiver, with its complete reply.",
+      description: "Time limit for one request to a receiver, including its complete reply.",
     }),
   },
   CLOSED,

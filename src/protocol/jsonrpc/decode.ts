@@ -22,7 +22,7 @@ import {
 import type { Params } from "./params.ts";
 import type { Method, MethodInput } from "./view.ts";
 
-/** Version of the extended protocol. A client selects it with the field `protocol` of connect. */
+/** Version of the extended form. A client selects it with the field `protocol` of connect. */
 export const EXTENDED_VERSION = 1;
 const MAX_UINT32 = 0xffff_ffff;
 

@@ -1,5 +1,5 @@
-// Converts replies and pushes to JSON text of the extended protocol, and builds the envelopes for
-// both forms. The fields are described in docs/protocol/jsonrpc.md.
+// Converts replies and pushes to JSON text in the extended form, and builds the JSON-RPC envelopes
+// for the extended and the plain form. The fields are described in docs/protocol/jsonrpc.md.
 
 import { Buffer } from "node:buffer";
 import { CLOSE_REASONS } from "../../broker/errors.ts";

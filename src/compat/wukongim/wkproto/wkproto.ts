@@ -73,7 +73,7 @@ interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLe
   readonly maxPacketBytes: number;
 }
 
-/** Maximum number of packets that are not requests in one WebSocket message. */
+/** Maximum number of ignored packets in one WebSocket message. */
 const MAX_IGNORED_PACKETS = 100;
 const REQUESTS: ReadonlySet<number> = new Set([
   PACKETS.send,
@@ -237,7 +237,7 @@ class WkprotoCodec implements Codec {
   /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // during the login, only timers of the client send packets, and they send them again later
+    // During the login, only timers of the client send packets. They send them again later.
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
@@ -510,7 +510,8 @@ function requireConnect(data: Uint8Array): void {
 }
 
 function tooManyPackets(): FrameError {
-  const problem = "The WebSocket message has too many packets that are not requests";
+  const problem =
+    "The WebSocket message has too many packets that the server ignores, such as repeated PINGs";
   return new FrameError("malformed_frame", 0, problem, true);
 }
 

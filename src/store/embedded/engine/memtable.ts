@@ -16,8 +16,8 @@ import {
 } from "./record.ts";
 
 /**
- * Maximum number of channels. Above it, channels without records are dropped. They are kept only
- * for their heads.
+ * Number of channels above which channels without records are dropped. Such channels are in memory
+ * only for their heads.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;

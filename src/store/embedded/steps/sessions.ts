@@ -70,7 +70,7 @@ export interface EmbeddedSessions extends Omit<SessionStore, "joinState">, Onlin
 
 interface LeftSession {
   readonly session: SessionRecord;
-  /** `undefined` if its connection was lost. */
+  /** `undefined` if only its connection ended. */
   readonly reason: CloseReason | undefined;
 }
 

@@ -111,8 +111,8 @@ local function load_log(base, name)
   return log
 end
 
--- Returns the state of a log, even if the log does not exist. On a Cluster, the keys of the log are
--- accessed first, so that Redis reports a key that has moved before the operation writes anything.
+-- Returns the state of a log, even if the log does not exist. On a Cluster, accesses the keys of the
+-- log first. If a key has moved, Redis then reports this before the operation writes anything.
 local function open_log(base, name)
   local head = base .. 'logHead:' .. name
   last_log = open_logs[head]

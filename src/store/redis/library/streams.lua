@@ -75,7 +75,7 @@ local function stream_fields(log)
   return { int(log.incarnation), log.type, tail_of(log), log.ending > 0 and int(log.ending) or false }
 end
 
--- Returns the next publication number of a channel.
+-- Assigns the next publication number of a channel and returns it.
 local function next_pub(head)
   local fields = open_head(head)
   fields.pub = fields.pub + 1
@@ -114,8 +114,8 @@ end
 
 local function log_name(channel, client_msg_no) return channel.key .. '\n' .. client_msg_no end
 
--- Returns the log of a stream, or nil. On a Cluster, every key of an active stream is accessed
--- first, so that Redis reports a key that has moved before the operation writes anything.
+-- Returns the log of a stream, or nil. On a Cluster, accesses every key of an active stream first.
+-- If a key has moved, Redis then reports this before the operation writes anything.
 local function open_stream(channel, client_msg_no)
   local log = open_log(channel.base, log_name(channel, client_msg_no))
   if not log.event_head then return nil end
@@ -390,7 +390,7 @@ end
 -- message added, 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
--- Accesses every key that the start of a stream writes, so that Redis reports a key that has moved
+-- Accesses every key that the start of a stream writes. If a key has moved, Redis then reports this
 -- before the operation writes anything.
 local function access_keys(channel, counter, dedupe)
   if not is_cluster then return end

@@ -4,7 +4,7 @@
 -- KEYS   1  sessions
 -- ARGV   1  uid
 --        2  sessionId
---        3  cause      reason for its end, '' if its connection was lost
+--        3  cause      reason for its end, '' if only its connection ended
 --        4  beginning of the names of the keys of the bucket of the user's events, or ''
 --        5  counter of message ids
 --        6  1 if the events of sessions are written, else 0

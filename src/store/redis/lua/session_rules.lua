@@ -67,7 +67,7 @@ local function publish(topic, name, event)
 end
 
 -- Publishes that the user's sessions changed. `cause` is the reason for the end of a session, nil
--- if no session ended or if the session's connection was lost. The cause is published only if no
+-- if no session ended or if only the session's connection ended. The cause is published only if no
 -- entry is left. Otherwise, a watching node that reads the state only after the last session has
 -- ended would take this `cause` for the reason of that end.
 local function publish_presence(user, cause)

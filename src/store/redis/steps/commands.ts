@@ -1,7 +1,8 @@
 // Puts copies of broker commands into inboxes. On a single server, one script is enough for a
-// command with few recipients. Every other command gets a pending entry in its channel's slot.
-// Further scripts then put the copies into the inboxes, and finally the entry is removed. If the
-// node dies before that, a retry at any node or a sweep within an hour completes the command.
+// command with at most `RECIPIENTS_PER_CALL` recipients. Every other command gets a pending entry
+// in its channel's slot. Further scripts then put the copies into the inboxes, and finally the
+// entry is removed. If the node dies before that, a retry at any node or a sweep within an hour
+// completes the command.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
