@@ -130,7 +130,7 @@ export async function registerMain(
   if (status !== 200) throw new Error(`/user/token responded with ${status}`);
 }
 
-/** Online status of a user, and the broker's numbers of sessions and connections. */
+/** Online status of a user, and how many sessions and connections the broker has. */
 export interface OnlineState {
   readonly online: number;
   readonly flag: number;

@@ -349,7 +349,7 @@ t.test(
         t.equal(await call(`${scheme}://${host}`, host, "POST /manager/login"), 200, host);
       }
     const refused = [
-      ["http://127.0.0.1:8080", "127.0.0.1:5001", "a page of another port"],
+      ["http://127.0.0.1:8080", "127.0.0.1:5001", "a page from another port"],
       ["http://localhost:5001", "127.0.0.1:5001", "another name of this machine"],
       ["http://evil.example:5001", "evil.example:5001", "a rebound name"],
       ["http://127.0.0.1.evil.example:5001", "127.0.0.1.evil.example:5001", "a longer name"],

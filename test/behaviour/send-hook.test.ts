@@ -226,32 +226,35 @@ t.test(
 );
 
 // Covers [feature: Hooks]
-t.test("messages of a session to a channel keep their order under a slow send hook", async (t) => {
-  const { sender, channel, member } = await pair(t);
-  const waiting: (() => void)[] = [];
-  hook.decide = (question) =>
-    new Promise((resolve) => {
-      const isRefused = textIn(question) === "3";
-      waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
-      // The hook answers in the reverse order of the questions.
-      if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
-    });
-  const texts = range(1, 12).map(String);
-  const sends = texts.map((text) =>
-    outcomeOf(
-      sender.send(
-        channel,
-        text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
-        { clientMsgNo: text },
+t.test(
+  "messages of a session keep their order if the send hook replies out of order",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    const waiting: (() => void)[] = [];
+    hook.decide = (question) =>
+      new Promise((resolve) => {
+        const isRefused = textIn(question) === "3";
+        waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
+        // The hook answers in the reverse order of the questions.
+        if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
+      });
+    const texts = range(1, 12).map(String);
+    const sends = texts.map((text) =>
+      outcomeOf(
+        sender.send(
+          channel,
+          text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
+          { clientMsgNo: text },
+        ),
       ),
-    ),
-  );
-  const results = await Promise.all(sends);
-  t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
-  const stored = texts.filter((text) => text !== "3" && text !== "6");
-  t.same(await untilReceived(member, stored.length), stored);
-  t.same(textsOf((await member.history(channel)).messages), stored);
-});
+    );
+    const results = await Promise.all(sends);
+    t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
+    const stored = texts.filter((text) => text !== "3" && text !== "6");
+    t.same(await untilReceived(member, stored.length), stored);
+    t.same(textsOf((await member.history(channel)).messages), stored);
+  },
+);
 
 // Covers [feature: Hooks]
 t.test("a send hook that hangs delays only the messages it judges", async (t) => {

@@ -25,18 +25,23 @@ t.test(
 );
 
 // Covers [decisions: stream_no]
-t.test("a message with stream_no is linked to the stream of that client_msg_no", async (t) => {
-  const fixture = await createFixture(t, world);
-  await fixture.start("s1");
-  await world.send(fixture.alice.uid, fixture.channel, "remark", {
-    stream_no: "s1",
-  });
-  matchObject(
-    t,
-    await fixture.bob.nextPush((push) => push.kind === "message" && push.message.streamNo === "s1"),
-    { message: { messageSeq: 2, stream: undefined } },
-  );
-});
+t.test(
+  "a message with stream_no is linked to the stream whose client_msg_no equals it",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await world.send(fixture.alice.uid, fixture.channel, "remark", {
+      stream_no: "s1",
+    });
+    matchObject(
+      t,
+      await fixture.bob.nextPush(
+        (push) => push.kind === "message" && push.message.streamNo === "s1",
+      ),
+      { message: { messageSeq: 2, stream: undefined } },
+    );
+  },
+);
 
 // Covers [feature: Streams survive]
 t.test(

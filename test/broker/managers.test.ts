@@ -94,7 +94,7 @@ t.test("an invalid manager account prevents the start", async (t) => {
 });
 
 t.test(
-  "after 5 failed logins with a username from any addresses, the correct password is accepted with a delay of one second",
+  "after 5 failed logins with one username from different addresses, the correct password is accepted after a delay of one second",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();

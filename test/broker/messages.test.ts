@@ -266,7 +266,7 @@ t.test(
     t.same(
       order,
       ["a", "other channel", "other"],
-      "sends to other channels or of other origins do not wait",
+      "sends to other channels or from other origins do not wait",
     );
     let isDone = false;
     const results = Promise.all(delayed).then((sent) => {

@@ -198,7 +198,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "several durable streams can be active in a channel at once, together with a stream of POST /event",
+    "several durable streams can be active in a channel at once, together with a stream started with POST /event",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.listen(["g:g"]);
@@ -354,7 +354,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match((await snapshotOf(fixture)).notes, [{ data: notice }, { data: "2" }]);
   });
 
-  t.test("a stream of POST /event accepts records up to its maximum size", async (t) => {
+  t.test("a stream started with POST /event accepts records up to its maximum size", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);
     const { store } = fixture;

@@ -158,13 +158,13 @@ const NO_FLAGS = {
   large: false,
   clientEvents: true,
 };
-/** Returns the record of a group without flags. */
+/** Returns the record of a group that has no flags set. */
 export const group = (id: string): ChannelInfo => ({
   id,
   type: 2,
   ...NO_FLAGS,
 });
-/** Returns the record of a user without flags. */
+/** Returns the record of a user that has no flags set. */
 export const person = (id: string): ChannelInfo => ({
   id,
   type: 1,

@@ -233,18 +233,24 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     );
   });
 
-  t.test("the phase of the import and the numbers of lines are stored", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    t.same(await store.importState(), { phase: "none", stored: {} });
-    t.equal(await store.storedData(), undefined);
-    t.equal(await store.changeImportPhase(["none"], "open"), "none");
-    t.equal(await store.changeImportPhase(["none"], "opening"), "open");
-    await store.countImported({ token: 2, message: 5 });
-    await store.countImported({ message: 1 });
-    await fixture.reopen();
-    t.same(await fixture.store.importState(), { phase: "open", stored: { token: 2, message: 6 } });
-  });
+  t.test(
+    "the phase of an import and its line counts per kind survive a restart of the store",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      t.same(await store.importState(), { phase: "none", stored: {} });
+      t.equal(await store.storedData(), undefined);
+      t.equal(await store.changeImportPhase(["none"], "open"), "none");
+      t.equal(await store.changeImportPhase(["none"], "opening"), "open");
+      await store.countImported({ token: 2, message: 5 });
+      await store.countImported({ message: 1 });
+      await fixture.reopen();
+      t.same(await fixture.store.importState(), {
+        phase: "open",
+        stored: { token: 2, message: 6 },
+      });
+    },
+  );
 
   t.test("a store with users, channels or messages is reported as not empty", async (t) => {
     const fill: readonly ((fixture: StoreFixture) => Promise<unknown>)[] = [

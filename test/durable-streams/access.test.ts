@@ -1,4 +1,4 @@
-// Tests of who may use streams below /v1/stream/: backends with a credential, bearers of signed
+// Tests of who may use the streams at /v1/stream/: backends with a credential, bearers of signed
 // URLs, and callers on this machine in protected mode.
 
 import t, { type Test } from "tap";
@@ -245,7 +245,7 @@ t.test("pages of this host and of allowed origins need no credential", async (t)
   isRefused(t, await call("/v1/stream/page", put(forwarded)), 403, "forbidden");
 });
 
-t.test("if client.allowedOrigins is empty, requests of other origins are refused", async (t) => {
+t.test("if client.allowedOrigins is empty, requests from other origins are refused", async (t) => {
   const broker = await startBroker(t);
   const call = at(broker.apiPort);
   isRefused(t, await call("/v1/stream/page", put({ origin: LISTED })), 403, "forbidden");
@@ -266,7 +266,7 @@ t.test("preflight requests from web pages to paths below /v1/ are answered", asy
   t.equal(sign.status, 204);
 });
 
-t.test("no log contains a signature", async (t) => {
+t.test("the log output contains no signatures", async (t) => {
   const broker = await spawnBroker(t, {
     JINDOU_LOG_LEVEL: "trace",
     JINDOU_API_TOKEN: TOKEN.token,

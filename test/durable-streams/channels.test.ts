@@ -77,38 +77,41 @@ async function clientOf(t: { teardown(step: () => unknown): void }, uid: string)
   return client;
 }
 
-t.test("a stream of POST /event is a durable stream with one message per event", async (t) => {
-  const no = noOf(newPath());
-  const path = `/v1/stream/channel/2/lab/${no}`;
-  t.match((await call(path)).json, { status: 404, code: "stream_unknown" });
-  await postEvent(no, "___TextMessageStart", "begin");
-  await postEvent(no, "___TextMessageContent", "Hel", { id: "e1", timestamp: 5 });
-  await postEvent(no, "___ToolCallStart", "search");
-  await postEvent(no, "status", "busy");
-  const open = await call(path);
-  t.match(open.headers, { "content-type": "application/json", "stream-up-to-date": "true" });
-  t.equal(open.headers["stream-closed"], undefined);
-  t.match(open.json, [
-    { type: "___TextMessageStart", id: "0", index: 0, data: "begin" },
-    { type: "___TextMessageContent", id: "e1", index: 1, timestamp: 5, data: "Hel" },
-    { type: "___ToolCallStart", id: "2", index: 2, data: "search" },
-    { type: "status", id: "3", index: 3, data: "busy" },
-  ]);
-  t.same(Object.keys(open.json[1]), ["type", "id", "index", "timestamp", "data"]);
-  const waiting = call(`${path}?offset=${offsetOf(open)}&live=long-poll`);
-  await postEvent(no, "___TextMessageEnd", "done");
-  const ended = await waiting;
-  t.match(ended.json, [
-    { type: "___TextMessageEnd", index: 4, data: "done" },
-    { type: "end", state: "closed" },
-  ]);
-  t.equal(ended.headers["stream-closed"], "true");
-  const head = await call(path, { method: "HEAD" });
-  t.match(head.headers, { "stream-closed": "true", "stream-next-offset": offsetOf(ended) });
-  const late = await post(path, "[1]");
-  t.match(late.json, { status: 409, code: "stream_ended" });
-  t.equal(late.headers["stream-closed"], "true");
-});
+t.test(
+  "a stream started with POST /event is a durable stream with one message per event",
+  async (t) => {
+    const no = noOf(newPath());
+    const path = `/v1/stream/channel/2/lab/${no}`;
+    t.match((await call(path)).json, { status: 404, code: "stream_unknown" });
+    await postEvent(no, "___TextMessageStart", "begin");
+    await postEvent(no, "___TextMessageContent", "Hel", { id: "e1", timestamp: 5 });
+    await postEvent(no, "___ToolCallStart", "search");
+    await postEvent(no, "status", "busy");
+    const open = await call(path);
+    t.match(open.headers, { "content-type": "application/json", "stream-up-to-date": "true" });
+    t.equal(open.headers["stream-closed"], undefined);
+    t.match(open.json, [
+      { type: "___TextMessageStart", id: "0", index: 0, data: "begin" },
+      { type: "___TextMessageContent", id: "e1", index: 1, timestamp: 5, data: "Hel" },
+      { type: "___ToolCallStart", id: "2", index: 2, data: "search" },
+      { type: "status", id: "3", index: 3, data: "busy" },
+    ]);
+    t.same(Object.keys(open.json[1]), ["type", "id", "index", "timestamp", "data"]);
+    const waiting = call(`${path}?offset=${offsetOf(open)}&live=long-poll`);
+    await postEvent(no, "___TextMessageEnd", "done");
+    const ended = await waiting;
+    t.match(ended.json, [
+      { type: "___TextMessageEnd", index: 4, data: "done" },
+      { type: "end", state: "closed" },
+    ]);
+    t.equal(ended.headers["stream-closed"], "true");
+    const head = await call(path, { method: "HEAD" });
+    t.match(head.headers, { "stream-closed": "true", "stream-next-offset": offsetOf(ended) });
+    const late = await post(path, "[1]");
+    t.match(late.json, { status: 409, code: "stream_ended" });
+    t.equal(late.headers["stream-closed"], "true");
+  },
+);
 
 t.test("a durable stream of a channel is a message that all viewers receive", async (t) => {
   const client = await clientOf(t, "alice");
@@ -203,7 +206,7 @@ t.test("requests that a channel's durable stream does not support are refused", 
 });
 
 t.test(
-  "logs.maxBytes limits the records that are appended below /v1/stream/ to a stream of POST /event",
+  "logs.maxBytes limits the records that are appended through /v1/stream/ to a stream of POST /event",
   async (t) => {
     const node = await startBroker(t, { JINDOU_LOGS_MAX_BYTES: "2048" });
     await createPeople(node);
@@ -225,35 +228,38 @@ t.test(
   },
 );
 
-t.test("durable streams and a stream of POST /event can be active in one channel", async (t) => {
-  const client = await clientOf(t, "alice");
-  const no = noOf(newPath());
-  const paths = [newPath(), newPath()];
-  await postEvent(no, "___TextMessageStart");
-  for (const path of paths) t.equal((await put(path, '"a"', TEXT_TYPE)).status, 201);
-  const names = [no, ...paths.map(noOf)];
-  const late = await clientOf(t, "alice");
-  for (const viewer of [client, late])
+t.test(
+  "durable streams and a stream started with POST /event can be active in one channel",
+  async (t) => {
+    const client = await clientOf(t, "alice");
+    const no = noOf(newPath());
+    const paths = [newPath(), newPath()];
+    await postEvent(no, "___TextMessageStart");
+    for (const path of paths) t.equal((await put(path, '"a"', TEXT_TYPE)).status, 201);
+    const names = [no, ...paths.map(noOf)];
+    const late = await clientOf(t, "alice");
+    for (const viewer of [client, late])
+      for (const clientMsgNo of names)
+        t.match(await viewer.stream({ channel: group("lab"), clientMsgNo }).ready(), {
+          state: "active",
+        });
+    t.match(
+      await broker.call("/event", {
+        ...{ client_msg_no: "second", channel_id: "lab", channel_type: 2, from_uid: "bot" },
+        event: { type: "___TextMessageStart" },
+      }),
+      { status: 400, body: { error: "Stream already running in channel" } },
+    );
+    await postEvent(no, "___TextMessageEnd");
+    await postEvent(noOf(newPath()), "___TextMessageStart"); // the durable streams do not count
+    await postEvent(`s${streams}`, "___TextMessageEnd");
+    for (const path of paths) t.equal((await close(path)).status, 204);
     for (const clientMsgNo of names)
-      t.match(await viewer.stream({ channel: group("lab"), clientMsgNo }).ready(), {
-        state: "active",
+      t.match(await late.stream({ channel: group("lab"), clientMsgNo }).finished, {
+        state: "closed",
       });
-  t.match(
-    await broker.call("/event", {
-      ...{ client_msg_no: "second", channel_id: "lab", channel_type: 2, from_uid: "bot" },
-      event: { type: "___TextMessageStart" },
-    }),
-    { status: 400, body: { error: "Stream already running in channel" } },
-  );
-  await postEvent(no, "___TextMessageEnd");
-  await postEvent(noOf(newPath()), "___TextMessageStart"); // the durable streams do not count
-  await postEvent(`s${streams}`, "___TextMessageEnd");
-  for (const path of paths) t.equal((await close(path)).status, 204);
-  for (const clientMsgNo of names)
-    t.match(await late.stream({ channel: group("lab"), clientMsgNo }).finished, {
-      state: "closed",
-    });
-});
+  },
+);
 
 t.test("a channel with 100 active durable streams accepts no further durable stream", async (t) => {
   await broker.call("/channel", { channel_id: "many", channel_type: 2, subscribers: ["bot"] });

@@ -1,5 +1,5 @@
-// Generates clients from the OpenAPI document of a running node with the two most used generators,
-// without flags, and runs an example program with each: docs/examples/generated.
+// Runs the two most used generators, without flags, on the OpenAPI document of a running node, and
+// runs an example program of docs/examples/generated with each generated client.
 
 import { type ExecFileOptions, execFile, execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -53,7 +53,7 @@ function skipWithout(path: string): string | false {
 
 for (const dialect of ["jindou", "wukongim"]) {
   t.test(
-    `the types that openapi-typescript generates without flags compile in the dialect ${dialect}${dialect === "jindou" ? ", and a program that uses them runs" : ""}`,
+    `in the dialect ${dialect}, the types that openapi-typescript (run without flags) generates compile${dialect === "jindou" ? ", and a program that uses them runs" : ""}`,
     { skip: skipWithout(PACKAGES) },
     async (t) => {
       const folder = await tempFolder(t);
@@ -79,7 +79,7 @@ for (const dialect of ["jindou", "wukongim"]) {
   );
 
   t.test(
-    `openapi-python-client generates a package without flags and warns only about the lines of an import in the dialect ${dialect}${dialect === "jindou" ? ", and a program that uses it runs" : ""}`,
+    `in the dialect ${dialect}, openapi-python-client (run without flags) generates a package and warns only about POST /admin/import${dialect === "jindou" ? ", and a program that uses it runs" : ""}`,
     { skip: skipWithout(PYTHON) },
     async (t) => {
       const folder = await tempFolder(t);

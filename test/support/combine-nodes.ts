@@ -1,5 +1,5 @@
 // Presents several nodes as one broker: each call and each socket goes to the next node in turn.
-// Owns the two turn counters, and the numbers of sessions that never catch up.
+// Owns the two turn counters, and the counts of sessions that never catch up.
 
 import type { ApiResponse, Broker } from "./broker.ts";
 

@@ -70,7 +70,7 @@ t.test("replies from within a handler keep their order", async (t) => {
  */
 const skip = IS_PORTABLE ? "the frames of one packet are handled in one turn" : false;
 
-t.test("a frame queued in the same turn is sent before a direct reply", { skip }, async (t) => {
+t.test("frames queued in a turn of the event loop precede direct replies", { skip }, async (t) => {
   const { endpoint } = socketEndpoint({
     received({ connection }, data) {
       if (data === "1") queueMicrotask(() => connection.send("queued"));

@@ -312,7 +312,7 @@ export async function connectionAt(seen: readonly Seen[], index: number): Promis
   return side;
 }
 
-/** Sends frames in one write, so that the server handles them in one turn. */
+/** Sends frames in one write, so that the server handles them in one turn of the event loop. */
 export function sendTogether({ socket }: Client, frames: string[]): void {
   const raw = (socket as unknown as { _socket: Socket })._socket; // `ws` has no public way
   raw.cork();

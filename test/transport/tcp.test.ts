@@ -61,7 +61,7 @@ t.test("frames that are split at any byte, or share one write, arrive one by one
   t.strictSame(received, ["one", "", "three", "one", "", "three"]);
 });
 
-t.test("frames that are sent to a client in one turn are written together", async (t) => {
+t.test("frames sent to a client in one turn of the event loop are written together", async (t) => {
   const { port, seen, clients } = await serve(t, {
     received({ connection }, data) {
       connection.send(`${data} at once,`);

@@ -89,7 +89,7 @@ t.test("malformed frames and frames of a newer version are reported and dropped"
 });
 
 t.test(
-  "events that a node publishes in one turn reach a topic in one publication, in order and once",
+  "events that a node publishes in one turn of the event loop reach a topic once, in order and in one publication",
   async (t) => {
     const { node } = newCluster(t);
     const [sender, receiver] = [await node(), await node()];

@@ -163,7 +163,7 @@ t.test(
   },
 );
 
-t.test("a message with too many packets that are not requests is refused", async (t) => {
+t.test("a message with too many ignored packets, such as repeated PINGs, is refused", async (t) => {
   const sub = Buffer.from("a00100", "hex"); // a SUB packet with a body of one byte
   for (const bytes of [
     Buffer.alloc(100_000, 0x70),

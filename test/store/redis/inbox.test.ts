@@ -278,17 +278,20 @@ t.test("inboxes work on a single Redis server", async (t) => {
   const { url } = server;
   suites(t, (t, over = {}) => startInbox(t, { url, ...over }));
 
-  t.test("a command to few users is stored by one script and is never pending", async (t) => {
-    const own = await startRedis(t, LOG_ALL);
-    const { inbox } = await startInbox(t, { url: own.url });
-    const client = own.client();
-    await resetCalls(client);
-    await inbox.appendCommand(retry({ recipients: USERS, pushOnlyRecipients: ["alice"] }));
-    t.same(Object.fromEntries(await callsByCommand(client)), {
-      ...{ evalsha: 1, get: 1, set: 2 },
-      ...{ xlen: 41, incr: 40, xadd: 40, pexpire: 80, exists: 40, spublish: 41 },
-    });
-  });
+  t.test(
+    "a command to at most 64 users is stored by one script and is never pending",
+    async (t) => {
+      const own = await startRedis(t, LOG_ALL);
+      const { inbox } = await startInbox(t, { url: own.url });
+      const client = own.client();
+      await resetCalls(client);
+      await inbox.appendCommand(retry({ recipients: USERS, pushOnlyRecipients: ["alice"] }));
+      t.same(Object.fromEntries(await callsByCommand(client)), {
+        ...{ evalsha: 1, get: 1, set: 2 },
+        ...{ xlen: 41, incr: 40, xadd: 40, pexpire: 80, exists: 40, spublish: 41 },
+      });
+    },
+  );
 
   t.test("adding a copy to a full inbox does not read all other copies", async (t) => {
     const { inbox, seqs } = await startInbox(t, { url, limits: { maxInbox: 50 } });
