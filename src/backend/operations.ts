@@ -616,7 +616,7 @@ export type ChannelCreatedEvent = {
     readonly ban: Flag;
     /** 1: the channel is disbanded */
     readonly disband: Flag;
-    /** 1: no member may send */
+    /** 1: no member may send. For a personal channel: its owner may not send */
     readonly send_ban: Flag;
     /** 1: strangers may send to the user */
     readonly allow_stranger: Flag;
@@ -647,7 +647,7 @@ export type ChannelUpdatedEvent = {
     readonly ban?: Flag | undefined;
     /** 1: the channel is disbanded */
     readonly disband?: Flag | undefined;
-    /** 1: no member may send */
+    /** 1: no member may send. For a personal channel: its owner may not send */
     readonly send_ban?: Flag | undefined;
     /** 1: strangers may send to the user */
     readonly allow_stranger?: Flag | undefined;
@@ -678,7 +678,7 @@ export type ChannelDeletedEvent = {
     readonly ban?: Flag | undefined;
     /** 1: the channel is disbanded */
     readonly disband: Flag;
-    /** 1: no member may send */
+    /** 1: no member may send. For a personal channel: its owner may not send */
     readonly send_ban?: Flag | undefined;
     /** 1: strangers may send to the user */
     readonly allow_stranger?: Flag | undefined;
@@ -1408,11 +1408,11 @@ export type WebhookFailure = {
   readonly parked_at: number;
   /** Number of attempts */
   readonly attempts: number;
-  /** HTTP status of the last reply; 0 if there was none */
+  /** HTTP status of the last attempt; 0 if it got no complete reply */
   readonly status: number;
   /** Reason why there was no complete reply; empty if the reply was complete */
   readonly error: string;
-  /** First KiB of the last reply */
+  /** First KiB of the reply to the last attempt */
   readonly response: string;
 };
 
