@@ -8,7 +8,7 @@ import {
   MAX_EVENT_COMMANDS,
   MAX_EVENT_UIDS,
 } from "../broker/event-ports.ts";
-import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
+import { channelType, deviceFlag, deviceLevel, flag, sendBan } from "./fields.ts";
 import { count, MESSAGE_EXAMPLE, message, text } from "./reply-schemas.ts";
 
 interface EventKind {
@@ -37,7 +37,7 @@ const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
 const FLAGS = {
   ban: flag("1: nobody may send"),
   disband: flag("1: the channel is disbanded"),
-  send_ban: flag("1: no member may send. For a personal channel: its owner may not send"),
+  send_ban: sendBan,
   allow_stranger: flag("1: strangers may send to the user"),
   large: flag("1: a super-large group"),
   client_events: flag("1: clients may send events to the channel"),

@@ -30,6 +30,9 @@ export const flag = (description: string) =>
     examples: [1],
     "x-enum-varnames": ["OFF", "ON"],
   });
+export const sendBan = flag(
+  "1: no member may send. For a personal channel: its owner may not send",
+);
 export const deviceFlag = (description: string) =>
   Type.Enum([0, 1, 2], {
     type: "integer",

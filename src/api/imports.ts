@@ -19,6 +19,7 @@ import {
   id,
   OPTIONAL_LABEL_PATTERN,
   personUid,
+  sendBan,
   uids,
 } from "./fields.ts";
 import { decodeBase64 } from "./messages.ts";
@@ -59,9 +60,7 @@ function lineSchemas(maxUids: number) {
       ...channel,
       ban: Type.Optional(flag("1: nobody may send to the channel")),
       disband: Type.Optional(flag("1: the channel is disbanded")),
-      send_ban: Type.Optional(
-        flag("1: no member may send. For a personal channel: its owner may not send"),
-      ),
+      send_ban: Type.Optional(sendBan),
       allow_stranger: Type.Optional(flag("1: strangers may send to the user")),
       large: Type.Optional(flag("1: a super-large group")),
     }),

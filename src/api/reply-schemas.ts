@@ -3,7 +3,7 @@
 
 import { Type } from "typebox";
 import { LINE_KINDS } from "../broker/ports.ts";
-import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
+import { channelType, deviceFlag, deviceLevel, flag, sendBan } from "./fields.ts";
 
 export const text = (description: string) => Type.String({ description });
 export const count = (description: string) => Type.Integer({ minimum: 0, description });
@@ -122,7 +122,7 @@ export const channelBody = Type.Object(
     channel_type: channelType,
     ban: flag("1: nobody may send to the group, or to the owner of the personal channel"),
     disband: flag("1: the channel is disbanded"),
-    send_ban: flag("1: no member may send. For a personal channel: its owner may not send"),
+    send_ban: sendBan,
     allow_stranger: flag("1: strangers may send to the owner of the personal channel"),
     large: flag("1: a super-large group, for which no state per member is kept"),
     client_events: flag("1: clients may send events to the channel"),
