@@ -500,7 +500,7 @@ export class RandomCalls {
 
   /**
    * Returns one of the newest 12 login attempts whose session has not been removed, `undefined` if
-   * there is none.
+   * all these sessions have been removed.
    */
   #session(): LoginAttempt | undefined {
     if (this.#sessions.length === 0) return undefined;

@@ -27,7 +27,7 @@ export type StreamUse = "read" | "write" | "delete";
  */
 export interface StreamCaller {
   readonly kind: "anonymous" | "backend" | "signed" | "viewer";
-  /** User in whose name the caller acts, `undefined` if there is none. */
+  /** User in whose name the caller acts, `undefined` if the caller acts for no user. */
   readonly uid: string | undefined;
   /**
    * Identifies the bearer of a signed URL by the client network and the signature, to limit the

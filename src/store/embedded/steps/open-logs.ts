@@ -261,7 +261,7 @@ export class OpenLogs {
     return this.#runFrom(log, offset) !== undefined;
   }
 
-  /** Returns the first committed frame after the offset, `undefined` if there is none. */
+  /** Returns the first committed frame after the offset, `undefined` if no such frame exists. */
   frameAfter(log: OpenLog, offset: LogOffset): Buffer | undefined {
     const { pieces } = this.read(log, offset, 1) ?? { pieces: [] };
     const [piece] = pieces;
