@@ -29,7 +29,9 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
-  /** Charges the sender for the copies. Throws `rate_limited` if the sender's budget is in debt. */
+  /** Throws `rate_limited` if the sender's budget is in debt. */
+  requirePaid(): void;
+  /** Charges the sender for the copies. Throws the same errors as `requirePaid`. */
   admit(copies: number): void;
 }
 
@@ -150,6 +152,8 @@ export function createMessages(
     const resolve = async (): Promise<Resolution> => {
       const passed = await hooked;
       if (passed?.result !== undefined) return passed.result;
+      // Otherwise, each waiting command of a flood would read the members only to be refused.
+      input.copyLimit?.requirePaid();
       return { draft: passed?.draft ?? draft, audience: await resolveCommand(input) };
     };
     if (origin === undefined) return issue(input, draft, resolve());

@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { spawnBroker } from "../support/broker.ts";
 import { leastBelow } from "../support/least.ts";
 import { connectNative } from "../support/native-client.ts";
+import { commandCallsIn, startRedis } from "../support/redis.ts";
 import { t } from "../support/suite.ts";
 
 const MEMBERS = Number(process.env.JINDOU_TEST_MEMBERS ?? 2000);
@@ -94,6 +95,33 @@ t.test(
     );
   },
 );
+
+t.test("commands refused because of a debt do not read the members of the group", async (t) => {
+  const redis = await startRedis(t);
+  const broker = await spawnBroker(t, {
+    ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_REDIS_URL: redis.url },
+  });
+  const members = Array.from({ length: 2000 }, (_, at) => `m${at}`);
+  await broker.call("/channel", {
+    ...{ channel_id: "crowd", channel_type: 2 },
+    subscribers: ["attacker", ...members],
+  });
+  const attacker = await connectNative(t, {
+    ...{ port: broker.clientPort, uid: "attacker", ...PATIENCE },
+  });
+  const client = redis.client();
+  const reads = async () => commandCallsIn(await client.info("commandstats"), "sunion");
+  const readsBefore = await reads();
+  const crowd = { id: "crowd", type: 2 } as const;
+  const results = await Promise.allSettled(
+    Array.from({ length: COMMANDS }, () => attacker.send(crowd, "x", { syncOnce: true })),
+  );
+  const stored = results.filter(({ status }) => status === "fulfilled").length;
+  t.ok(stored >= 1 && stored < COMMANDS / 2, `${stored} of ${COMMANDS} commands were stored`);
+  // Two commands may read the members at the same time, before the first of them is charged.
+  const read = (await reads()) - readsBefore;
+  t.ok(read <= stored + 1, `the members were read ${read} times`);
+});
 
 t.test("acknowledging unknown commands uses almost no processor time", async (t) => {
   const broker = await spawnBroker(t, SETTINGS);
