@@ -11,7 +11,6 @@ import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 import { withoutStack } from "../lib/without-stack.ts";
 
 const ROWS_PER_FRAME = 4;
-const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
 /**
@@ -55,8 +54,8 @@ const HEAVY_SHARE = 0.03;
 
 export interface Rate {
   /**
-   * Charges the work of storing this number of copies of a command. Throws the same errors as
-   * `requirePaid`.
+   * Charges the work of storing this number of copies of a command, 1 for each. Throws the same
+   * errors as `requirePaid`.
    */
   admit(copies: number): void;
   /** Charges one event of the client. Throws `rate_limited` if the user has sent too many. */
@@ -91,8 +90,6 @@ export const rowsAhead = (limit: number): number =>
 
 export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
-
-const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
 export const connecting = (channels: number): number => CONNECT_WORK + channels / ROWS_PER_FRAME;
 
@@ -245,7 +242,7 @@ export class ConnectionRate implements Rate {
 
   admit(copies: number): void {
     this.requirePaid();
-    this.charge(copying(copies));
+    this.charge(copies);
   }
 
   admitEvent(): void {

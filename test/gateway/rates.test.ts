@@ -100,6 +100,17 @@ t.test("a user keeps its budget while one of its sessions is open", async (t) =>
   t.ok(connect("a").frame(1, pass(0)) > 0, "the work also counts for a new session");
 });
 
+t.test("a command costs one frame of work for each stored copy", (t) => {
+  const unlimited = { perSecond: 0, burst: 0 };
+  const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
+  const limits = { ...LIMITS, connection: unlimited, user };
+  const rate = new ConnectionRate(limits, () => 0);
+  rate.join(new UserRates(limits).enter("a", 0));
+  rate.admit(60);
+  t.equal(rate.frame(1, 0), 4100, "20 of the copies are paid at once, 10 more each second");
+  t.end();
+});
+
 t.test("the debt of one expensive call is at most 5 s of the user's rate", async (t) => {
   let nowMs = 0;
   const limits = { ...LIMITS, user: { perSecond: 10, burst: 20, maxDebt: 50 } };
