@@ -1,6 +1,6 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. A driver parses the PROXY header of every peer, so an address from a peer that is not a
-// trusted proxy must never be used.
+// protocol. A driver parses the PROXY header of every peer, so the address in the header must never
+// be used unless the peer is a trusted proxy.
 
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 import { addressText } from "./address.ts";
@@ -74,8 +74,8 @@ export class ClientAddresses {
 }
 
 /**
- * Returns true if a PROXY header preceded the request. Another PROXY header may precede the next
- * request.
+ * Returns true if a PROXY header with an address preceded the request. Another PROXY header may
+ * precede the next request.
  */
 export function hasProxyHeader(res: DriverResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;

@@ -11,7 +11,7 @@ import { UnreadBytes } from "./unread-bytes.ts";
 
 type TopicServer = Pick<DriverServer, "publish" | "numSubscribers">;
 
-/** Time within which a closing peer must read its unread bytes. */
+/** Time within which a peer must read its unread bytes while its connection is being closed. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 export class ClientSockets implements TopicPublisher {

@@ -28,7 +28,10 @@ export interface ConnectionContext {
   readonly unread: UnreadBytes;
   readonly onError: ListenerSpec["onError"];
   publish(topic: string, frame: Frame): void;
-  /** Publishes on the other listeners. Must be called after each publish of a socket. */
+  /**
+   * Publishes on the other listeners. Must be called after each `publish` of a driver's socket,
+   * which reaches only the socket's own listener.
+   */
   publishElsewhere(topic: string, frame: Frame): void;
   /** Connection whose frame is currently being handled. Its socket is corked. */
   receiving: SocketConnection | undefined;
@@ -114,7 +117,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
     if (socket === undefined || this.#endCode !== 0) return this.#context.publish(topic, frame);
-    // With uWebSockets.js, this method publishes nothing for a socket that has never subscribed.
+    // In uWebSockets.js, `publish` of a socket that has never subscribed publishes nothing.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
     this.#context.publishElsewhere(topic, frame);
@@ -190,8 +193,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   /**
    * Drops a peer with too many unread bytes, after the driver's code on the stack has returned.
-   * Called by `UnreadBytes`, and when the driver's own limit is exceeded. Only pongs can exceed
-   * that limit, if the peer sends pings but does not read the pongs.
+   * Called by `UnreadBytes`, and when the driver's own limit is exceeded. Only pongs can exceed the
+   * driver's limit. This happens if the peer sends pings but does not read the pongs.
    */
   drop(): void {
     this.#count(0);

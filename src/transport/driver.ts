@@ -123,7 +123,7 @@ export interface DriverResponse {
   end(body?: string | Uint8Array, closesConnection?: boolean): unknown;
   endWithoutBody(): unknown;
   close(): unknown;
-  /** Accepts the WebSocket handshake. `open` of the behaviour is called before it returns. */
+  /** Accepts the WebSocket handshake. Calls `open` of the behaviour before it returns. */
   upgrade<Data>(
     data: Data,
     key: string,
@@ -174,7 +174,7 @@ export interface SocketBehaviour<Data> {
 /** Matches the 16 bytes of a client's Sec-WebSocket-Key in Base64 [RFC 6455 4.1]. */
 export const HANDSHAKE_KEY = /^[+/0-9A-Za-z]{22}==$/;
 
-/** Returns the bytes without a copy. */
+/** Returns the bytes without copying them. */
 export function bytesOf(data: ArrayBuffer | Uint8Array): Uint8Array {
   return data instanceof Uint8Array ? data : new Uint8Array(data);
 }

@@ -9,8 +9,8 @@ const NO_ADDRESS = new ArrayBuffer(0);
 
 /**
  * Calls `done` once with the address of the client. The address is empty if there is no header, or
- * if the header contains none. Destroys the socket if the header is malformed, or if the peer ends
- * the connection first.
+ * if the header contains no address. Destroys the socket if the header is malformed, or if the peer
+ * ends the connection first.
  */
 export function readProxyHeader(
   socket: Socket,
@@ -22,7 +22,8 @@ export function readProxyHeader(
   const read = () => {
     const bytes: Buffer | null = socket.read();
     if (bytes === null) return;
-    // With `unshift`, the socket would emit `readable` again immediately, in an endless loop.
+    // The bytes of an incomplete header are kept here. If `unshift` put them back, the socket would
+    // emit `readable` again immediately, in an endless loop.
     received = received === NOTHING ? bytes : Buffer.concat([received, bytes]);
     const header = parse(received);
     if (header.kind === "incomplete") return;

@@ -175,10 +175,10 @@ export class HttpCall implements HttpRequest {
   /**
    * Sends the reply and closes the connection. A close with unread bytes would reset the
    * connection, and many clients would lose the reply. The reply therefore waits a short time for a
-   * small declared body. If the body is large or late, and the limit of the address allows it, the
-   * connection stays open until the peer closes it, or until uWebSockets.js closes it after 12 s.
-   * Without a body, or with a chunked body, the connection is closed at once. `bodyEnded` must be
-   * called for a declared body.
+   * small declared body. If the body is large or late, the connection stays open after the reply
+   * until the peer closes it, or until the driver closes it after at most 12 s. If the limit of the
+   * address forbids this, or if the body is absent or chunked, the connection is closed at once.
+   * `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -282,7 +282,8 @@ export class HttpCall implements HttpRequest {
    * Returns the function that writes a reply to HEAD. If the server would close the connection
    * after a GET, the reply asks the client to close it, because uWebSockets.js cannot close a
    * connection after a reply without a Content-Length. After a PROXY header, or if too many
-   * connections are open, the server writes a Content-Length of 0 and closes the connection.
+   * connections of the address wait for such a close, the server writes a Content-Length of 0 and
+   * closes the connection.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

@@ -99,7 +99,7 @@ export class HeadCheck {
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
    * reports the problem to `onHeadRefused`. Returns `undefined` for a valid head. `path` is the path
-   * of the request. It is a parameter, because most callers know it without a call of the library.
+   * of the request. It is a parameter, because most callers know it without calling the library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");
@@ -132,7 +132,10 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Returns the header of this name: its first line, or all lines of a list joined by commas. */
+  /**
+   * Returns the value of a header, `""` if the header is absent. If the header occurs several
+   * times, the value is the first one, or all values joined by commas for a header in `LISTS`.
+   */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
@@ -184,7 +187,10 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/** Returns true for a valid host. A name that ends in a number must be IPv4 [WHATWG URL]. */
+/**
+ * Returns true for a valid host. A name whose last label is a number must be an IPv4 address
+ * [WHATWG URL].
+ */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

@@ -1,5 +1,4 @@
-// Makes a server of Node.js listen on an address, which no other process can then share. Keeps no
-// state.
+// Makes a Node.js server listen on an address that no other process can share. No state.
 
 import type { AddressInfo, Server } from "node:net";
 
@@ -10,7 +9,7 @@ export function listenOn(server: Server, host: string, port: number): Promise<nu
     server.listen({ host, port, exclusive: true }, () => {
       server.removeAllListeners("error");
       // Node.js emits an error for each connection that it cannot accept for lack of file
-      // descriptors. Without a listener, the error would end the process.
+      // descriptors. Without this handler, the error would end the process.
       server.on("error", () => {});
       resolve((server.address() as AddressInfo).port);
     });

@@ -1,6 +1,5 @@
-// A listener: one address on which HTTP and socket endpoints are served, or clients that send
-// frames over TCP. `stopAccepting` closes the listening socket. `close` also closes all
-// connections.
+// A listener: one address that serves HTTP and socket endpoints, or clients that send frames over
+// TCP. `stopAccepting` closes the listening socket. `close` also closes all connections.
 
 import { networkText } from "./address.ts";
 import { ClientAddresses } from "./client-addresses.ts";
@@ -103,8 +102,8 @@ function countConnections(server: DriverServer, { limits, spareSockets }: Listen
   const opened = (connection: DriverConnection) => {
     const peer = networkText(connection.getRemoteAddress());
     const release = limits.accepted(peer, spareSockets);
-    // The connection object must not be kept to close it later. With uWebSockets.js, closing it
-    // after its first request could close a different connection.
+    // `connection` must not be kept for a later close. With uWebSockets.js, closing it after its
+    // first request could close a different connection.
     if (release === undefined) connection.close();
     else connection.onAborted(release);
   };

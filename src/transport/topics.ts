@@ -13,7 +13,7 @@ export interface Subscriber {
 const MAX_PENDING = 32;
 const MAX_BATCH_BYTES = 512 * 1024;
 
-/** Returns the bytes of a frame as the peers receive it. */
+/** Returns the bytes of a frame as the peers receive them. */
 type Encode = (data: Uint8Array | string, isBinary: boolean) => Buffer;
 
 export class Topics {

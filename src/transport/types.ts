@@ -20,7 +20,10 @@ export interface HttpRequest {
   readonly remoteAddress: string;
   /** Scheme of the URL that the client used, or that a trusted proxy reports. */
   readonly scheme: "http" | "https";
-  /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
+  /**
+   * True if a header of the PROXY protocol with an address preceded the request. Must be read
+   * before the first `await`.
+   */
   readonly isProxied: boolean;
   /** Non-empty headers of the request that the endpoint or the route needs. */
   readonly headers: Readonly<Record<string, string>>;
@@ -29,7 +32,7 @@ export interface HttpRequest {
   /** The whole body, empty for GET. The handler owns it. */
   readonly body: Uint8Array;
   /**
-   * Calls `step` if the peer disconnects before the end of the reply. Only the last `step` counts.
+   * Calls `step` if the peer disconnects before the end of the reply. Replaces an earlier `step`.
    */
   onAborted(step: () => void): void;
 }

@@ -1,6 +1,6 @@
-// One accepted connection: its addresses, and its requests one after the other. Requests that are
-// sent together are handled in order. A request that is sent while the reply to an earlier request
-// is pending closes the connection, as with uWebSockets.js.
+// One accepted connection: its addresses, and its requests one after the other. Requests that
+// arrive together are handled in order if each reply is synchronous. A request that arrives while
+// an asynchronous reply is pending closes the connection, as with uWebSockets.js.
 
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
@@ -37,7 +37,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   #isStarting = false;
   #status: "open" | "closing" | "closed" = "open";
   /**
-   * Seconds since the connection was accepted. No longer counted after the first bytes were read.
+   * Seconds since the connection was accepted. Counted until the first bytes, or all bytes of a
+   * PROXY header, have been read.
    */
   greetingS = 0;
 
@@ -119,8 +120,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Replies to bytes that are not a request, and closes the connection. If the bytes belong to the
-   * body of a request whose reply was already sent, no second reply is sent.
+   * Refuses the received bytes as a request: sends the reply and closes the connection. If the
+   * bytes belong to the body of a request whose reply was already sent, sends no second reply.
    */
   refuse(reply: () => HeadRefusal): void {
     const { stream } = this;
@@ -174,8 +175,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Makes the close wait for a body that the peer still sends. Otherwise, Node.js would reset the
-   * connection, and the peer would lose the reply.
+   * Makes the close wait for a body that the peer is still sending. Otherwise, Node.js would reset
+   * the connection, and the peer would lose the reply.
    */
   #lingerOnClose(): void {
     const { stream } = this;

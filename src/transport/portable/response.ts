@@ -85,7 +85,7 @@ export class PortableResponse implements DriverResponse {
     return this.#req.complete;
   }
 
-  /** True if the handler of the request has the whole request and the reply is pending. */
+  /** True if the handler has received the whole request and the reply is pending. */
   get isPending(): boolean {
     if (this.#phase !== "open") return false;
     return this.#onData === undefined ? this.#bodyBytes === 0 : this.#isBodyComplete;
@@ -178,8 +178,8 @@ export class PortableResponse implements DriverResponse {
         this.#writePieces(typeof body === "string" ? Buffer.from(body) : body);
       else this.#res.end(body);
     }
-    // In all other cases, Node.js itself closes the connection, because the head contains
-    // `connection: close`.
+    // Unless the reply was streamed or answers an upgrade, Node.js itself closes the connection,
+    // because the head contains `connection: close`.
     const isOwnClose = isStreamed || this.#upgrade !== undefined;
     if (closesConnection && isOwnClose)
       this.#res.on("finish", () => this.#req.socket.destroySoon());

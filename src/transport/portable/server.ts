@@ -203,7 +203,7 @@ export class PortableServer implements DriverServer {
   }
 
   stopAccepting(): void {
-    // The method of `http.Server` would also close idle connections.
+    // `close` of `http.Server` would also close idle connections.
     TcpServer.prototype.close.call(this.#http);
   }
 

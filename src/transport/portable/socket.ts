@@ -125,8 +125,8 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   }
 
   /**
-   * False after a close frame from the peer. `ws` has then sent its own close frame, and nothing
-   * may follow it.
+   * True if frames may be written. After a close frame from the peer, `ws` has sent its own close
+   * frame, and nothing may follow it.
    */
   get isWritable(): boolean {
     return !this.#isClosed && this.#ws.readyState === this.#ws.OPEN;
