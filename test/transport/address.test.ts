@@ -1,4 +1,4 @@
-// The text of addresses, from the bytes of the native layer.
+// The text of addresses whose bytes a driver reports.
 
 import { addressText } from "../../src/transport/address.ts";
 import { t } from "../support/suite.ts";

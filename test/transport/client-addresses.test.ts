@@ -1,6 +1,6 @@
 // The address of a client as endpoints see it, over real connections: peers that are trusted
 // proxies and peers that are not, X-Forwarded-For and the PROXY protocol. All of 127.0.0.0/8 is
-// local, so that a test chooses the address of its peer.
+// local, so a test can choose the address of its peer.
 
 import type { Test } from "tap";
 import type { HttpRoute } from "../../src/transport/types.ts";

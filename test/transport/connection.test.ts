@@ -87,8 +87,8 @@ t.test("frames queued in a turn of the event loop precede direct replies", { ski
 t.test("a frame queued by another connection is sent before a direct reply", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received(sender, data) {
-      // Frames of both clients may be handled in one turn. The first one queues a frame for the
-      // second, whose reply is then written directly.
+      // Frames of both clients may be handled in one turn. The handler of one client's frame then
+      // queues a frame for the other client before the other client's reply is written directly.
       const other = seen.find((side) => side !== sender);
       other?.connection.send(`for you ${data}`);
       sender.connection.send(`mine ${data}`);

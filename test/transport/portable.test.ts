@@ -6,7 +6,7 @@ import { runFiles } from "../support/suite.ts";
 
 process.env.JINDOU_TEST_TRANSPORT = "portable"; // read when the test files are loaded
 
-/** Tests that start listeners. */
+/** Test files that start listeners. */
 const FILES = readdirSync(new URL(".", import.meta.url))
   .filter((name) => name.endsWith(".test.ts"))
   .filter((name) => !["library", "portable", "room"].includes(name.replace(".test.ts", "")))

@@ -137,8 +137,8 @@ t.test(
     for (let round = 1; round <= 3; round++) {
       slow.socket.pause();
       const before = serverSide.lags;
-      // The kernel may accept all unread bytes at once and then more, which counts as a drain like
-      // any other.
+      // The kernel may accept all unread bytes although the client has not read them. This is
+      // reported as a drain like any other.
       while (serverSide.lags === before || serverSide.events.at(-1) === "drained") {
         const { lags } = serverSide;
         listener.publish("topic", frame(count++));
