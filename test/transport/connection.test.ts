@@ -70,7 +70,7 @@ t.test("replies from within a handler keep their order", async (t) => {
  */
 const skip = IS_PORTABLE ? "the frames of one packet are handled in one turn" : false;
 
-t.test("frames queued in a turn of the event loop precede direct replies", { skip }, async (t) => {
+t.test("a frame sent outside a handler arrives before later replies", { skip }, async (t) => {
   const { endpoint } = socketEndpoint({
     received({ connection }, data) {
       if (data === "1") queueMicrotask(() => connection.send("queued"));
@@ -84,7 +84,7 @@ t.test("frames queued in a turn of the event loop precede direct replies", { ski
   t.strictSame(client.texts, ["queued", "straight"]);
 });
 
-t.test("a frame queued by another connection is sent before a direct reply", async (t) => {
+t.test("replies and frames queued by another connection each keep their order", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received(sender, data) {
       // Frames of both clients may be handled in one turn. The handler of one client's frame then

@@ -42,7 +42,7 @@ function chunks(raw: string): string[] {
   }
 }
 
-t.test("pieces are sent as they are written, and the connection is then reused", async (t) => {
+t.test("a stream sends each piece at once, and its connection is reused afterwards", async (t) => {
   const stream = new TestStream();
   stream.first = "one";
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
@@ -78,7 +78,7 @@ t.test(
   },
 );
 
-t.test("the pieces of one turn are sent as one chunk", async (t) => {
+t.test("pieces that a stream writes in one turn are sent as one chunk", async (t) => {
   const stream = new TestStream();
   stream.first = "-";
   const { port } = await serve(t, [get("/s", () => stream)]);

@@ -50,7 +50,7 @@ t.test("an incomplete body never reaches the handler", async (t) => {
   t.equal(calls, 0);
 });
 
-t.test("a handler that fails is reported and answered with an empty 500 response", async (t) => {
+t.test("an error in a handler is reported, and its call gets an empty 500 response", async (t) => {
   const bug = new Error("bug");
   const fail = (): never => {
     throw bug;
@@ -122,7 +122,7 @@ t.test("a malformed request closes only its own connection", async (t) => {
   t.match(await call("/"), { status: 200 });
 });
 
-t.test("a large reply arrives completely at a slow reader", async (t) => {
+t.test("a slow reader receives a large reply completely", async (t) => {
   const body = "0123456789".repeat(800_000);
   const { port } = await serve(t, [get("/big", () => text(body))]);
   const client = new RawClient(t, port);

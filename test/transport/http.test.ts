@@ -92,7 +92,7 @@ t.test(
 );
 
 t.test(
-  "routes for PUT and DELETE get the body, and a pattern with a last * matches all longer paths",
+  "a route for GET, PUT or DELETE whose pattern ends in * serves all longer paths",
   async (t) => {
     const handle = ({ method, path, body }: HttpRequest) =>
       text(`${method} ${path} <${Buffer.from(body)}>`);
@@ -145,7 +145,7 @@ t.test("an unknown path is answered with 404 for every method", async (t) => {
 });
 
 t.test(
-  "a call of a known path with a wrong method is answered with 405 and the allowed methods",
+  "a call to a known path with a wrong method is answered with 405 and the allowed methods",
   async (t) => {
     const { call } = await serve(t, [
       get("/a", () => text("a")),
@@ -225,7 +225,7 @@ t.test(
   },
 );
 
-t.test("a HEAD call of a route without GET is answered with 405 and without a body", async (t) => {
+t.test("a HEAD call to a route without GET is answered with 405 and without a body", async (t) => {
   const { port } = await serve(t, [post("/a", () => text("posted a"))]);
   const client = new RawClient(t, port);
   client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");

@@ -292,7 +292,7 @@ t.test(
   },
 );
 
-t.test("a listener rejects unusable TLS files with the cause", async (t) => {
+t.test("a listener rejects unusable TLS files and reports the cause", async (t) => {
   const cases: readonly [string, TlsFiles, string | RegExp][] = [
     ["missing", tlsFiles({ certFile: "/nowhere/cert.pem" }), "ENOENT"],
     ["a directory", tlsFiles({ keyFile: tlsFile("") }), "EISDIR"],

@@ -47,7 +47,7 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 400",
   },
   {
-    name: "the header Expect with 100-Continue in any letter case",
+    name: "the header Expect with 100-Continue in upper and lower case",
     sent: ["POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-Continue\r\ncontent-length: 2\r\n\r\n"],
     uws: "",
     portable: "HTTP/1.1 100",
@@ -99,7 +99,7 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 200",
   },
   {
-    name: "a target with letters beyond ASCII",
+    name: "a target with non-ASCII letters",
     sent: ["GET /?é HTTP/1.1\r\nhost: x\r\n\r\n"],
     uws: "HTTP/1.1 200",
     portable: "HTTP/1.1 400",
@@ -111,7 +111,7 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 400",
   },
   {
-    name: "an expectation that is unknown",
+    name: "the header Expect with an unknown value",
     sent: ["GET /?a HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n"],
     uws: "HTTP/1.1 200",
     portable: "HTTP/1.1 200",
@@ -142,7 +142,7 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 400",
   },
   {
-    name: "a target in absolute form, whose host replaces the Host header",
+    name: "a target in absolute form whose host differs from the Host header",
     sent: ["GET http://example.org/?a HTTP/1.1\r\nhost: x\r\n\r\n"],
     uws: "HTTP/1.1 505",
     portable: "HTTP/1.1 200",
@@ -206,7 +206,7 @@ for (const { name, sent, uws, portable, has } of ROWS) {
   });
 }
 
-t.test("a call with a trailer that the head announces is refused before it runs", async (t) => {
+t.test("a call whose head announces a trailer runs only on the portable driver", async (t) => {
   let calls = 0;
   const { port } = await serve(t, [
     post("/", () => {
@@ -226,7 +226,7 @@ t.test("a call with a trailer that the head announces is refused before it runs"
   t.equal(status, 200, "a body that is not chunked has no trailer");
 });
 
-t.test("a call in the same packet as a malformed head before it does not run", async (t) => {
+t.test("a call that follows a malformed head in the same packet does not run", async (t) => {
   let calls = 0;
   const { port } = await serve(t, [
     post("/", () => {
@@ -337,7 +337,7 @@ t.test("a client that closes its half of the connection gets no late reply", asy
 });
 
 t.test(
-  "a head of up to 16 KiB is accepted, and a larger one is answered with 431 and counted, wherever its bytes are",
+  "a larger head than 16 KiB is answered with 431 and counted, whether its path, query or headers are large",
   async (t) => {
     const { endpoint } = socketEndpoint();
     const problems: string[] = [];

@@ -89,7 +89,7 @@ t.test("a reader that is too slow for publications of another connection is clos
   t.equal(prefixLength(slow), count);
 });
 
-t.test("a connection that is closed within its handler receives no more frames", async (t) => {
+t.test("frames after the frame whose handler closed the connection are ignored", async (t) => {
   const received: string[] = [];
   const { seen, endpoint } = socketEndpoint({
     received({ connection }, data) {
@@ -375,7 +375,7 @@ t.test("graceful closes end in the order of their deadlines", async (t) => {
 });
 
 t.test(
-  "only the connections with the most unread bytes are closed if all connections together have too many",
+  "only the connections with the most unread bytes are closed if the connections of the node have too many in total",
   async (t) => {
     const maxBufferedBytesTotal = 2_000_000;
     const { seen, endpoint } = socketEndpoint({

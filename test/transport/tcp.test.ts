@@ -212,7 +212,7 @@ t.test("a client is closed if it sends nothing for the idle time", async (t) => 
   t.notOk(pinging.isClosed, "a client that sends something every minute stays connected");
 });
 
-t.test("a client that is ended gets its last frames, then the end", async (t) => {
+t.test("a client whose connection is ended receives its queued frames first", async (t) => {
   const { seen, port } = await serve(t, {
     received({ connection }) {
       connection.send("last");
@@ -341,7 +341,7 @@ t.test(
   },
 );
 
-t.test("clients can be served over TLS, even behind a PROXY header", { skip }, async (t) => {
+t.test("clients can be served over TLS, even after a PROXY header", { skip }, async (t) => {
   const files = { certFile: tlsFile("cert.pem"), keyFile: tlsFile("key.pem") };
   const { seen, port, errors } = await serve(
     t,
