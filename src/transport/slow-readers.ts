@@ -28,7 +28,7 @@ interface SlowReaderLimits {
   subscribersOf(topic: string): number;
 }
 
-/** Fraction of `totalBytes` that may be published, summed over all receivers, between two checks. */
+/** Fraction of `totalBytes` that may be published between two checks, summed over receivers. */
 const TOTAL_SHARE = 1 / 4;
 
 export class SlowReaders {

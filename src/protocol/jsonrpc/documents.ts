@@ -30,8 +30,8 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
 /**
- * Yields at least one document. After `MAX_DOCUMENTS` documents, yields `NOT_JSON`, which the
- * caller refuses, and ends.
+ * Yields at least one document. In place of the documents after the first `MAX_DOCUMENTS`, yields
+ * `NOT_JSON` once, which the caller refuses.
  */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);

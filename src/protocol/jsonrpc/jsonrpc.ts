@@ -82,7 +82,7 @@ interface RequestContext {
 }
 
 interface OpenRequest extends RequestFacts {
-  /** JSON text of the request's id, `undefined` if it has no valid id or needs no response. */
+  /** JSON text of the id, `undefined` if the request has no valid id or needs no response. */
   readonly id: string | undefined;
   readonly batch: Batch | undefined;
   readonly rpcCode: RpcCode | undefined;

@@ -44,8 +44,8 @@ export class Params {
   }
 
   /**
-   * Reads an integer from 0 to `max`. A missing field has the value `absent`. Without `absent`, it
-   * is an error.
+   * Reads an integer from 0 to `max`. A missing field has the value `absent`. Without `absent`, a
+   * missing field is an error.
    */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;

@@ -209,8 +209,8 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
 }
 
 /**
- * Returns the channel from the point of view of the sender. For a personal message from the other
- * user, the id of this channel is the uid of this user.
+ * Returns the channel from the point of view of the sender. If another user sent a personal
+ * message, the id of the returned channel is `uid`, the client's own user.
  */
 function channelAsSent(
   channel: ChannelRef,

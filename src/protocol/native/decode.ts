@@ -94,8 +94,8 @@ export function decodeRef(data: Uint8Array): Ref {
 }
 
 /**
- * Reads `op` and `ref`. If one of them is invalid, the frame is malformed, but the connection
- * continues.
+ * Reads `op` and `ref`. If one of them has an invalid value, the frame is malformed, but the
+ * connection continues.
  */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
@@ -380,7 +380,7 @@ const MAX_SHARED_BYTES = 1024;
 const MAX_ON_HEAP_BYTES = 64;
 
 /**
- * Copies payloads into a shared slab, because a typed array with its own memory costs a
+ * Copies payloads into a shared slab, because allocating a typed array with its own memory takes a
  * microsecond. Each byte of a slab is written once.
  */
 class PayloadCopier {

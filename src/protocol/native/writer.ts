@@ -137,7 +137,8 @@ export class FrameWriter {
   }
 
   /**
-   * Reserves the header size of an ASCII string, and moves the text if its header has another size.
+   * Writes any text. Leaves room for the header that the text would have if it were ASCII, and
+   * moves the text if its header has a different size.
    */
   #anyText(value: string): void {
     const bytes = this.#bytes;
