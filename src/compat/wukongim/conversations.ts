@@ -240,7 +240,10 @@ interface ListContent {
   readonly lastSeqs: LastSeqs;
   readonly version: number;
   readonly toJson: SyncedJson;
-  /** If true, conversations beyond `MAX_RECENTS_LENGTH` are also returned, but without messages. */
+  /**
+   * True to return the conversations after `MAX_RECENTS_LENGTH` is reached, but without messages.
+   * If false, the list ends there.
+   */
   readonly isWhole: boolean;
 }
 

@@ -108,9 +108,9 @@ const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * Reason codes in the `disconnect` before the close, by close reason. 0 means that none is sent.
- * Clients treat `disconnect` as a kick and do not reconnect. A refused client already has the
- * error, and a session that is replaced on the same device is not notified.
+ * Reason codes in the `disconnect` before the close, by close reason. 0 means that no `disconnect`
+ * is sent. Clients treat `disconnect` as a kick and do not reconnect. A refused client already has
+ * the error, and a session that is replaced on the same device is not notified.
  */
 const DISCONNECT_REASONS = {
   draining: 0,

@@ -20,8 +20,8 @@ const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
 /**
- * Number of messages after which both sides are compared. A range has at most one more page, and
- * must not exceed the 10,000 messages that a node compares in one call.
+ * Number of messages after which both sides are compared. A range exceeds this number by less than
+ * a page, so it stays below the 10,000 messages that a node compares in one call.
  */
 const MAX_COMPARED = 9000;
 /** Messages that expire within this time may be removed while they are compared. */
@@ -232,7 +232,7 @@ class Copy {
 
   /**
    * Reads the entries of a node's logs. Only the newest entry of a channel or a conversation
-   * counts, which the log yields first.
+   * counts. It precedes the older entries in the log.
    */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
@@ -253,8 +253,8 @@ class Copy {
 
   /**
    * Infers deletions from the replies of `/conversation/sync`. A conversation that is not shown was
-   * deleted up to its newest message, any other conversation up to the message before the oldest
-   * message that is shown.
+   * deleted up to its newest message. Any other conversation was deleted up to the message before
+   * the oldest message that is shown.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();
@@ -402,8 +402,8 @@ class Copy {
   async #compareRange(channel: CopiedChannel, range: Range): Promise<void> {
     this.#compared += range.count;
     if (await this.#isEqual(channel, range)) return;
-    // The ranges may differ only because an earlier run did not store the messages that the node
-    // refuses.
+    // The node may have refused some of these messages in an earlier run. They are left out of the
+    // second comparison.
     const accepted = await this.#acceptedIn(channel, range);
     if (await this.#isEqual(channel, accepted)) return;
     this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
@@ -497,7 +497,7 @@ class Copy {
 
 const NO_FLAGS: Flags = { large: false, sendBan: false, allowStranger: false };
 
-/** Stored messages of a channel that were not compared yet. */
+/** Stored messages of a channel that have not been compared yet. */
 class Range {
   readonly fromSeq: number;
   /** Time of the message before the range, in Unix seconds. */

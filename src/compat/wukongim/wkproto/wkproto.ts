@@ -237,7 +237,7 @@ class WkprotoCodec implements Codec {
   /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // During the login, only timers of the client send packets. They send them again later.
+    // During the login, only the client's timers send packets, and they send them again later.
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
