@@ -223,7 +223,7 @@ t.test("a value of the wrong type is refused in every field that the protocol re
     }
 });
 
-/** Returns true if the protocol does not read the field in the form that these requests have. */
+/** Returns true if a form of JSON-RPC ignores the field in a request with this method. */
 function isIgnored(method: string, field: string): boolean {
   const fields: Readonly<Record<string, readonly string[]>> = {
     send: ["setting", "topic", "expire"],

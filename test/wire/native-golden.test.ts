@@ -116,7 +116,7 @@ function prefixes(hex: string): readonly Uint8Array[] {
 }
 
 /**
- * Returns the field with two fields more in each nested record: a nil, which takes the place of an
+ * Returns the field with two more fields in each nested record: a nil, which takes the place of an
  * optional field, and a string. Lists of records or strings get no further items.
  */
 function withNewFields(field: unknown): unknown {

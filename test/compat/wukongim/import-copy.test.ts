@@ -24,7 +24,7 @@ function runImport(t: Test, source: FakeSource, node: Broker, flags: readonly st
   return jindou(t, [...argv, "--json", ...flags], { env: { JINDOU_IMPORT_TOKEN: TOKEN } });
 }
 
-/** Returns all messages of a channel, as labels, numbers and content. */
+/** Returns the seq, the source id, the time and the payload of each message in a channel. */
 async function historyOf(node: Broker, channel: string) {
   const texts: string[] = [];
   for (let after = 0; ; ) {

@@ -21,7 +21,7 @@ interface CapturedPage {
 }
 
 const SINCE_S = 1_795_650_600;
-/** Id of the first message that a test adds. It is higher than every captured id. */
+/** Id that is higher than every captured id. The ids of invented messages follow it. */
 const FIRST_ID = 2_125_800_000_000_000_000n;
 
 export class FakeMessages {
@@ -67,7 +67,7 @@ export class FakeMessages {
     };
   }
 
-  /** Adds messages of a user to a channel with the stored id. */
+  /** Adds messages of a user to the channel with this stored id. */
   add(id: string, type: number, from: string, count: number): void {
     const rows = this.of(id, type);
     for (let added = 0; added < count; added++)

@@ -192,8 +192,8 @@ function logReply(query: URLSearchParams): Reply {
 }
 
 /**
- * Returns a page of rows, newest first. `pre=1` selects the rows that are newer than the offset,
- * otherwise the older rows are selected.
+ * Returns a page of rows, newest first. With `pre=1`, the rows are newer than the offset.
+ * Otherwise, they are older.
  */
 function pageByCreation(rows: readonly Row[], query: URLSearchParams): Reply {
   const limit = Math.min(Number(query.get("limit") ?? 20), MAX_ROWS);

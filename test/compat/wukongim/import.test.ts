@@ -22,7 +22,7 @@ function report(
   return jindou(t, ["import", "wukongim", "--dry-run", `--from=${from}`, ...flags], { env });
 }
 
-/** What the captured server has. */
+/** Counts in the report about the captured server. */
 const COUNTS = {
   nodes: 1,
   ...{ users: 13, users_without_token: 5 },

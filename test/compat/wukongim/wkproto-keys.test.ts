@@ -1,5 +1,5 @@
-// Agreements on keys while the garbage collector runs. Node.js 20 waits forever if the collector runs
-// while the public half of a new key pair is exported, and the whole node then stands still.
+// Key agreements while the garbage collector runs. In Node.js 20, the whole process hangs if the
+// collector runs while the public half of a new key pair is exported.
 
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
