@@ -303,7 +303,7 @@ t.test("randomly damaged messages cause only refusals", async (t) => {
 });
 
 t.test(
-  "the refusal of a request whose method is not a string refers to that request",
+  "a request over the rate limit is refused even if its method is not a string",
   async (t) => {
     for (const method of ['{"toString":null}', "[".repeat(5000) + "]".repeat(5000)]) {
       const codec = protocol.open();
@@ -312,7 +312,7 @@ t.test(
   },
 );
 
-t.test("a request is forgotten after it was answered, and answered only once", async (t) => {
+t.test("the id of a request is forgotten after the first response to the request", async (t) => {
   const requests: readonly (readonly [Json, boolean])[] = [
     [{ method: "ping", id: "1" }, true],
     [{ method: "send", id: "1", params: { ...CHANNEL, payload: "eyJ0eXBlIjoxfQ==" } }, true],

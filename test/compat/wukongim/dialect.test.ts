@@ -169,7 +169,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, a login returns a flat object with the number of seconds until the token expires",
+  "in the wukongim dialect, a login returns a flat object with the time at which the token expires",
   async (t) => {
     const api = await start();
     const body = { username: "ops", password: "p" };

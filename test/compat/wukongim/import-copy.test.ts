@@ -105,7 +105,7 @@ t.test(
   },
 );
 
-t.test("a missing credential of the node is explained at once, in both dialects", async (t) => {
+t.test("an import without the node's credential fails at once, in both dialects", async (t) => {
   const source = await startSource(t, TOKEN);
   for (const dialect of ["jindou", "wukongim"]) {
     const node = await startBroker(t, {

@@ -39,7 +39,7 @@ const CANNOT_BE_MOVED = {
 };
 
 t.test(
-  "a dry run reports what a WuKongIM server has and what cannot be moved, and only reads from it",
+  "a dry run counts the data of a WuKongIM server, lists the data that cannot be moved, and only reads",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const file = join(await tempFolder(t), "token");
@@ -101,7 +101,7 @@ t.test(
   },
 );
 
-t.test("a failed call is repeated, and the error of a lasting failure is explained", async (t) => {
+t.test("a dry run repeats failed calls, and explains a failure that persists", async (t) => {
   const source = await startSource(t, TOKEN);
   const env = { JINDOU_IMPORT_TOKEN: TOKEN };
   const failures = new Set<string>();

@@ -13,7 +13,7 @@ const PROCESS = fileURLToPath(new URL("./key-agreements.ts", import.meta.url));
 const AGREEMENTS = volume(75_000);
 const TIMEOUT_MS = 300_000;
 
-t.test("thousands of key agreements do not stop the process", async (t) => {
+t.test("thousands of key agreements do not hang the process", async (t) => {
   const args = [...TYPESCRIPT_ARGS, "--max-semi-space-size=1", PROCESS, `${AGREEMENTS}`];
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: TIMEOUT_MS });
   t.equal(stdout, "done");
