@@ -26,7 +26,7 @@ export class KeyedWindow {
   readonly #windows = new Map<string, TaskWindow>();
 
   /**
-   * A task larger than `max` runs alone, but tasks that started before its size was known go on.
+   * A task larger than `max` runs alone, but tasks that started before its size was known continue.
    */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;

@@ -1,6 +1,9 @@
 // Finds similar names, for "did you mean" suggestions. Pure functions.
 
-/** Returns the most similar candidate, if any is similar. Ignores case and separators. */
+/**
+ * Returns the most similar candidate, `undefined` if no candidate is similar. Ignores case and
+ * separators.
+ */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   const target = plain(name);
   let best: string | undefined;

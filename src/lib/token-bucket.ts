@@ -44,8 +44,8 @@ export class TokenBucket {
   }
 
   /**
-   * Returns the milliseconds until the bucket has `tokens` tokens. With 0, that is until there is
-   * no debt.
+   * Returns the milliseconds until the bucket has `tokens` tokens. If `tokens` is 0, this is the
+   * time until there is no debt.
    */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
