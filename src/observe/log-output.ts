@@ -1,6 +1,6 @@
 // The destination of log lines and other output for the operator: a file descriptor. Writing never
-// blocks the event loop or the exit of the process, even if a pipe, socket or terminal is full
-// because its reader hangs.
+// blocks the event loop, and delays the exit of the process by at most `LAST_FLUSH_MS`, even if a
+// pipe, socket or terminal is full because its reader hangs.
 
 import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
 import { Socket } from "node:net";

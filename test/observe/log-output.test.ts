@@ -1,4 +1,5 @@
-// Tests of the queue of log lines. No interface of a node shows its size, nor a log on a full disk.
+// Tests of the queue of log lines. They use the private class, because no interface of a node shows
+// the size of the queue or the effect of a full disk.
 
 import { execFileSync } from "node:child_process";
 import { constants, openSync, readSync } from "node:fs";
