@@ -35,7 +35,7 @@ t.test("the hash depends on every byte and on the length", async (t) => {
   }
 });
 
-t.test("the hash does not depend on where the bytes are", async (t) => {
+t.test("the hash does not depend on the position of the bytes in a buffer", async (t) => {
   const bytes = Buffer.from('{"type":1,"content":"hello"}');
   for (let offset = 0; offset < 9; offset++) {
     const padded = Buffer.concat([Buffer.alloc(offset, 7), bytes, Buffer.alloc(3, 9)]);

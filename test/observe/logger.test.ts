@@ -64,7 +64,7 @@ t.test("a log line for people has time, level, room, message, reason and fields"
 });
 
 t.test(
-  "a log line for people has the stack of an error of the node, but not of a warning",
+  "a log line for people has the stack if its level is error, but not if it is warn",
   async (t) => {
     const err = new Error("oops");
     const [warning, line, frame, ...frames] = prettyLines((logger) => {
@@ -88,7 +88,7 @@ t.test("a log line for people shows neither secrets nor control characters", asy
   t.same(more, []);
 });
 
-t.test("log lines at a terminal are for people, coloured unless NO_COLOR is set", async (t) => {
+t.test("a terminal shows log lines in the form for people, in colour if allowed", async (t) => {
   const terminal = { isTerminal: true, mayHaveColours: true };
   const pipe = { ...terminal, isTerminal: false };
   t.equal(logForm("auto", terminal), "coloured");
