@@ -1,5 +1,5 @@
 // The output of `jindou --help` and `jindou --version`. Must not import the schema of the
-// configuration, because these two flags must respond faster than the schema loads.
+// configuration, because these two flags must not wait until the schema is loaded.
 
 import { readFileSync } from "node:fs";
 
@@ -12,8 +12,8 @@ export const COMMANDS = {
 } as const;
 
 /**
- * Commands that call a running server. Each has its own flags. The server is a node. `import` also
- * calls a server of another product.
+ * Commands that call a running node. `import` also calls a server of another product. Each command
+ * has its own flags.
  */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",
@@ -51,7 +51,7 @@ export function versionText(): string {
   return `${version()}\n`;
 }
 
-/** Returns the command if the first argument is one that calls a running server. */
+/** Returns the first argument if it is one of `CLIENT_COMMANDS`, otherwise `undefined`. */
 export function clientCommandOf([word = ""]: readonly string[]): ClientCommand | undefined {
   return Object.hasOwn(CLIENT_COMMANDS, word) ? (word as ClientCommand) : undefined;
 }
