@@ -26,7 +26,7 @@ const fromUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
     description:
-      "Sender of the stream's message. If empty or absent, the sender that this node remembers, else the system",
+      "Sender of the stream's message. If empty or absent, the sender that this node remembers is used, or else the system account",
   }),
 );
 

@@ -130,7 +130,7 @@ export class Target {
     const reason = String(error ?? msg ?? unexplained);
     if (status === 401 || status === 403)
       return new SourceError(
-        `The node at ${url.origin} rejects the credential: ${reason}. Set JINDOU_TOKEN to its api.token, or JINDOU_TOKEN_FILE to a file with it.`,
+        `The node at ${url.origin} rejects the credential: ${reason}. Set JINDOU_TOKEN to its api.token, or JINDOU_TOKEN_FILE to a file that contains it.`,
       );
     if (status === CLOSED)
       return new SourceError(`The node at ${url.origin} rejects the call: ${reason}.`);
