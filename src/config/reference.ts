@@ -39,8 +39,8 @@ The same rules apply to values from all sources. A byte order mark at the beginn
 carriage returns at the end are removed. A value is rejected if it has quotes around it
 (\`docker --env-file\` passes them as part of the value), if it begins or ends with a space or an
 invisible character, if it contains a control character, or if it is not UTF-8. A path is also
-rejected if it contains \`~\`, \`$\`, \`%\` or \`{{\`, because nothing replaces them, if it is a URL, or
-if it is a Windows path. The configuration file is also rejected if it contains a key more than once.
+rejected if it is a URL or a Windows path, or if it contains \`~\`, \`$\`, \`%\` or \`{{\`, because
+nothing replaces them. The configuration file is also rejected if it contains a key more than once.
 
 If a key, variable or flag is unknown, or a value is outside its range or is rejected for another
 reason, the node does not start. The process prints an error message, which shows the value unless

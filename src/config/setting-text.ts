@@ -82,7 +82,7 @@ function pathFault(text: string): string | undefined {
   if (text.includes("{{")) return "contains {{, a template without its value. Write the whole path";
   if (URL_SCHEME.test(text)) return "is a URL. Write it as a path";
   if (sep === "/" && WINDOWS_PATH.test(text))
-    return "is a path of Windows. Write the path as it is on this system";
+    return "is a Windows path. Write the path as it is on this system";
   return undefined;
 }
 
