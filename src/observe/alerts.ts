@@ -84,7 +84,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "critical",
     when: [{ figure: value("ready"), is: "==", than: 0 }],
     forMinutes: 5,
-    summary: "{{ $labels.instance }} accepts no work; /readyz has the reason",
+    summary: "{{ $labels.instance }} accepts no work; /readyz returns the reason",
   },
   {
     name: "JindouRestarts",

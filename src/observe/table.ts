@@ -158,7 +158,10 @@ export const METRICS = {
     "Lines of an import, by result (stored, unchanged or refused)",
     ["result"],
   ),
-  importOpen: gauge("import_open", "1 while an import is open and this node serves no clients"),
+  importOpen: gauge(
+    "import_open",
+    "1 while an import is open, during which this node serves no clients, otherwise 0",
+  ),
   requestsRefused: counter(
     "requests_refused_total",
     "Requests from clients and backends rejected with an error, by code and source (socket or http)",
@@ -323,12 +326,12 @@ export const METRICS = {
   ),
   webhookOldest: gauge(
     "webhook_oldest_undelivered_seconds",
-    "Age of the oldest event that this node has to deliver to the webhook, or 0. A node reports the webhooks it delivers to",
+    "Age of the oldest event that this node has to deliver to the webhook, or 0. A node reports only the webhooks that it delivers to",
     ["webhook"],
   ),
   webhookLag: gauge(
     "webhook_lag_events",
-    "Events of the feed, of all types, after those that the webhook has accepted. A node reports the webhooks it delivers to",
+    "Events of the feed, of all types, after those that the webhook has accepted. A node reports only the webhooks that it delivers to",
     ["webhook"],
   ),
   webhookParked: gauge(
