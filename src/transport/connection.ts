@@ -329,7 +329,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   #failed(error: unknown): void {
     this.#context.onError(
       error,
-      "Could not handle the data of a connection; the connection is closed",
+      "Could not handle an event of a connection; the connection is closed",
     );
     this.end(INTERNAL_ERROR, "internal error");
   }

@@ -38,7 +38,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Number of unauthenticated client sockets of one address (an IPv4 address or an IPv6 /64) above which sockets that have sent nothing for 3 seconds are closed, oldest first. New client sockets are always accepted. It is also the maximum number of HTTP calls of one address that wait for a reply and have no valid credential; further calls are closed. The limit is at most half of the limit of all sockets. Connections of one address that have not sent a request yet are limited to three quarters of the limit of all sockets. 0 means no limit by address. Behind a proxy, set `client.trustedProxies` and `api.trustedProxies`, so that clients have addresses of their own.",
+        "Number of unauthenticated client sockets of one address (an IPv4 address or an IPv6 /64) above which sockets that have sent nothing for 3 seconds are closed, oldest first. New client sockets are always accepted. It is also the maximum number of HTTP calls of one address that wait for a reply and have no valid credential; the connections of further calls are closed. The limit is at most half of the limit of all sockets. Connections of one address that have not sent a request yet are limited to three quarters of the limit of all sockets. 0 means no limit by address. Behind a proxy, set `client.trustedProxies` and `api.trustedProxies`, so that clients have addresses of their own.",
     }),
   },
   { additionalProperties: false },
