@@ -22,7 +22,7 @@ export const CLIENT_COMMANDS = {
   history: "print the messages of a channel",
   watch: "print what a user receives, as it arrives",
   events: "turn the event feed on or off",
-  import: "copy the data of a WuKongIM server, or only count it (--dry-run)",
+  import: "copy the data of a WuKongIM server, or only report on it (--dry-run)",
 } as const;
 
 export type ClientCommand = keyof typeof CLIENT_COMMANDS;
