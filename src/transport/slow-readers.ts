@@ -1,8 +1,8 @@
 // Detects lagging and slow readers. Between two checks, the buffer of a connection grows at most by
 // the bytes that were published, because frames that are sent directly are checked when they are
-// written. All connections are checked each time these bytes reach half of the lag limit, so no
-// JavaScript runs per receiver and publication. The driver's own limit is higher and not reached by
-// the broker's frames, because above it, the driver could drop a frame and still send a later one.
+// written. All connections are checked each time the published bytes reach half of the lag limit,
+// so no JavaScript runs per receiver and publication. The driver's own limit is higher, and the
+// broker's frames never reach it, because the driver could then drop a frame and send a later one.
 
 const FRAME_HEADER_BYTES = 10;
 
@@ -49,7 +49,7 @@ export class SlowReaders {
   published(topic: string, frame: Uint8Array | string): void {
     const bytes = frameBytes(frame) + FRAME_HEADER_BYTES;
     this.#bytes += bytes;
-    // With fewer readers, `#bytesPerCheck` is always reached first.
+    // If there are too few readers, `#bytesPerCheck` is always reached first.
     if (this.#readers.size * this.#bytesPerCheck > this.#totalPerCheck)
       this.#totalBytes += bytes * this.#limits.subscribersOf(topic);
     if (this.#bytes < this.#bytesPerCheck && this.#totalBytes < this.#totalPerCheck) return;

@@ -188,8 +188,8 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket against its address until `leave`. A socket is never refused because its
-   * address has too many sockets. Instead, the sockets of the address that have sent nothing for 3
+   * Counts a client socket against its address until `leave`. If the address has too many sockets,
+   * the new socket is not refused. Instead, the sockets of the address that have sent nothing for 3
    * seconds are closed with `close`, oldest first. Returns `undefined` if the connection must be
    * closed at once because too many addresses are counted.
    */

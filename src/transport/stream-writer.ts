@@ -5,7 +5,7 @@
 import type { Socket } from "node:net";
 
 interface WriterOwner {
-  /** False if nothing more may be written. */
+  /** True if frames may still be written. */
   readonly isWritable: boolean;
   /** Called when a write that was waiting for the peer is complete. */
   drained(): void;

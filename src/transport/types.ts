@@ -147,8 +147,8 @@ export interface ConnectionHandler {
   /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
   /**
-   * Called at the end of a turn with more than `lagBytes` unread bytes, and again only after their
-   * number has fallen to half of `lagBytes`.
+   * Called at the end of a turn with more than `lagBytes` unread bytes. Called again only if their
+   * number has fallen to half of `lagBytes` in the meantime.
    */
   lagging(): void;
   /**

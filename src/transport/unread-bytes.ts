@@ -24,7 +24,7 @@ interface Owner {
   readonly readers: Set<UnreadReader>;
 }
 
-/** Fraction of the limit of a user up to which a connection's bytes do not count for the user. */
+/** Fraction of `perUser` up to which the unread bytes of one connection count for no user. */
 const IGNORED_SHARE = 1 / 256;
 
 export class UnreadBytes {

@@ -173,7 +173,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
   }
 }
 
-/** Returns the bytes of a frame without a copy, unless the frame is text. */
+/** Returns the bytes of a frame, without copying them unless the frame is text. */
 export function bufferOf(frame: Uint8Array | string): Buffer {
   return typeof frame === "string"
     ? Buffer.from(frame)
