@@ -98,8 +98,8 @@ export class PortableResponse implements DriverResponse {
   }
 
   /**
-   * Called every second. Returns true if the peer has stalled: for `STALL_S` seconds, it has neither
-   * sent its body nor read its reply.
+   * Called every second. Returns true if the peer has stalled: for `STALL_S` seconds, it has
+   * neither sent its body nor read its reply.
    */
   tick(): boolean {
     const { socket } = this.#res;
