@@ -4,7 +4,10 @@
 import { createHistogram, performance } from "node:perf_hooks";
 
 const BUSY_INTERVAL_MS = 10;
-/** Interval while the event loop is idle. A longer iteration of the loop delays the next timer. */
+/**
+ * Interval while the event loop is idle. An iteration of the loop that takes longer delays the
+ * timer, so it is measured all the same.
+ */
 const IDLE_INTERVAL_MS = 250;
 const BUSY_SHARE = 0.1;
 const NS_PER_MS = 1e6;

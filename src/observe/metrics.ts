@@ -28,7 +28,7 @@ export interface GatewayMetrics {
   acknowledged(ms: number): void;
   resumed(messages: number): void;
   eventPushed(sessions: number): void;
-  /** Counts streams that were sent again in one piece to a session that lagged or joined late. */
+  /** Counts streams whose missed part was sent to a session that lagged or joined late. */
   caughtUp(streams: number): void;
   /** Adds `by`, which may be negative, to the number of catch-ups in progress. */
   catchingUp(by: number): void;

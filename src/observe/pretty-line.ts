@@ -1,5 +1,6 @@
 // Formats a log line for reading in a terminal: the time, the level, the room, the message and the
-// other fields. The stack of an internal error follows below. Only pure functions.
+// other fields. At the levels `error` and `fatal`, the stack of the error follows on its own lines.
+// Only pure functions.
 
 import { printable } from "../lib/printable.ts";
 
