@@ -1,4 +1,5 @@
-// Collects the responses to the requests of a batch, to send them as one list.
+// Collects the responses to the requests of a batch, to send them as one list, or as several lists
+// if they are long.
 
 /**
  * Number of characters above which the collected responses are sent before the batch is complete.

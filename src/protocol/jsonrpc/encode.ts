@@ -28,8 +28,8 @@ export function notification(method: string, params: object): string {
 }
 
 /**
- * Returns an error response. `id` is the JSON text of the request's id, left out if absent.
- * `number` is the `code` of the error.
+ * Returns an error response. `id` is the JSON text of the request's id, `undefined` to leave it
+ * out. `number` is the `code` of the error.
  */
 export function errorResponse(
   id: string | undefined,

@@ -99,8 +99,8 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK was not
- * sent yet. 0 means that neither is sent. Clients do not reconnect after either packet, but should
- * reconnect after most of these reasons. After `replaced` and `goodbye`, they need no packet.
+ * sent yet. 0 means that neither packet is sent: clients do not reconnect after either packet, but
+ * should reconnect after most close reasons. After `replaced` and `goodbye`, they need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
