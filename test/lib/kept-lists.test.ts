@@ -3,7 +3,7 @@
 import { KeptLists } from "../../src/lib/kept-lists.ts";
 import { t } from "../support/suite.ts";
 
-t.test("a list is read once until it changes", async (t) => {
+t.test("a list is read only once until it changes", async (t) => {
   const lists = new KeptLists<number>(100);
   let reads = 0;
   const read = async () => [++reads];

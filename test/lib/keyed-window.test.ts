@@ -10,7 +10,7 @@ function enter(window: KeyedWindow, key: string, started: string[], name: string
 }
 const turn = () => new Promise((go) => setImmediate(go));
 
-t.test("small tasks run at the same time, and a large task runs alone", async (t) => {
+t.test("small tasks run at the same time, and a large task delays later tasks", async (t) => {
   const window = new KeyedWindow(10, 100);
   const started: string[] = [];
   const passes = ["a", "b", "c", "d"].map((name) => enter(window, "k", started, name));

@@ -11,7 +11,7 @@ t.test("an IPv4 address is written with dots", async (t) => {
   t.equal(addressText(bytes(192, 168, 0, 1)), "192.168.0.1");
 });
 
-t.test("an IPv4 address mapped into IPv6 is written as IPv4", async (t) => {
+t.test("an IPv4-mapped IPv6 address is written as IPv4", async (t) => {
   const mapped = v6("0000:0000:0000:0000:0000:ffff:7f00:0001");
   t.equal(addressText(mapped), "127.0.0.1");
 });

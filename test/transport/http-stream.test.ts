@@ -210,7 +210,7 @@ t.test("a route can read headers in addition to the headers of the endpoint", as
   t.same(JSON.parse((await call("/all", sent)).body), { "x-all": "a" });
 });
 
-t.test("a HEAD call of a stream gets the head of the reply and opens no stream", async (t) => {
+t.test("a HEAD call to a stream's route gets only the head, and opens no stream", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
   const client = new RawClient(t, port);

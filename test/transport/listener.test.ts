@@ -63,7 +63,7 @@ async function causeOf(starting: Promise<number>): Promise<{ code?: string }> {
 }
 
 t.test(
-  "a listener rejects a port in use, and the listener that has the port keeps working",
+  "a listener rejects a port in use, and the listener that uses the port keeps working",
   async (t) => {
     const { port } = await startListener(t, { http: hello() });
     const second = createListener(spec({ port }));

@@ -89,7 +89,7 @@ t.test("a reader that is too slow for publications of another connection is clos
   t.equal(prefixLength(slow), count);
 });
 
-t.test("frames after the frame whose handler closed the connection are ignored", async (t) => {
+t.test("frames that arrive after a handler closed the connection are ignored", async (t) => {
   const received: string[] = [];
   const { seen, endpoint } = socketEndpoint({
     received({ connection }, data) {

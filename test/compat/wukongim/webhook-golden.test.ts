@@ -152,7 +152,7 @@ t.test("msg.notify and msg.offline have the bodies of WuKongIM", async (t) => {
   }
 });
 
-t.test("a long list of users is compressed, and complete, unlike WuKongIM's lists", async (t) => {
+t.test("a compressed list of users in msg.offline is complete, unlike WuKongIM's", async (t) => {
   const { broker, hooks } = await startNode(t, { JINDOU_WEBHOOKS_COMPRESS_UIDS_ABOVE: "3" });
   for (const step of stepsOf("compressed-list")) {
     for (const { post = "", body } of step.calls ?? []) await broker.call(post, body);

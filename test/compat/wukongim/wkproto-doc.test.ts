@@ -64,7 +64,7 @@ const EXPECTED: Readonly<Record<string, object>> = {
   DISCONNECT: { reasonCode: 12, reason: "login in other device" },
 };
 
-t.test("the sample session has a packet of each type", async (t) => {
+t.test("the sample session in docs/compat/wkproto.md has a packet of each type", async (t) => {
   t.same(
     packets.map(({ name }) => name),
     Object.keys(EXPECTED),
