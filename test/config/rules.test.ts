@@ -1,4 +1,4 @@
-// Tests of the rules about several configuration keys.
+// Tests of the rules that the schema of a single configuration key cannot express.
 
 import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";

@@ -110,7 +110,7 @@ function mutated(random: Random): Uint8Array {
   return Uint8Array.from(document);
 }
 
-/** Returns the items of a document, or the one value, read with `JSON.parse`. */
+/** Returns the items of a list, or any other value as the only item, read with `JSON.parse`. */
 function parsedItems(document: Uint8Array): readonly unknown[] | undefined {
   try {
     const value: unknown = JSON.parse(decoder.decode(document));

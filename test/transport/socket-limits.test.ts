@@ -1,5 +1,5 @@
 // Limits of sockets over real connections: how many are accepted, and that a slot is released in
-// every way a call may end. All peers have the same address.
+// every way a call may end. All peers have the same address unless a test chooses another one.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -295,7 +295,7 @@ t.test(
 
 const SILENT_MS = 3000;
 
-/** Starts a listener that accepts at most `LIMIT` unauthenticated client sockets per address. */
+/** Starts a listener with the limit `LIMIT` for unauthenticated client sockets per address. */
 async function serveSockets(t: Test) {
   const displaced: string[] = [];
   const refused: string[] = [];

@@ -1,5 +1,5 @@
 // Tests of the dialect for backends written for WuKongIM: the shape of replies, the tolerance for
-// bodies, and the calls with another meaning.
+// bodies, and the calls that behave differently in this dialect.
 
 import { HTTP_STATUS } from "../../../src/api/errors.ts";
 import type { Channels } from "../../../src/broker/channels.ts";

@@ -1,5 +1,6 @@
-// Tests of `jindou import wukongim --to`: the command copies a stand-in for WuKongIM 2.2.5 into a
-// node, in several passes, while messages arrive and both the command and the node are killed.
+// Tests of `jindou import wukongim --to`: the command copies the data of a stand-in for WuKongIM
+// 2.2.5 into a node, in several passes, while messages arrive and the command and the node are
+// killed.
 
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -224,7 +225,7 @@ for (const store of ["embedded", "redis"] as const)
       const settings = store === "redis" ? await redisSettings(t) : {};
       const dataPath = join(await tempFolder(t), "data");
       let node = await spawnBroker(t, settings, dataPath);
-      // The second node on Redis is never killed, and must follow the import.
+      // The second node on Redis is never killed. It must also report that the import is open.
       const witness = store === "redis" ? await spawnBroker(t, settings) : undefined;
       for (let kill = 0; kill < KILLS; kill++) {
         const to = `--to=http://127.0.0.1:${node.apiPort}`;

@@ -48,7 +48,7 @@ export interface FakeSource {
   readonly maxConcurrent: number;
   /** Returns a reply instead of the usual one, `undefined` for the usual one. */
   override: ((path: string) => Reply | undefined) | undefined;
-  /** Messages, to which a test may add some. */
+  /** Messages that the stand-in returns. A test may add messages. */
   readonly messages: FakeMessages;
 }
 

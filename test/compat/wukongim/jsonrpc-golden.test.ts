@@ -1,7 +1,7 @@
 // Messages captured from real WuKongIM servers and clients (goldens/jsonrpc.json). Every message of
 // a client must decode, and every message of a server must be encoded to the same bytes. The
-// exceptions are defects of WuKongIM and deliberate differences. Each of them is a line of
-// `asEncodedHere`.
+// exceptions are defects of WuKongIM and deliberate differences. Each of them is an entry of
+// `REFUSED` or a line of `asEncodedHere`.
 
 import { readFileSync } from "node:fs";
 import { CLOSE_REASONS } from "../../../src/broker/errors.ts";
