@@ -303,7 +303,7 @@ t.test("randomly damaged messages cause only refusals", async (t) => {
 });
 
 t.test(
-  "a request over the rate limit is refused even if its method is not a string",
+  "a request over the rate limit is refused even if the value of `method` is not a string",
   async (t) => {
     for (const method of ['{"toString":null}', "[".repeat(5000) + "]".repeat(5000)]) {
       const codec = protocol.open();
