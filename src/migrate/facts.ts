@@ -190,8 +190,8 @@ export class MoveCounts {
   readonly #allowed = new Map<CountedKind, number>();
   readonly #stored = new Map<CountedKind, number>();
   /**
-   * Last counted key of each kind. It is enough to count each key once, because the rows of a key
-   * are consecutive.
+   * Last counted key of each kind. The rows of a key are consecutive, so a comparison with this key
+   * prevents a key from being counted twice.
    */
   readonly #lastKey = new Map<CountedKind, string>();
 

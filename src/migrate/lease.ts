@@ -93,10 +93,10 @@ export class Lease {
     clearInterval(this.#timer);
     this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no write may start from now on
     if (this.#mayBeWriting) return;
-    await this.#callScript(0, "keep").catch(() => false); // the lease expires
+    await this.#callScript(0, "keep").catch(() => false); // if the call fails, the lease expires
   }
 
-  /** Acquires or renews the lease. Reads the clocks first, so that no fence outlives it. */
+  /** Acquires or renews the lease. Reads the clocks first, so that no fence outlives the lease. */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
     const fences = new Map<Server, number>();

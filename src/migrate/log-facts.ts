@@ -97,7 +97,10 @@ function headItems(log: SourceLog): readonly Arg[] {
   return items;
 }
 
-/** Returns the origin of a fork, unless the fork has a copy of the frames that it inherits. */
+/**
+ * Returns the origin of a fork that reads inherited frames from its source. Returns `undefined` for
+ * a fork that stores a copy of these frames, and for a log that is not a fork.
+ */
 function readOrigin({ state }: SourceLog): ForkPoint | undefined {
   const { origin } = state.terms;
   return origin === undefined || isCopy(origin) ? undefined : origin;

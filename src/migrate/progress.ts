@@ -29,7 +29,10 @@ export class Progress {
     this.#nowMs = nowMs;
   }
 
-  /** Shows the progress. Within a step, shows it at most every `DRAW_MS` or `LINE_MS`. */
+  /**
+   * Shows the progress. Between the beginning and the end of a step, shows it at most once every
+   * `DRAW_MS` on a terminal, and at most once every `LINE_MS` elsewhere.
+   */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;
