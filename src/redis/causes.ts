@@ -15,8 +15,8 @@ export interface Cause {
    */
   readonly precision?: 0 | 1;
   /**
-   * True if the cause ends without the operator, because the node loads its code or reads the slots
-   * again. Such a cause does not begin an outage.
+   * True if the cause ends without action by the operator, because the node loads its code or reads
+   * the slots again. Such a cause does not begin an outage.
    */
   readonly passes?: true;
 }

@@ -134,9 +134,9 @@ interface ConnectOptions {
 
 /**
  * Connects the client and resolves when it is ready. Also waits for the `ready` event, because
- * ioredis may never settle the promise of `connect()`. Rejects if a single server cannot be
- * reached, after `timeoutMs`, after a reply that makes waiting pointless, or when `signal` is
- * aborted. The errors are those of `startFailure`.
+ * ioredis may never settle the promise of `connect()`. Rejects after `timeoutMs`, after a reply
+ * that makes waiting pointless, or when `signal` is aborted. Also rejects if the client has only
+ * one server and cannot reach it. The errors are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
@@ -200,8 +200,8 @@ export async function diagnosisOf(client: RedisClient, error: unknown): Promise<
 }
 
 /**
- * Makes the client emit an error while its server loads its data. By default, ioredis would only
- * wait.
+ * Makes the client emit an error if the server is still loading its data when the client connects.
+ * By default, ioredis would only wait.
  */
 function reportLoading(client: Redis): Redis {
   client.on("connect", () => {

@@ -99,7 +99,7 @@ interface ProbeOptions {
   readonly prefix: string;
   /** User of the connection, "" for the default user. */
   readonly username: string;
-  /** Text that identifies the server in an error message if there are several, else "". */
+  /** Text that identifies the server in an error message. "" if there is only one server. */
   readonly place: string;
   readonly waits: boolean;
   readonly subscribes: boolean;

@@ -128,8 +128,8 @@ export class RedisLink {
   #isWatching = false;
   #isDiagnosing = false;
   /**
-   * Reason why a reachable server cannot be used. `undefined` if it can be used, or if it is not
-   * reachable.
+   * Reason why the last check of a reachable server failed. `undefined` if no check has failed
+   * since the last successful one.
    */
   #refusal: RedisAway | undefined;
   /** Error about missing slots or replicas. While it is set, some calls are rejected. */
@@ -191,7 +191,8 @@ export class RedisLink {
   }
 
   /**
-   * Reason why the last attempt of `start`, or a part of it, failed. `undefined` if nothing failed.
+   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there was no
+   * such reason so far.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
@@ -218,8 +219,9 @@ export class RedisLink {
   }
 
   /**
-   * Calls `listener` when Redis' clock was changed by more than a second, or when a server with
-   * another clock has taken over. `stepMs` is negative if the clock went back.
+   * Calls `listener` when the estimate of Redis' time jumps by more than a second, because a clock
+   * was set or a server with another clock has taken over. `stepMs` is negative if the time jumps
+   * back.
    */
   onClockStep(listener: (stepMs: number) => void): void {
     this.#stepListeners.push(listener);

@@ -1,8 +1,8 @@
 // Builds scripts. A script is one Lua file, preceded by the shared functions that it uses. Redis
 // creates every function, table and local of a script again at each call, so the source is reduced:
-// constants and one-line functions are inlined, and unused functions are removed. Until the end of
-// the reduction, every line keeps its number, so that error messages can contain the lines of the
-// files.
+// constants and functions that only call another function are inlined, and unused functions are
+// removed. Until the end of the reduction, every line keeps its number, so that error messages can
+// contain the lines of the files.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

@@ -127,8 +127,8 @@ export class ServerClocks {
 
   /**
    * Returns the server's time in Unix milliseconds, `undefined` without a reply within `maxAgeMs`.
-   * The result is never ahead of the server's clock unless that clock is set back, because it is
-   * counted from the arrival of a reply, which is later than the server's reading of its clock.
+   * The result is counted from the arrival of a reply, which is later than the time at which the
+   * server read its clock. It is therefore never ahead of that clock, unless the clock is set back.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);

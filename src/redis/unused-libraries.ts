@@ -33,7 +33,7 @@ async function deleteOn(server: Redis, used: ReadonlySet<string>): Promise<void>
   }
 }
 
-/** Returns true if another node has deleted the library at the same time. */
+/** Returns true if the library no longer exists, because another node has already deleted it. */
 function isDeleted(error: unknown): boolean {
   return error instanceof Error && error.message.includes("Library not found");
 }
