@@ -46,7 +46,8 @@
 //   allowlist       SET      uids on the allowlist                 if there are any
 //   replaced        SET      members that were replaced, see       until processed, for a day at
 //                            `lua/members_forget.lua`              most; groups only
-//   joinSeqs        HASH     uid: seq of head when the user joined for members of a group
+//   joinSeqs        HASH     uid: seq of head when the user        for members of a group
+//                            joined
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
 //                            head then> <time of the change>`      conversation
 //   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
@@ -54,9 +55,9 @@
 //   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
 //                            scored 0 if POST /event started it,
 //                            else by the seq of its message
-//   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the      if streams have ended, groups
-//                            time of the end; the newest 200        only
-//   logHead, logFrames, logEventIds  the log of each stream, see `library/logs.lua`
+//   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the    if streams have ended, groups
+//                            time of the end; the newest 200       only
+//   logHead and the other keys of the log of each stream, see `library/logs.lua`
 //   topic                    publish/subscribe channel of a group  no key
 //
 // Keys of a bucket (`Keys.bucket`):

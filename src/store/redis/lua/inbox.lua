@@ -61,8 +61,8 @@ end
 -- Removes expired copies and writes their events. Removes at most `count` copies that are listed in
 -- `expiry`, and at most `count` copies from the beginning of the inbox. `expiry` lists the copies
 -- that expire before older copies. All other copies expire in the order in which they were added.
--- Returns true if more expired copies may follow. If the outbox of the user is full, removes
--- nothing and returns false.
+-- Returns true if expired copies may remain. If the outbox of the user is full, removes nothing and
+-- returns false.
 local function expire_copies(inbox, now, count)
   if is_outbox_full(inbox) then return false end
   local ids = {}
@@ -145,8 +145,8 @@ end
 
 -- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
 -- with the most copies. `by` is the user whose copy needs the room, '' for a backend. A user's copy
--- never displaces a copy from a backend. If only such copies are left, the function stops. Returns
--- the number of dropped copies, and true unless it stopped.
+-- never displaces a copy from a backend. If only copies from backends are left, the function stops.
+-- Returns the number of dropped copies, and false if the function stopped, else true.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do

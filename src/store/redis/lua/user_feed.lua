@@ -5,8 +5,8 @@
 --
 -- These functions use the following fields of a `user`:
 --   uid
---   bucket      beginning of the names of the keys of the bucket that has the user's events,
---               `outbox` if that is in another slot, '' if the feed is off
+--   bucket      beginning of the names of the keys of the bucket that contains the user's events,
+--               `outbox` if that bucket is in another slot, '' if the feed is off
 --   announced   see `user_events.lua`
 --   announcing  STRING  present for a minute from the moment when a node must list the user in
 --                       `online` of the bucket. While the key exists, no node removes the user from

@@ -43,7 +43,10 @@ const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
 /** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
 const IN_FLIGHT = 2;
-/** The same limit on a Redis Cluster, where most scripts read few channels. */
+/**
+ * Maximum number of scripts in flight for one list on a Redis Cluster, where most scripts read few
+ * channels.
+ */
 const IN_FLIGHT_OF_CLUSTER = 16;
 
 // Indexes in the reply for a conversation, see `facts_of` in `conversation_state.lua`.

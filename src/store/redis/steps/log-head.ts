@@ -121,8 +121,8 @@ function offsetIn(bytes: Buffer): LogOffset {
 }
 
 /**
- * Returns the settings that a draft requests for a fork as a string, "" if the draft is not for a
- * fork. Equal settings have equal strings.
+ * Encodes the settings that a draft requests for a fork. Equal settings have equal strings. Returns
+ * "" if the draft is not for a fork.
  */
 export function originText({
   origin,

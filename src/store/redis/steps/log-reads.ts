@@ -37,8 +37,8 @@ interface LogFrames {
 
 export interface LogReads {
   /**
-   * Returns the log. With `isKept`, also returns a log that is deleted or expired but still has
-   * forks.
+   * Returns the log. With `isKept`, also returns a log that is deleted or expired, as long as Redis
+   * still stores it.
    */
   stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
   /**

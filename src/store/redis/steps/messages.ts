@@ -36,7 +36,10 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   /** Keeps messages in order while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /** Decides whether the sender may send if the users' rules are in other slots. */
+  /**
+   * Decides whether the sender of a personal message may send. Needed on a Redis Cluster, where the
+   * script of the channel cannot read the rules of the users.
+   */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
@@ -80,8 +83,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     },
 
     /**
-     * Keeps the order of the calls: awaits nothing until the message is queued or its rules are
-     * requested.
+     * Keeps the order of the calls: awaits nothing until the message is queued or the rules of its
+     * users are requested.
      */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);

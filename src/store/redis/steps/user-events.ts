@@ -122,8 +122,8 @@ export function createUserEvents({
     },
 
     /**
-     * Lists a user who has logged in again in `online` of the bucket, because a fail-over may have
-     * lost the entry of an announced user. If the call fails, the next login repeats it.
+     * Lists a user in `online` of the bucket after a login, because a fail-over may have lost the
+     * entry of an announced user. If the call fails, the next login repeats it.
      */
     async relist(uid: string): Promise<void> {
       if (!isCluster || !demand.feed) return;
