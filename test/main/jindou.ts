@@ -54,12 +54,12 @@ export interface JindouProcess {
    * exits without such a line.
    */
   logged(message: string): Promise<LogLine>;
-  /** Like `logged`, for the first log line for which `matches` returns true. */
+  /** Like `logged`, but waits for the first log line for which `matches` returns true. */
   loggedLine(matches: (line: LogLine) => boolean): Promise<LogLine>;
   readonly exit: Promise<Exit>;
 }
 
-/** Runs the command and waits for its exit. Its environment has only PATH and `env`. */
+/** Runs the command with only PATH and `env` in its environment, and waits for its exit. */
 export function jindou(
   t: Test,
   argv: readonly string[],

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { jindou, nodeSettings, spawnJindou } from "./jindou.ts";
 
-/** Simulates a version of Node.js for which no binary exists. */
+/** Module that simulates a version of Node.js for which no binary exists. */
 const NO_BINARY = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
   Object.defineProperty(process, "versions", { value: versions });`;
 
@@ -24,7 +24,7 @@ interface Ready {
   readonly metrics: readonly string[];
 }
 
-/** Starts a node, reads which driver it has, and stops it. */
+/** Starts a node, reads which driver the node uses, and stops it. */
 async function ready(
   t: Test,
   env: Readonly<Record<string, string>>,
@@ -92,8 +92,9 @@ t.test(
 );
 
 /**
- * Creates a package with this code in place of the newest release, which has 133 MB. The package
- * has the same files as the real one. Returns the settings that make the package available.
+ * Creates a small package that replaces the newest release, which is 133 MB in size. The package
+ * runs `code` and has the same file names as the release. Returns the settings with which a node
+ * finds the package.
  */
 async function newestRelease(t: Test, code: string): Promise<Record<string, string>> {
   const modules = await mkdtemp(join(tmpdir(), "jindou-test-"));

@@ -56,7 +56,7 @@ function isListening(port: number): Promise<boolean> {
   });
 }
 
-/** Checks what a node answers while it waits. */
+/** Checks the replies of a node that waits for its store. */
 export async function checkWaiting(t: Test, node: WaitingNode): Promise<void> {
   t.equal((await node.call("/healthz")).status, 200);
   const token = { uid: "alice", token: "secret", device_flag: 0, device_level: 1 };

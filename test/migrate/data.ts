@@ -93,7 +93,7 @@ export async function fill(store: Store, pass: (ms: number) => void): Promise<vo
   await logs(store);
 }
 
-/** Logs zoe in, so that the event feed has the events of her login and of her session. */
+/** Logs zoe in, so that the event feed contains the events of her login and of her session. */
 async function sessions(store: Store): Promise<void> {
   const names = { sessionId: "s1", nodeId: "n1", uid: "zoe", deviceId: "", tokenTag: "" };
   await store.setDemand({ feed: true, session: true, command: false });

@@ -31,7 +31,7 @@ export const FOLDER = {
   maxActiveStreamBytes: 268_435_456,
 };
 
-/** Creates a migration. An empty `from` only waits for another process. */
+/** Creates a migration. If `from` is empty, the migration only waits for another process. */
 export function mover(settings: MoverSettings): Migration {
   const { from, redis, clock, abandonedAfterMs = 5000, deadAfterMs = 300, ...events } = settings;
   return new Migration(
@@ -47,7 +47,7 @@ export function mover(settings: MoverSettings): Migration {
   );
 }
 
-/** Starts a store without a cluster, which is closed with the test. */
+/** Starts a store without a cluster. The store is closed when the test ends. */
 export async function redisStore(
   t: Pick<Test, "teardown">,
   redis: RedisSettings,

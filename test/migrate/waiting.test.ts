@@ -12,7 +12,7 @@ import { mover } from "./mover.ts";
 
 const RECORD = "jd:{all}:migration";
 
-/** Starts a Redis. `holdLease` acts as a process that copies nothing. */
+/** Starts a Redis. `holdLease` acts as a process that holds the lease but copies nothing. */
 async function start(t: Test) {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
@@ -34,7 +34,7 @@ async function folderWith(t: Test, token: string, untilMs: number) {
   return from;
 }
 
-/** Runs a migration, which is closed with the test. Returns the code of its error. */
+/** Runs a migration and returns the code of its error. Closes the migration when the test ends. */
 function run(t: Test, move: Migration): Promise<string | undefined> {
   t.teardown(() => move.close());
   return codeOf(move.run());

@@ -16,7 +16,7 @@ import {
 import { measureStalls } from "../support/stalls.ts";
 
 const settings = { minReplicas: 1, timeoutMs: 1500 };
-/** Settings of a node all of whose messages are replicated, however busy the machine is. */
+/** Settings with which every message is replicated in time, even on a busy machine. */
 const UNHURRIED = { ...settings, timeoutMs: 60_000 };
 
 /** Makes a primary send its data to new replicas at once. */

@@ -1,5 +1,5 @@
-// Tests of nodes whose server is a replica that accepts writes. It would acknowledge messages and
-// delete them when it synchronizes with its primary.
+// Tests of nodes whose server is a replica that accepts writes. Such a replica would acknowledge
+// messages and delete them when it synchronizes with its primary.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -178,7 +178,7 @@ t.test(
 );
 
 /**
- * Sends three messages while the replies of Redis are held, and returns what became of each. The
+ * Sends three messages while the replies of Redis are held, and returns the outcome of each. The
  * reply to the first one is released after 0.8 times the timeout.
  */
 async function sendWhileHeld(t: Test, redis: RedisServer, timeoutMs: number) {
