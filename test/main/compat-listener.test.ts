@@ -72,7 +72,7 @@ t.test(
 const tls = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
 
 t.test(
-  "api.compatListen uses the TLS certificate of api.listen, and its connections count as sockets",
+  "connections to api.compatListen use the TLS certificate of api.listen and count as sockets",
   async (t) => {
     const node = spawnJindou(t, [], {
       env: {

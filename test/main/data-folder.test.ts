@@ -119,7 +119,7 @@ t.test("a node ends if its database file is replaced or overwritten", async (t) 
   t.match(second.output(), /database was overwritten/);
 });
 
-t.test("a node whose database file was moved away is not ready until it is back", async (t) => {
+t.test("a node whose database file was moved is not ready until the file is back", async (t) => {
   const path = await stoppedFolder(t);
   const node = await spawnBroker(t, {}, path);
   const status = async () => (await node.call("/readyz")).status;
@@ -277,7 +277,7 @@ t.test("a start is refused if a data file is a folder, a pipe or a broken link",
   await Promise.all([runLane(), runLane(), runLane()]);
 });
 
-t.test("a data folder below something that is not a folder is refused", async (t) => {
+t.test("a data folder whose parent is a file or a broken link is refused", async (t) => {
   const parent = await tempFolder(t);
   for (const [kind, pattern] of [
     ["link to nothing", NO_TARGET],
@@ -299,7 +299,7 @@ t.test("--new-store does not open a heartbeat file that is a pipe", async (t) =>
   t.match(sentences, [NO_FILE]);
 });
 
-t.test("a node starts a process that checks its database only after an unclean stop", async (t) => {
+t.test("a node checks its database after an unclean stop, but not after a clean one", async (t) => {
   const path = await stoppedFolder(t);
   const clean = await spawnBroker(t, {}, path);
   t.notMatch(clean.output(), CHECKED);

@@ -183,7 +183,7 @@ const SITUATIONS: readonly Situation[] = [
     sentence: /^the Redis Cluster is down.*546\d of 16384 slots.*Start the failed server/,
   },
   {
-    title: "a Redis Cluster with slots that no server has",
+    title: "a Redis Cluster with slots that no server serves",
     async make(t) {
       const { url: address, primaries } = await startRedisCluster(t);
       for (const primary of primaries) {
@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`a start reports ${title} with one sentence`, { skip }, async (t) => {
+  t.test(`one sentence at the start reports ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",

@@ -179,7 +179,7 @@ t.test("a secret that is not a path may contain ~, $ and inner quotes", async (t
   t.equal(code, 0, stderr);
 });
 
-t.test("a BOM before and newlines after a value are removed in every source", async (t) => {
+t.test("a BOM before a value and newlines after it are removed, whatever its source", async (t) => {
   const folder = await temporaryFolder(t);
   const [token, config] = [join(folder, "token"), join(folder, "c.json")];
   const data = join(folder, "data");

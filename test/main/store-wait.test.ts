@@ -39,7 +39,7 @@ t.test("a node waits for a Redis that does not answer", async (t) => {
   await checkServing(t, node);
 });
 
-t.test("a node waits for a Redis that loads its data", async (t) => {
+t.test("a node waits for a Redis that is still loading its data", async (t) => {
   const slowly = ["--key-load-delay", "300000", "--loading-process-events-interval-bytes", "1024"];
   const redis = await startRedis(t, slowly);
   const client = redis.client();
@@ -69,7 +69,7 @@ t.test("a node waits until its Sentinels report a primary", async (t) => {
   t.equal((await node.exit).code, 0);
 });
 
-t.test("a node waits for a Redis Cluster", async (t) => {
+t.test("a node waits for a Redis Cluster whose servers are down", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   await Promise.all(primaries.map((primary) => primary.stop()));
   const node = await startNode(t, url);

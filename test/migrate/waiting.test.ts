@@ -114,7 +114,7 @@ t.test(
 );
 
 t.test(
-  "if Redis loses a migration, a waiting node keeps waiting until the folder is migrated or the node is restarted",
+  "a node that waits for a migration keeps waiting if Redis loses the migration record",
   async (t) => {
     const { redis, holdLease, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);

@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("the error names all missing commands, keys and topics at once", async (t) => {
+t.test("one error names all commands, keys and topics that a node may not use", async (t) => {
   const redis = await startRedis(t);
   await setUser(redis, [...ALL, "-spublish", "-xadd", "-@hash"]);
   const commands = await startError(t, asUser(redis.url));
@@ -113,7 +113,7 @@ t.test("a node does not start on a server without functions", async (t) => {
   );
 });
 
-t.test("every primary of a Redis Cluster is checked", async (t) => {
+t.test("a node does not start if its user lacks a right on one primary of a Cluster", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   for (const primary of primaries) await setUser(primary, ALL);
   const [, , last] = primaries;

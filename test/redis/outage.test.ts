@@ -202,7 +202,7 @@ t.test("a node whose replicas are lost reports that redis.minReplicas is not met
   await until(() => messagesOf(linesOf(node)).includes("Redis can be used again"));
 });
 
-t.test("a node on a Redis Cluster reports slots that no server has", async (t) => {
+t.test("a node on a Redis Cluster reports slots that no server serves", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const clients = primaries.map((primary) => primary.client());
   const change = (words: string) =>

@@ -128,7 +128,7 @@ t.test("a connection that receives no replies to WAIT is replaced", async (t) =>
   t.same(await appendUntilAccepted(node), new Set(["unavailable"]));
 });
 
-t.test("a Redis that hangs has at most redis.maxInFlight pending commands", async (t) => {
+t.test("a node keeps at most redis.maxInFlight commands pending while Redis hangs", async (t) => {
   const redis = await startRedis(t);
   const settings = { timeoutMs: 500, maxInFlight: 100 };
   const node = await openStore(t, redis.url, { settings });
