@@ -49,7 +49,7 @@ export async function startNode(
   const { level } = config.log;
   const newestErrors = new NewestErrors();
   const logger = createLogger({ level, form, secrets: secretsOf(config), newestErrors }, output);
-  collectLibraryOutput((text) => logger.warn({ text }, "A library has printed a text"));
+  collectLibraryOutput((text) => logger.warn({ text }, "A library has printed output"));
   output.onResumed = (dropped) =>
     logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
   const terminal = new LogOutput(STANDARD_ERROR);

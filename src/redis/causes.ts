@@ -35,7 +35,7 @@ export const REPLICA = {
 } satisfies Cause;
 export const LOADING = {
   pattern: /^LOADING\b/,
-  what: "Redis still loads its data from the disk",
+  what: "Redis is still loading its data from disk",
   action: "Wait until it has finished. Its log shows the progress",
 } satisfies Cause;
 
@@ -67,7 +67,7 @@ const SENTINELS: readonly Cause[] = [
   {
     pattern: /All sentinels are unreachable/i,
     what: "no Sentinel in redis.url can be reached",
-    action: "Start them, or correct redis.url (JINDOU_REDIS_URL)",
+    action: "Start the Sentinels, or correct redis.url (JINDOU_REDIS_URL)",
   },
 ];
 
@@ -212,7 +212,7 @@ const CONNECTION: readonly Cause[] = [
   },
   {
     pattern: /certificate.required|peer did not return a certificate/i,
-    what: "Redis requires a certificate of its clients, and this node has none",
+    what: "Redis requires client certificates, and this node has none",
     action: "Set tls-auth-clients no in the configuration of Redis, and use a password",
     lasts: true,
   },

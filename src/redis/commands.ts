@@ -198,7 +198,7 @@ class Refusals {
     const lacksFunctions = ["fcall", "function|load"].filter((name) => this.#unknown.delete(name));
     if (lacksFunctions.length > 0)
       sentences.push(
-        `${place}it has no functions (${listed(new Set(lacksFunctions))}), which the node needs. Use Redis 7 or newer, or a server with its functions. If rename-command in its configuration names these commands, remove the line`,
+        `${place}it has no functions (${listed(new Set(lacksFunctions))}), which the node needs. Use Redis 7 or newer, or a compatible server that supports functions. If rename-command in its configuration names these commands, remove the line`,
       );
     if (this.#unknown.size > 0)
       sentences.push(

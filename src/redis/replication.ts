@@ -42,7 +42,7 @@ export class ReplicationBarrier {
         if (primary.status !== "ready" || primary.stream !== socket)
           throw new BrokerError("unavailable", {
             message:
-              "The connection to a primary was lost before its replicas confirmed the write. Retry it.",
+              "The connection to a primary was lost before its replicas confirmed the write. Retry the write",
           });
       await this.#join(() => this.#connected());
     };

@@ -137,12 +137,12 @@ const SITUATIONS: readonly Situation[] = [
     lasts: true,
   },
   {
-    title: "a Redis that requires a certificate of its clients",
+    title: "a Redis that requires client certificates",
     make: async (t) => ({
       ...url(`rediss://127.0.0.1:${await startWithTls(t, "yes")}`),
       JINDOU_REDIS_CA_FILE: tlsFile("cert.pem"),
     }),
-    sentence: /^Redis requires a certificate of its clients.*tls-auth-clients no/,
+    sentence: /^Redis requires client certificates.*tls-auth-clients no/,
     lasts: true,
   },
   {

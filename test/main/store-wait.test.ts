@@ -50,7 +50,7 @@ t.test("a node waits for a Redis that is still loading its data", async (t) => {
   await redis.stop();
   const loaded = redis.restart();
   const node = await startNode(t, redis.url);
-  const isLoading = /^Redis still loads its data from the disk \(LOADING [\d.]+ %\)\. Wait/;
+  const isLoading = /^Redis is still loading its data from disk \(LOADING [\d.]+ %\)\. Wait/;
   await node.loggedLine(({ reason }) => isLoading.test(String(reason)));
   await checkWaiting(t, node);
   await loaded;

@@ -148,6 +148,6 @@ export function encodeLengths(lengths: {
 
 function newer(problem: string): BrokerError {
   return new BrokerError("internal", {
-    message: `Redis holds a stream with ${problem}, which this build does not know. Start the newer build that wrote it`,
+    message: `Redis holds a stream with ${problem}, which this build does not support. Start the newer build that wrote it`,
   });
 }
