@@ -59,7 +59,8 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Message about the last failure or about an abandoned migration, `undefined` without either.
+   * Message about the last failure, or about the migration if it is abandoned. `undefined` if there
+   * is no such message.
    */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;

@@ -110,7 +110,7 @@ function userTables(
       tables.devices,
       ({ key: [uid, flag], value }) => {
         const key = keys.user("devices", uid);
-        // The row of a device has this format.
+        // Rows of the version `DEVICE_VERSION` contain these fields.
         const fields = fieldsOf(value, DEVICE_VERSION) as [DeviceLevel, Uint8Array, number];
         const [level, hash, revokedS] = fields;
         const item =

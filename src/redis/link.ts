@@ -338,8 +338,8 @@ export class RedisLink {
   }
 
   /**
-   * Sends one command that stores nothing, with its name in lower case. Its first argument, a key
-   * or topic, selects the server. Replies and errors are as for `run`.
+   * Sends one command that stores nothing. `command` is its name in lower case. The first argument,
+   * a key or topic, selects the server. Replies and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#send(command, [...args], {});

@@ -32,7 +32,8 @@ export class ReplicationBarrier {
 
   /**
    * Must be called before several writes. The returned function waits like `wait` for the writes on
-   * all primaries. It throws `unavailable` if the connection to a primary was lost since this call.
+   * all primaries. It throws `unavailable` if the connection to a primary was lost after `observe`
+   * was called.
    */
   observe(): () => Promise<void> {
     if (this.#link.settings.minReplicas === 0) return async () => {};

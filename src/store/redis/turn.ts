@@ -116,7 +116,7 @@ export class TurnQueue<Item extends Operation> {
     this.#fail(takeFollowers(queue, orders), error);
   }
 
-  /** Sends a batch. If this fails, also rejects queued operations that must not overtake it. */
+  /** Sends a batch. On failure, also rejects queued operations that must not overtake the batch. */
   async #send(queue: Queue<Item>, batch: Batch<Item>): Promise<void> {
     const { operations } = batch;
     try {

@@ -1,6 +1,6 @@
 -- Sessions and newest logins of a user, and the kick rule. Placed in front of the scripts on
 -- sessions. `embedded/steps/session-rules.ts` implements the same rules, and
--- `test/contract/kick-cases.ts` has the cases. All keys of a user are in one slot:
+-- `test/contract/kick-cases.ts` tests them. All keys of a user are in one slot:
 --
 --   sessions  HASH  sessionId: JSON list
 --                     format       1
@@ -28,8 +28,8 @@
 --                   shows the end of the session. The session's node removes the field.
 --                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
 --                   sessions.
---                   `kick <sessionId>`: `<microseconds> `, present if the feed has the event of
---                   the session's kick. The session's node removes the field.
+--                   `kick <sessionId>`: `<microseconds> `, present if the feed contains the event
+--                   of the session's kick. The session's node removes the field.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
 --   announced                          see `user_events.lua`
 --   announcing, outbox, outboxSeq      see `user_feed.lua`

@@ -5,7 +5,8 @@
 --        2  Unix ms; an ended stream that started then or earlier is past retention. -1 means no
 --           limit.
 --        3  clientMsgNo of the stream if the caller already has events of it, or ''
---        4-6 its incarnation, the position after these events, and the last four bytes before it
+--        4-6 incarnation of that stream, the position after these events, and the last four bytes
+--            before that position
 --        7  Unix ms; an ended stream whose message expires then or earlier is not shown
 -- Reply  `stream_snapshot`, nil if there is no such stream, or it is past retention or has expired
 local client_msg_no = ARGV[1]

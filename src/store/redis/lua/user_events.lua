@@ -2,9 +2,9 @@
 -- online. Placed in front of scripts, after `user_feed.lua` and `session_rules.lua`.
 --
 -- Keys of the user:
---   announced  STRING  device flag, and if the user has no session a space and the Unix ms when the
---                      last one left. Present if `user.online` is in the feed and `user.offline`
---                      does not follow it yet.
+--   announced  STRING  device flag; if the user has no session, also a space and the Unix ms when
+--                      the last session left. Present if `user.online` is in the feed and
+--                      `user.offline` does not follow it yet.
 -- Keys of the bucket of the user's events:
 --   online     ZSET    uid of each user with `announced`, scored by the Unix ms of the last
 --                      check of the user's sessions. On a Redis Cluster also users whose

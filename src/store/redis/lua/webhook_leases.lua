@@ -1,5 +1,5 @@
--- Acquires or renews the leases of endpoints. A removed endpoint gets none, so that no key of it
--- remains.
+-- Acquires or renews the leases of endpoints. A removed endpoint gets no lease, so that no key
+-- of the endpoint remains.
 --
 -- KEYS   1     webhooks
 --        2...  lease of each endpoint

@@ -1,4 +1,4 @@
--- Stores the settings of an endpoint if they have the expected version.
+-- Stores the settings of an endpoint if the stored settings have the expected version.
 --
 -- KEYS   1  webhooks
 -- ARGV   1  id

@@ -206,7 +206,7 @@ export function checkOf(
 }
 
 /**
- * Returns the time at which a message expires in Unix milliseconds, 0 if it never expires. Throws
+ * Returns the time, in Unix milliseconds, at which a message expires, 0 if it never expires. Throws
  * `bad_request` if `expire` is invalid.
  */
 export function expiryOf({ expireS }: Pick<MessageDraft, "expireS">, atMs: number): number {

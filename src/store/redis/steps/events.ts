@@ -30,7 +30,8 @@ const TRIM = loadScript(lua("events_trim"));
 const FORMAT = "1";
 const POLL_MS = 100;
 /**
- * Maximum number of entries in a page. An entry contains at most one event per message of a call.
+ * Maximum number of entries in a page. An entry may contain several events, one for each message
+ * that a call stored in a channel.
  */
 const MAX_PAGE_ENTRIES = 200;
 /** Number of entries that are read to estimate the size of all entries. */

@@ -1,4 +1,4 @@
-// Stores the last public keys of an identity provider in Redis: one STRING with JSON.
+// Stores the public keys that were last read from an identity provider: one STRING with JSON.
 
 import type { KeySetStore, StoredKeySet } from "../../../broker/ports.ts";
 import type { RedisStorePorts } from "../ports.ts";

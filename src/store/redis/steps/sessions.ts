@@ -91,7 +91,8 @@ export function createRedisSessions({
       return replies as readonly (readonly Buffer[])[]; // see the header of `session_confirm.lua`
     };
     try {
-      // On a Redis Cluster, a call has one session. On a single server, a script demands nothing.
+      // The first session is enough for `runFor`, because a script returns a demand only on a Redis
+      // Cluster, where a call has one session.
       const uid = sessions[0]?.session.uid ?? "";
       const replies = await runFor(uid, run, ([reply]) => reply?.[0]);
       if (replies.some(([, , hasEvents]) => hasEvents !== undefined)) await flush(uid);

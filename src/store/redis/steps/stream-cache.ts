@@ -62,7 +62,7 @@ export class CachedStream {
     if (shared > frames.length) return true;
     const { length } = this.#check;
     if (shared > 0 && !this.#check.equals(frames.subarray(shared - length, shared))) return false;
-    // All events are decoded first. If one of them cannot be decoded, none of them is added.
+    // All events are decoded first, so that no event is added if one of them cannot be decoded.
     const events: [StreamEvent, StreamState, number][] = [];
     visitStates(frames.subarray(shared), ending, (...event) => events.push(event));
     const ends: [StreamEvent, StreamState, number][] = [];

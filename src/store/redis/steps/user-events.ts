@@ -66,8 +66,8 @@ export function createUserEvents({
       const reply = await link.call("lrange", outbox, 0, MOVED_PER_CALL - 1);
       const entries = reply as readonly Buffer[];
       if (entries.length === 0) return;
-      // Both waits protect against a fail-over of one of the servers: it must neither undo a change
-      // whose event is in the feed, nor lose an event that has left the outbox.
+      // Both waits protect against a fail-over of one of the servers. A fail-over must neither undo
+      // a change whose event is in the feed, nor lose an event that has left the outbox.
       await waitForReplicas(outbox);
       const last = await link.run(PUT, names, [ids.bucket, uid, ...entries]);
       await waitForReplicas(ids.key);
@@ -90,7 +90,7 @@ export function createUserEvents({
 
     /**
      * Runs a script that may write events of a user. `demandOf` reads the script's demand from the
-     * reply. If there is one, it is satisfied and `run` is called again. The argument of `run` is 1
+     * reply. If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1
      * if the user is listed in `online` of the bucket.
      */
     async runFor<Reply>(
