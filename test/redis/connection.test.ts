@@ -133,7 +133,7 @@ const asUser = (url: string) => url.replaceAll("redis://", `redis://${USER}:${PA
 /** A right that a node does not need, but uses if its ACL user has it. */
 const OPTIONAL_RIGHT = "function|list";
 
-/** Returns the ACL log of the servers: every command that they denied, except the optional one. */
+/** Returns the denied commands in the ACL logs of the servers, except uses of `OPTIONAL_RIGHT`. */
 async function denied(servers: readonly RedisServer[]): Promise<unknown[]> {
   const logs = servers.map((server) => server.client().call("ACL", "LOG"));
   const entries = (await Promise.all(logs)).flat();

@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-/** Calls the stream `shared`. GET follows it. */
+/** Sends a request for the stream `shared`. A GET request follows the stream. */
 function stream(
   { apiPort }: Broker,
   method: string,
