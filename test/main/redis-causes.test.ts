@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`one sentence at the start reports ${title}`, { skip }, async (t) => {
+  t.test(`a starting node reports in one sentence: ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",

@@ -84,7 +84,7 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
 });
 
 t.test(
-  "a write on a lost connection fails when the server has closed that connection",
+  "a write on a lost connection fails as soon as the server has closed that connection",
   async (t) => {
     const redis = await startRedis(t);
     const proxy = await startStallingProxy(t, redis.port);
