@@ -231,6 +231,6 @@ function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerErr
 
 function refusal(sentence: string, { keys }: Pick<Link, "keys">): BrokerError {
   return new BrokerError("internal", {
-    message: `${sentence}. Choose a redis.prefix other than ${keys.prefix}, or remove its keys`,
+    message: `${sentence}. Choose a redis.prefix other than ${keys.prefix}, or remove the keys of this prefix`,
   });
 }

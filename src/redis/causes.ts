@@ -103,7 +103,7 @@ const REPLIES: readonly Cause[] = [
   {
     pattern: /^(WRONGPASS\b|ERR invalid password|ERR AUTH\b|ERR unknown command.{0,3}auth\b)/i,
     what: "Redis rejects the user or the password",
-    action: "Check both in redis.url, and the user in Redis (ACL LIST)",
+    action: "Check the user and the password in redis.url, and the user in Redis (ACL LIST)",
     lasts: true,
   },
   {
@@ -121,7 +121,7 @@ const REPLIES: readonly Cause[] = [
   {
     pattern: /^ERR unknown command.{0,3}cluster\b/i,
     what: "the server has no command CLUSTER. It is a Sentinel, or the command was renamed",
-    action: "For Sentinels set redis.sentinelName and redis.cluster to false",
+    action: "For Sentinels, set redis.sentinelName, and set redis.cluster to false",
     lasts: true,
   },
   LOADING,
