@@ -308,7 +308,7 @@ t.test("a node checks its database after an unclean stop, but not after a clean 
   t.match(
     unclean.output(),
     new RegExp(`"ms":\\d+.*${CHECKED}`),
-    "the log has the time of the check",
+    "the log contains the time of the check",
   );
   t.equal(await unclean.terminate(), 0);
   t.notMatch((await spawnBroker(t, {}, path)).output(), CHECKED);

@@ -192,7 +192,7 @@ t.test("a BOM before a value and newlines after it are removed, whatever its sou
   };
   const node = spawnJindou(t, ["start"], { env });
   const { apiPort } = await node.logged("The node is ready");
-  t.ok(existsSync(join(data, "lmdb")), "the data is in the folder that was meant");
+  t.ok(existsSync(join(data, "lmdb")), "the data is in the configured folder");
   const statusOf = async (token: string) => {
     const url = `http://127.0.0.1:${apiPort}/user/onlinestatus`;
     const response = await fetch(url, {

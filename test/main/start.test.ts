@@ -90,7 +90,7 @@ t.test(
     for (const [settings, setting] of cases) {
       const exit = await spawnJindou(t, [], { env: settings }).exit;
       t.equal(exit.code, 1);
-      t.match(exit.stderr, /^jindou: [^\n]+[.!?]\n$/, "standard error has one sentence");
+      t.match(exit.stderr, /^jindou: [^\n]+[.!?]\n$/, "standard error contains one sentence");
       t.match(exit.stderr, setting, "the sentence names the setting");
       t.notMatch(exit.stdout, /"stack"|caused by/, "the log contains no stack trace");
     }

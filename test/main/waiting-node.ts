@@ -41,7 +41,7 @@ export async function startNode(
   const node = spawnJindou(t, [], { env, prefix, ...(preload && { preload }) });
   const healthy = async () => {
     while (!(await isListening(apiPort))) {
-      if (node.child.exitCode !== null) throw new Error(`it exited: ${(await node.exit).stderr}`);
+      if (node.child.exitCode !== null) throw new Error(`node exited: ${(await node.exit).stderr}`);
       await pause(20);
     }
   };

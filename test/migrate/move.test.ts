@@ -99,7 +99,7 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
 
   const toFull = { clientMsgNo: "", recipients: ["full"], origin: "session" };
   const tooMany = () => store.appendCommand(commandDraft(toFull));
-  await t.rejects(tooMany(), { code: "overloaded" }, "the sender's share of an inbox is known");
+  await t.rejects(tooMany(), { code: "overloaded" }, "migrated copies count as the sender's share");
   t.equal(await store.acknowledgeCommands("full", [1]), 1);
   t.equal((await tooMany()).duplicate, false);
   await t.rejects(tooMany(), { code: "overloaded" });

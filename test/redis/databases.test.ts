@@ -67,7 +67,7 @@ t.test("installations in two databases of one Redis receive nothing from each ot
     t.same(
       pushes.filter((push) => push.kind !== "message" || !isLast(push.message)),
       [],
-      "bob is pushed nothing of the other database",
+      "bob receives nothing from the other database",
     );
     await Promise.all([bob.close(), ownBob.close()]);
   }
@@ -115,7 +115,7 @@ t.test(
       text += Buffer.from(chunk).toString();
       if (text.includes("own")) break;
     }
-    t.notMatch(text, "foreign", "the follower of a stream receives nothing of the other database");
+    t.notMatch(text, "foreign", "the follower of a stream gets nothing from the other database");
     const { events } = (await waiting).body;
     t.match(JSON.stringify(events), "own");
     t.notMatch(JSON.stringify(events), "foreign", "the feed has no event of the other database");

@@ -72,13 +72,13 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
   t.equal(
     await codeOf(link.write("set", "late", "1")),
     "unavailable",
-    "it is not answered in time",
+    "the write is not answered in time",
   );
   await pause(300);
   proxy.resume();
   const raw = redis.client();
   await pause(300);
-  t.equal(await raw.get("late"), null, "it did not run later");
+  t.equal(await raw.get("late"), null, "the write did not run later");
   while ((await codeOf(link.write("set", "in-time", "1"))) !== undefined) await pause(20);
   t.equal(await raw.get("in-time"), "1", "the next write runs");
 });
@@ -102,7 +102,7 @@ t.test(
     );
     proxy.resume();
     await pause(300);
-    t.equal(await redis.client().get("lost"), null, "it did not run later");
+    t.equal(await redis.client().get("lost"), null, "the write did not run later");
   },
 );
 
@@ -113,11 +113,11 @@ t.test("a write to a server that hangs past the write's deadline changes nothing
   t.equal(
     await codeOf(link.write("set", "late", "1")),
     "unavailable",
-    "it is not answered in time",
+    "the write is not answered in time",
   );
   redis.signal("SIGCONT");
   await pause(300);
-  t.equal(await redis.client().get("late"), null, "it did not run later");
+  t.equal(await redis.client().get("late"), null, "the write did not run later");
 });
 
 t.test(

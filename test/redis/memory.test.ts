@@ -32,7 +32,7 @@ t.test(
 
     await redis.client().config("SET", "maxmemory", "0");
     const next = await send();
-    t.equal(next.body.message_seq, storedSeqs.length + 1, "the rejected send took no seq");
+    t.equal(next.body.message_seq, storedSeqs.length + 1, "the rejected send used no seq");
     const path = "/channel/messages?channel_id=bob&channel_type=1&uid=alice";
     const { body } = await broker.call(`${path}&limit=500`);
     t.same(
