@@ -72,7 +72,7 @@ function reportOther(
   };
 }
 
-/** Time during which further signals are ignored: npm forwards each signal a second time. */
+/** Time during which further signals are ignored, because npm forwards each signal again. */
 const ECHO_MS = 300;
 const FAILED = 1;
 

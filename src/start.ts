@@ -19,13 +19,13 @@ import { chooseDriver } from "./transport/drivers.ts";
 type Server = Awaited<ReturnType<typeof createServer>>;
 
 /**
- * Time for closing the node and writing the last log lines after the drain. Then the process exits
- * in any case.
+ * Time for closing the node and writing the last log lines after the drain. After this time, the
+ * process exits in any case.
  */
 const GRACE_MS = 5000;
 const STANDARD_OUTPUT = 1;
 const STANDARD_ERROR = 2;
-/** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
+/** Time during which further signals are ignored, because npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
 /**

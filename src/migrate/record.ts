@@ -1,6 +1,6 @@
 // The record of a migration in Redis: its source, watermark and last error. All processes read the
-// record, and the process with the lease writes it. The record is created only if
-// `redis.prefix` has no other data and no live nodes.
+// record, and the process with the lease writes it. The record is created only if no other data is
+// stored under `redis.prefix` and no node is live.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";

@@ -71,10 +71,10 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Time at which a group was added to a user's index. The folder does not store this time. */
+/** Entry time of migrated groups in a user's index. The folder does not store the real times. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-/** Score of a user whose sessions were not checked by any node. */
+/** Score in `online` of a user whose sessions no node has checked yet. */
 const NOT_CHECKED = "0";
 
 function table<K, V>(

@@ -1,6 +1,6 @@
-// The reasons why Redis cannot be used. Each has the error message for the operator: what is wrong,
-// and what to do. This is the only file that distinguishes causes by the texts and codes of Redis,
-// TLS and the network. Pure.
+// The reasons why Redis cannot be used. Each states what is wrong and what the operator must do.
+// This is the only file that distinguishes causes by the texts and codes of Redis, TLS and the
+// network. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and the message of another error. */

@@ -22,8 +22,8 @@ const SHOWN_LENGTH = 24;
 export async function diagnose({ host, port, tls }: Address): Promise<Error | undefined> {
   const plain = () => connect({ host, port });
   if (tls === undefined) {
-    // At its maximum number of clients, and in protected mode, Redis sends an error before any
-    // command.
+    // If Redis has its maximum number of clients, or is in protected mode, it sends an error before
+    // it receives a command.
     const greeting = await observe(plain(), "connect");
     if (!greeting.isOpen) return undefined;
     if (greeting.text.startsWith("-")) return replyError(greeting.text.slice(1).trimEnd());
