@@ -1,5 +1,6 @@
 // Tests of a node whose data folder is lost, damaged, shared, copied or belongs to another program,
-// with real folders and real processes. Each refusal is one line on standard error and changes nothing.
+// with real folders and real processes. A refused start prints one line on standard error and
+// changes nothing.
 
 import { spawnSync } from "node:child_process";
 import {

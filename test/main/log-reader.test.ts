@@ -34,7 +34,7 @@ os.dup2(writer, 2)
 os.execvp(sys.argv[2], sys.argv[2:])
 `;
 
-/** Longest time for a drain of 500 ms and the grace of 5 s on a busy machine. */
+/** Longest time that a drain of 500 ms and the grace of 5 s take on a busy machine. */
 const MAX_STOP_MS = 30_000;
 
 async function freePort(): Promise<number> {
