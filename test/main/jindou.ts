@@ -54,7 +54,7 @@ export interface JindouProcess {
    * exits without such a line.
    */
   logged(message: string): Promise<LogLine>;
-  /** Like `logged`, but waits for the first log line for which `matches` returns true. */
+  /** Waits like `logged`, but for the first log line for which `matches` returns true. */
   loggedLine(matches: (line: LogLine) => boolean): Promise<LogLine>;
   readonly exit: Promise<Exit>;
 }
