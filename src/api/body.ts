@@ -212,14 +212,14 @@ function validatorOf(schema: TSchema): () => Validator {
   };
 }
 
-/** Error of a value, in the form of the fields of an error reply. */
+/** Error in a value, as the fields of an error reply. */
 interface Problem {
   readonly code: "bad_id" | "bad_request";
   readonly message: string;
   readonly details: readonly ErrorDetail[];
 }
 
-/** Creates a check of parsed JSON, such as a line of a body. Optional fields may be `null`. */
+/** Creates a function that validates a parsed JSON value. Optional fields may be `null`. */
 export function valueReader<S extends TSchema>(
   schema: S,
 ): (value: unknown) => { readonly value: Static<S> } | { readonly problem: Problem } {
@@ -259,8 +259,8 @@ function refuse(message: string): ReadResult<never> {
 }
 
 /**
- * Returns the details of the error if a list is too long, otherwise `undefined`. `explain` would
- * take a second for such a list.
+ * Returns the details of the error if a list is too long, otherwise `undefined`. For such a list,
+ * `explain` could run for a second.
  */
 function arrayOverLimit(
   schema: TSchema,

@@ -1,5 +1,5 @@
-// Calls that read channels: the state of a channel, its members and lists, and the groups of a
-// user. Lists are returned in pages, ordered by id.
+// Calls that read channels: the state of a channel, its members and lists, the busiest channels of
+// a node, and the groups of a user. Lists of ids are returned in pages, ordered by id.
 
 import { type Static, Type } from "typebox";
 import type { ChannelActivity } from "../broker/channel-activity.ts";

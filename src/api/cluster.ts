@@ -58,8 +58,9 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
-/** Nodes to which a user's clients should connect: one node, if it has both addresses. */
+/** Nodes to which a user's clients should connect. Both may be the same node. */
 interface NodeChoice {
+  /** Node to which the user's clients should connect by WebSocket. */
   readonly node: NodeInfo;
   /** Node to which the user's clients should connect over TCP without WebSocket. */
   readonly tcpNode: NodeInfo;
@@ -76,8 +77,8 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Differences up to these values are ignored, because the figures may be one heartbeat interval
- * old.
+ * Differences between nodes that are ignored, because a node's load and number of sessions may be
+ * one heartbeat interval old.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;

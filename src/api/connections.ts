@@ -1,5 +1,5 @@
-// Calls about sessions: ends a session on any node, and lists the open and the closed sessions of
-// this node in pages.
+// Calls about sessions. One ends a session on any node, the other lists the open or the closed
+// sessions of this node in pages.
 
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../broker/model.ts";
@@ -270,7 +270,7 @@ function durationOf({ sinceMs, endedMs }: ClosedConnection): number {
   return Math.max(0, Math.floor((endedMs - sinceMs) / 1000));
 }
 
-/** Keeps the first `count` items of an order in a heap, whose top is the last of them. */
+/** Heap of the first `count` items in an order. Its top is the last of these items. */
 class FirstItems<Item> {
   readonly #count: number;
   readonly #order: Order<Item>;

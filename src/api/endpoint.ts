@@ -1,5 +1,5 @@
 // Creates the two HTTP endpoints. The control plane serves the route table, with the guard in front
-// of each row. The listener for client sockets serves only streams for viewers.
+// of each row. The listener for client sockets serves only the calls that read or write streams.
 
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";

@@ -13,14 +13,14 @@ import { type GuessLimits, StaticToken } from "./static-token.ts";
  *
  * - `public`: none.
  * - `login`: none, because the call itself contains a password. If the control plane requires no
- *   credential, calls from web pages are rejected.
+ *   credential, calls from web pages of other sites are rejected.
  * - `credential`: any valid credential.
  * - `bearer`: an access token, even if the control plane requires no credential.
  * - a list: a credential with at least one of these permissions.
  */
 export type Access = "public" | "login" | "credential" | "bearer" | readonly Permission[];
 
-/** Returns true if pages of another origin may call without a credential. */
+/** Returns true if web pages of `origin` may call without a credential. */
 export type PageRule = (origin: string) => boolean;
 
 /**

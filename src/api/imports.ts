@@ -1,5 +1,5 @@
-// Calls that import the data of another server: opening and closing the import, its lines, and its
-// state. The lines are NDJSON, one JSON object per line.
+// Calls that import the data of another server. They open and close the import, store its lines,
+// and return its state. The lines are NDJSON, one JSON object per line.
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";

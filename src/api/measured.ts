@@ -24,7 +24,7 @@ export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messa
   };
 }
 
-/** Counts only the rejected events of streams, because the endpoint measures all calls. */
+/** Counts only rejected events, because the endpoint already counts all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,

@@ -1,4 +1,4 @@
-// Replies to callers that use the wrong one of a node's two addresses. Keeps no state.
+// Replies to clients that try to open a WebSocket at the address of the HTTP API. Keeps no state.
 
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply } from "./errors.ts";

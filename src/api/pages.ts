@@ -44,8 +44,8 @@ const CONSOLE_IS_OFF = "The console is switched off; set api.console to on";
 const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
 
 /**
- * Returns the headers of every file. The policy allows scripts and styles of the page's own origin,
- * and calls to `connectSources`.
+ * Returns the headers of every file. The content security policy allows scripts and styles of the
+ * page's own origin, and calls to `connectSources`.
  */
 function securityHeaders(connectSources = "'self'"): Readonly<Record<string, string>> {
   return {
@@ -124,7 +124,7 @@ export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly
   return [...routesOf("demo"), ...routesOf("console")];
 }
 
-/** Returns a redirect. A cache must not use it for callers that want JSON. */
+/** Returns a redirect. Caches must not reuse the redirect for callers that want JSON. */
 export function redirectTo(location: string, status: 303 | 308): HttpReply {
   const headers = { location, "cache-control": "no-store", vary: "accept" };
   return { status, headers: { ...headers, "x-content-type-options": "nosniff" }, body: "" };

@@ -8,7 +8,10 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
-/** Lets pages of any origin read the reply. Browsers do not add the credentials by themselves. */
+/**
+ * Lets pages of any origin read the reply. This is safe, because browsers do not add the
+ * credentials of the API by themselves.
+ */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });

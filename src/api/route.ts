@@ -33,7 +33,7 @@ export const DONE: Success = { description: "Success", body: statusBody };
 
 interface RowDocs {
   readonly path: string;
-  /** Operation id in the OpenAPI document, the name of a method in generated clients. */
+  /** Operation id in the OpenAPI document. Generated clients name the method after it. */
   readonly operation: string;
   readonly access: Access;
   readonly tag: string;
@@ -45,7 +45,7 @@ interface RowDocs {
   readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the operation. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
-  /** Error codes that the route returns with 403, and not with their usual status. */
+  /** Error codes that the route returns with 403 instead of their usual status. */
   readonly forbidding?: readonly ErrorCode[];
   readonly edgeErrors?: readonly EdgeCode[];
   /** Request headers that the route reads, in lower case, except those that every call reads. */

@@ -70,7 +70,7 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/** Wraps a step so that it never throws, and so that its reply, if there is one, is counted. */
+/** Returns a step that does the same, but never throws. Its reply, if there is one, is counted. */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {

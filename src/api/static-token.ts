@@ -1,6 +1,6 @@
 // The static API token. Limits guesses per client network. After too many wrong tokens from a
-// network, its tokens are checked slowly until the network sends the right one. Each node counts
-// separately.
+// network, its tokens are checked slowly until the network sends the right one or the window ends.
+// Each node counts separately.
 
 import { SlowTurns } from "../broker/slow-turns.ts";
 import { hashesEqual, hashToken } from "../broker/tokens.ts";

@@ -113,7 +113,7 @@ function malformedHeaderIn({ headers }: HttpRequest): string | undefined {
   });
 }
 
-/** Returns true if the request has a client token. Used for requests that could not be parsed. */
+/** Returns true if the request has a client token. Does not validate the request. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   if ("x-token" in headers || "x-token*" in headers) return true;
   return new URLSearchParams(query).has("token");

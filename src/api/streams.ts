@@ -1,5 +1,5 @@
-// The row that reads a stream: its current state, or its events until the end. The listener for
-// clients serves only this row.
+// The row that reads a stream: its current state, or its events until the end. Besides this row,
+// the listener for clients serves only the rows of Durable Streams.
 
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";

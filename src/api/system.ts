@@ -1,4 +1,4 @@
-// Calls about the process itself: health, readiness, metrics and migration.
+// Calls about the process itself: its health, metrics, configuration, newest errors and migration.
 
 import type { LoggedError } from "../observe/newest-errors.ts";
 import type { HttpRequest } from "../transport/types.ts";

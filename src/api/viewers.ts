@@ -73,7 +73,7 @@ interface ViewerPorts {
 export function createViewers(ports: ViewerPorts): Viewers {
   const { store, credentials, allowsOrigin, tokens, budget, connectHook } = ports;
 
-  /** Calls the connect hook for a viewer. Throws and returns what `admit` describes. */
+  /** Calls the connect hook for a viewer. Returns and throws as `admit` describes. */
   async function askHook(
     viewer: Viewer,
     channel: UsedChannel,
@@ -151,7 +151,7 @@ type ViewerCheck = (
 ) => Promise<HttpReply | undefined>;
 
 export function createViewerCheck(viewers: Omit<Viewers, "beginRead">): ViewerCheck {
-  /** Unix milliseconds at which the hook ends the feed of each request. */
+  /** Unix milliseconds at which the hook ends the feed of a request. */
   const ends = new WeakMap<HttpRequest, number>();
   return async (request, { viewer, channel }, isFirst) => {
     const { origin = "" } = request.headers;

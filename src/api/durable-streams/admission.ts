@@ -14,11 +14,11 @@ import { createViewerReader, presentsToken } from "../stream-request.ts";
 import { createViewerCheck, type Viewers } from "../viewers.ts";
 import { type ChannelTarget, parseStreamPath, type StreamTarget, viewStream } from "./path.ts";
 
-/** Kind of access to its stream that a call needs. */
+/** Kind of access that a call needs to its stream. */
 export type StreamUse = "read" | "write" | "delete";
 
 /**
- * Kind of the caller.
+ * Caller of a request, by kind:
  *
  *     anonymous  a caller on this machine, in protected mode
  *     backend    the bearer of a credential of the control plane
@@ -152,8 +152,8 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       const parsed = parseStreamPath(request.path);
       if ("refusal" in parsed) return parsed.refusal;
       const { target } = parsed;
-      // A request remembers its address only if it is read before the first await. `sourceOf` may
-      // need it later.
+      // The address of a request cannot be read after the first await, unless it was read before.
+      // `sourceOf` may need the address later.
       if ("stream-forked-from" in request.headers) void request.remoteAddress;
       const bearer = bearerOf(request);
       if (bearer !== undefined) requirePaid(bearer);

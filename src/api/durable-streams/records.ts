@@ -10,8 +10,8 @@ const CLOSE = Buffer.from("]");
 const EMPTY_ARRAY = Buffer.from("[]");
 
 /**
- * Returns the records in a body. An array is flattened by one level. Returns `undefined` if the
- * body is not JSON in JSON mode.
+ * Returns the records in a body. In JSON mode, an array is flattened by one level, and the result
+ * is `undefined` if the body is not JSON.
  */
 export function recordsOf(
   body: Uint8Array,

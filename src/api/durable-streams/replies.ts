@@ -9,7 +9,7 @@ export const UP_TO_DATE = "stream-up-to-date";
 export const CLOSED = "stream-closed";
 export const CURSOR = "stream-cursor";
 
-/** Request headers of the protocol, and headers with the credentials of a caller. */
+/** Request headers of the protocol, and the headers that Jindou adds to it. */
 export const STREAM_REQUEST_HEADERS = [
   "content-type",
   "if-none-match",

@@ -1,6 +1,6 @@
 // Replies that follow a log with server-sent events [PROTOCOL.md 5.8]. Each batch of frames is one
-// event `data`, directly followed by an event `control`. While the send buffer of a feed's connection
-// is full, its cursor is paused.
+// event `data`, directly followed by an event `control`. While the send buffer of a connection is
+// full, the cursor of its feed is paused.
 
 import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
 import { formatOffset } from "../../broker/log-frame.ts";
