@@ -93,7 +93,7 @@ export const connzQuery = Type.Object({
     Type.Enum(["open", "closed"], {
       type: "string",
       description:
-        "open or absent: the sessions of this node. closed: the sessions that ended on this node within 24 hours, and the connects that it refused, as many as client.keepClosed keeps",
+        "open or absent: the sessions of this node. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed",
     }),
   ),
   uid: filter("user id"),

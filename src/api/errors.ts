@@ -83,7 +83,7 @@ export const EDGE_ERRORS = {
   },
   stream_seq_conflict: {
     status: 409,
-    message: "Stream-Seq is not higher, compared by bytes, than the last one of the stream",
+    message: "Stream-Seq must be higher, compared by bytes, than the last Stream-Seq of the stream",
   },
   producer_gap: { status: 409, message: "Earlier requests of the producer are missing" },
   producer_fenced: {

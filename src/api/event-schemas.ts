@@ -234,7 +234,7 @@ const EVENTS = {
     },
   },
   "command.expired": {
-    when: `commands have expired in the inbox of a user who had not acknowledged them. More than ${MAX_EVENT_COMMANDS} commands have several events`,
+    when: `commands have expired in the inbox of a user who had not acknowledged them. More than ${MAX_EVENT_COMMANDS} commands are divided among several events`,
     data: Type.Object({
       uid,
       command_ids: Type.Array(count("`message_id` of a command"), {

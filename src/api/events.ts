@@ -91,7 +91,7 @@ export const eventQuery = Type.Object({
   force: Type.Optional(
     Type.String({
       description:
-        "1: a start event first ends the active stream of the channel. Any other value, or none: a start event is rejected while a stream is active",
+        "1: a start event first ends the active stream of the channel. Absent or any other value: a start event is rejected while a stream is active",
     }),
   ),
 });

@@ -43,7 +43,7 @@ function lineSchemas(maxUids: number) {
     user: Type.Object({
       kind: kind("user"),
       uid: id("User id"),
-      ban: Type.Optional(flag("1: the account is banned, in the dialect wukongim")),
+      ban: Type.Optional(flag("1: the account is banned. Bans apply only in the dialect wukongim")),
     }),
     token: Type.Object({
       kind: kind("token"),
@@ -52,7 +52,7 @@ function lineSchemas(maxUids: number) {
       device_level: Type.Optional(deviceLevel("Level of the device")),
       token: Type.String({
         maxLength: MAX_TOKEN_LENGTH,
-        description: "Token of the device; empty if it was logged out",
+        description: "Token of the device; empty if the device was logged out",
       }),
     }),
     channel: Type.Object({
@@ -209,7 +209,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
         return edgeReply(
           "import_refused",
           {},
-          `The store is not empty: it has ${outcome.what}. Open the import on a node with an empty store`,
+          `The store is not empty: it contains ${outcome.what}. Open the import on a node with an empty store`,
         );
       return outcome.kind === "closed" ? edgeReply("import_closed") : stateReply();
     },

@@ -60,7 +60,7 @@ export const sendBody = (maxSubscribers: number) =>
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
           description:
-            "Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates one",
+            "Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates a value",
         }),
       ),
       stream_no: Type.Optional(

@@ -31,8 +31,8 @@ export function refusalToStart(facts: {
   if (!facts.listensBeyondLoopback) return undefined;
   if (facts.staticToken !== "" && facts.staticToken.length < MIN_TOKEN_LENGTH)
     return (
-      `api.token (JINDOU_API_TOKEN) has fewer than ${MIN_TOKEN_LENGTH} characters, but the HTTP API is reachable from other machines, which could guess it. ` +
-      "Set a random one (openssl rand -base64 24), or set api.listen to 127.0.0.1."
+      `api.token (JINDOU_API_TOKEN) has fewer than ${MIN_TOKEN_LENGTH} characters, but the HTTP API is reachable from other machines, which could guess the token. ` +
+      "Set a random token (openssl rand -base64 24), or set api.listen to 127.0.0.1."
     );
   if (hasCredential) return undefined;
   return (

@@ -293,7 +293,7 @@ export const connzBody = Type.Object(
         node_id: text("Node that has the session"),
         refused: Type.Optional(
           flag(
-            "1: the connect was refused, so that uid and device are what the client claimed. Absent for open sessions, like the fields below",
+            "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below",
           ),
         ),
         ended: Type.Optional(text("Time of the end in ISO 8601")),
@@ -354,7 +354,7 @@ export const busiestBody = Type.Object(
     node_id: text(
       "Node that replies. The list counts only messages and events that were sent through it",
     ),
-    window_s: count("Time span of the numbers in seconds"),
+    window_s: count("Seconds over which messages and events were counted"),
     channels: Type.Array(
       Type.Object({
         channel_id: text("Channel id; for a personal channel, one of its two users"),
@@ -390,8 +390,8 @@ export const errorsBody = Type.Object(
           type: "string",
           description: "Level of the log line",
         }),
-        room: text("Part of the server that reports it, as in the log"),
-        message: text("What happened"),
+        room: text("Part of the server that wrote the log line"),
+        message: text("Message of the log line"),
         reason: text("Cause, empty if the log line has none"),
         count: Type.Integer({ description: "Number of occurrences" }),
         fields: Type.Unknown({ description: "Object with the other fields of the log line" }),

@@ -597,7 +597,7 @@ function importRoutes(
       path: "/admin/import/open",
       operation: "openImport",
       summary:
-        "Opens the import of another server's data into an empty store. Returns when no node serves clients",
+        "Opens the import of another server's data into an empty store. Returns when no node serves clients any longer",
       edgeErrors: ["import_refused", "import_closed"],
       handle: calls.open,
     }),

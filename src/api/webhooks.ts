@@ -414,7 +414,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       method: "POST",
       path: `${PATH}/test`,
       operation: "sendTestWebhook",
-      summary: "Sends an event ping to the receiver and returns its reply",
+      summary: "Sends an event of the type ping to the receiver and returns the reply",
       success: { description: "The attempt", body: attempt },
       ...ofWebhook,
       handle: async (request) => attemptReply(await webhooks.test(idOf(request))),
@@ -477,7 +477,8 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       method: "POST",
       path: `${PATH}/failures/:event_id/retry`,
       operation: "sendWebhookFailure",
-      summary: "Sends an event of the failures now. If it is accepted, it is no longer a failure",
+      summary:
+        "Sends a failed event again. An event that the receiver accepts is no longer listed as a failure",
       success: { description: "The attempt", body: attempt },
       ...ofWebhook,
       params: { id: "Id of the webhook", event_id: "Id of the event" },

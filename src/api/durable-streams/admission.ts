@@ -79,7 +79,7 @@ type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamC
 const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
 const WRITERS_NEED_UID =
-  "The URL was signed without from_uid, the user in whose name its bearer writes to the channel";
+  "The URL was signed without from_uid, so its bearer cannot write to a channel; sign the path again with from_uid";
 
 export function createAdmission(ports: AdmissionPorts): Admission {
   const { signedUrls, requirePaid, viewers, admitsPage } = ports;
@@ -108,7 +108,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       return forbidden(
         use === "delete"
           ? "A signed URL does not allow DELETE; send a credential"
-          : "The URL is signed for reading only",
+          : "The URL was signed with the access read; sign the path again with the access write",
       );
     if (kind === "channel" && use === "write" && fromUid === "") return forbidden(WRITERS_NEED_UID);
     return { caller: { kind: "signed", uid: fromUid || undefined } };

@@ -115,7 +115,7 @@ export function viewStream(
 }
 
 const PAIR_NEEDED =
-  "The path of a personal channel must name both users, as in /v1/stream/channel/1/alice@bob/answer, unless the call names one of them";
+  "The path names only one user of the personal channel, and the request names no user; name both in the path, as in /v1/stream/channel/1/alice@bob/answer";
 
 function viewedStream(channel: ChannelRef, uid: string, clientMsgNo: string): ViewedStream {
   return { channel, name: { kind: "channel", key: channelKey(channel, uid), clientMsgNo } };
@@ -131,7 +131,7 @@ function decodeSegments(path: string): readonly string[] | undefined {
 
 function badPath(): HttpReply {
   return errorReply("bad_id", {
-    message: `The path must be ${STREAMS_PREFIX} and 1 to ${MAX_LOG_SEGMENTS} segments of 1 to 128 characters, without control characters and @ # &`,
+    message: `The path must be ${STREAMS_PREFIX} followed by 1 to ${MAX_LOG_SEGMENTS} segments of 1 to 128 characters, without control characters and without @ # &`,
   });
 }
 

@@ -150,7 +150,8 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
         description: "The data of a producer was appended",
         body: undefined,
         isEmpty: true,
-        nothing: "The data was appended, or the stream was closed, or both happened before",
+        nothing:
+          "Data was appended without a producer, the stream was only closed, or the request repeats an earlier one",
       },
       errors: ["bad_id", "stream_unknown", "too_large", "disk_full", ...SENDER_ERRORS],
       edgeErrors: [

@@ -349,7 +349,7 @@ function readExpiry(
   const expiresAtMs =
     expiresAt !== undefined && TIME.test(expiresAt) ? Date.parse(expiresAt) : undefined;
   if (expiresAt !== undefined && !Number.isFinite(expiresAtMs))
-    return { refusal: badHeader("Stream-Expires-At", "must be a date and time of RFC 3339") };
+    return { refusal: badHeader("Stream-Expires-At", "must be a date and time as in RFC 3339") };
   return { value: { ttlS: ttl === undefined ? undefined : Number(ttl), expiresAtMs } };
 }
 
