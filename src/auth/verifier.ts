@@ -1,6 +1,6 @@
 // Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// that costs more than the rest of a login. Its claims and times are checked each time. The current
-// set of keys stores the verified tokens.
+// verifying it costs more than the rest of a login. The claims and times of a token are checked each
+// time. The current set of keys stores the verified tokens.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";
@@ -111,7 +111,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
   };
 }
 
-/** Three parts in Base64 for URLs. `jose` would ignore other characters, such as line breaks. */
+/** Matches three parts in base64url. `jose` would ignore other characters, such as line breaks. */
 const COMPACT_FORM = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 function headerOf(token: string): Header {
@@ -135,7 +135,7 @@ function parsePayload(bytes: Uint8Array): Payload {
   try {
     const payload: unknown = JSON.parse(decoder.decode(bytes));
     if (typeof payload === "object" && payload !== null && !Array.isArray(payload))
-      return payload as Payload; // an object of JSON
+      return payload as Payload; // a JSON object
   } catch {
     // handled below
   }
