@@ -37,7 +37,7 @@ export function urlSource(url: string): () => Promise<string | undefined> {
     }
     if (response.status !== 200) {
       await response.body?.cancel();
-      throw new Error(`${url} answered ${response.status} instead of 200`);
+      throw new Error(`${url} responded with ${response.status} instead of 200`);
     }
     const text = await boundedText(response, url);
     etag = response.headers.get("etag") ?? undefined;

@@ -150,7 +150,7 @@ export const jwtOptions = Type.Object(
         deviceLevel: claimName("device_level", "the device level (0 or 1)."),
         deviceId: claimName(
           "device_id",
-          "the device id. If a token has it, it replaces the device id in CONNECT.",
+          "the device id. If a token has this claim, the claim replaces the device id in CONNECT.",
         ),
       },
       CLOSED,
