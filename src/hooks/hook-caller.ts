@@ -240,7 +240,7 @@ function parseAnswer(body: Uint8Array): Answer {
   try {
     const answer: unknown = JSON.parse(decoder.decode(body));
     if (typeof answer === "object" && answer !== null && !Array.isArray(answer))
-      return answer as Answer; // an object of JSON
+      return answer as Answer; // a JSON object
   } catch {
     // handled below
   }
