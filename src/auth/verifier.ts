@@ -1,6 +1,6 @@
 // Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// verifying it costs more than the rest of a login. The claims and times of a token are checked each
-// time. The current set of keys stores the verified tokens.
+// verifying it costs more than the rest of a login. The claims and times of a token are checked at
+// every login. The current set of keys stores the verified tokens.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";
