@@ -199,7 +199,7 @@ export class HookCaller {
     const answer = await this.#post(body);
     if (answer.allow === false) throw refusalOf(answer);
     if (answer.allow !== true)
-      throw new HookFailure("answer", 'the response has no "allow" that is true or false');
+      throw new HookFailure("answer", '"allow" in the response must be true or false');
     try {
       return read(answer);
     } catch (error) {
