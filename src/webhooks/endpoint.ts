@@ -13,8 +13,9 @@ interface Secret {
 /** A second delivery of a range of the feed, in addition to the live delivery. */
 export interface Replay {
   readonly id: string;
-  /** Positions in each partition. */
+  /** Start of the range: the position in each partition after which events are delivered. */
   readonly after: readonly EventPosition[];
+  /** End of the range: the last position in each partition. */
   readonly before: readonly EventPosition[];
   /** Types to deliver again. An empty list means the types of the endpoint. */
   readonly types: readonly string[];

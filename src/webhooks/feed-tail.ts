@@ -22,8 +22,8 @@ interface IdleLane {
 
 interface Partition {
   /**
-   * Number of notifications so far. A lane compares it to detect a notification that came during
-   * its read.
+   * Number of notifications so far. A lane compares the numbers before and after its read to detect
+   * a notification that came in between.
    */
   notices: number;
   /** Number of the newest event, as of the last notification. */
@@ -51,7 +51,7 @@ export class FeedTail {
     this.#store = store;
   }
 
-  /** Listens to the store until the returned function is called. All listeners share one call. */
+  /** Listens to the store until the returned function is called. All callers share one listener. */
   listen(): () => void {
     this.#users += 1;
     this.#unsubscribe ??= this.#store.onEvents((partitions, numbers) => {

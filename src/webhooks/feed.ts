@@ -17,7 +17,7 @@ export interface Selection {
   readonly channels: ChannelFilter;
   /** Maximum number of events. `Infinity` for all events up to `through`. */
   readonly limit: number;
-  /** Number of the last row to read. `undefined` for no limit. */
+  /** Number of the last row to read. `undefined` means no limit. */
   readonly through: number | undefined;
 }
 

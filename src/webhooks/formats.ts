@@ -20,7 +20,7 @@ export function encodeEvent(event: WebhookEvent): EncodedEvent {
   return { event, json: JSON.stringify(event) };
 }
 
-/** A request for some events, without its signature. */
+/** A request that delivers events, without its signature. */
 export interface FormattedRequest {
   readonly contentType: string;
   readonly body: string;

@@ -103,7 +103,7 @@ export class Lane {
   #state: PartitionState;
   /**
    * Change that the stored state lacks: `accepted` if a batch was accepted, `skipped` if only
-   * events were skipped. The next batch stores both.
+   * events were skipped. The change is stored together with the next batch.
    */
   #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
   /** Number of the event that would fill the next request. */

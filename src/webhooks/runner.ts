@@ -533,7 +533,7 @@ export class Runner {
         partition,
         isReplay,
       });
-      // A node that stops aborts its requests. This is not a failure of the receiver.
+      // A stopping node aborts its requests, which is not a failure of the receiver.
       if (this.#isStopping && outcome.status === 0) throw new Stopped();
       const verdict = verdictOf(outcome);
       this.#note(outcome, verdict, request);

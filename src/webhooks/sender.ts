@@ -32,7 +32,10 @@ interface OutgoingRequest {
 }
 
 export interface Sender {
-  /** Sends a request. Never rejects. Ends with an error after `timeoutMs`. */
+  /**
+   * Sends a request. Never rejects. If there is no complete reply within `timeoutMs`, the outcome
+   * has an `error`.
+   */
   send(request: OutgoingRequest): Promise<Outcome>;
   /** Aborts the requests in progress and closes the connections. */
   close(): Promise<void>;

@@ -43,7 +43,7 @@ import { createSender, type Outcome, type Sender } from "./sender.ts";
 const SECRET_BYTES = 32;
 /**
  * Interval at which a node reads the endpoints while there are none. It is shorter than a lease, so
- * that the other nodes know of a new endpoint before its first lease can expire.
+ * that the other nodes have read a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
 /** Maximum number of connections to the host of an endpoint. */
@@ -95,7 +95,7 @@ interface WebhooksPorts {
   readonly fixed: readonly FixedEndpoint[];
   readonly max: number;
   readonly timeoutMs: number;
-  /** Internal networks that endpoints created by calls may reach. */
+  /** Internal networks in which endpoints created through the API may be. */
   readonly allowNetworks: readonly string[];
   readonly resolve: Resolve;
   readonly formats: Readonly<Partial<Record<WebhookFormat, Format>>>;
@@ -504,8 +504,8 @@ class WebhookDispatch implements WebhookService {
 
   /**
    * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
-   * delay is needed because, during a change of the configuration, only some of the nodes have
-   * them.
+   * delay is needed because, during a change of the configuration, only some of the nodes have the
+   * new one.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
     const { fixed, store } = this.#ports;
