@@ -63,7 +63,7 @@ export class AddressRules {
     const address = canonicalAddress(text);
     if (address === undefined) return `${text} is not an IP address`;
     if (NEVER.includes(address))
-      return `${address} is a link-local or multicast address, which webhooks never reach`;
+      return `${address} is a link-local or multicast address, to which webhooks are never sent`;
     if (this.#allowsAll || this.#allowed.includes(address)) return undefined;
     if (INTERNAL.includes(address))
       return `${address} is an internal address. Add its network to webhooks.allowNetworks if webhooks may reach it`;

@@ -100,12 +100,12 @@ export const webhooksOptions = Type.Object(
       minimum: 0,
       maximum: 1000,
       unit: "endpoints",
-      description: "Maximum number of endpoints that `POST /webhooks` creates.",
+      description: "Maximum number of endpoints that can be created with `POST /webhooks`.",
     }),
     allowNetworks: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:
-        "Internal networks that endpoints of `POST /webhooks` may be in, in CIDR form (`10.0.0.0/8`) or single addresses. They may also be reached with http. If the API is open because it listens on loopback addresses only, loopback addresses are always allowed. Link-local and multicast addresses are never reached.",
+        "Internal networks in which endpoints of `POST /webhooks` may be: networks in CIDR form (`10.0.0.0/8`) or single addresses. Requests to these networks may also use http. If calls need no credential, loopback addresses are always allowed. Requests are never sent to link-local or multicast addresses.",
     }),
     compressUidsAbove: Type.Integer({
       default: 0,

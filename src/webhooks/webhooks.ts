@@ -64,7 +64,7 @@ const CHANGE_ATTEMPTS = 10;
 /** Maximum number of API calls (tests and retries) that send a request at the same time. */
 const MAX_SENDING_CALLS = 20;
 const TOO_MANY_REPLAYS = `The webhook has ${MAX_REPLAYS} replays that have not ended; wait until one ends`;
-const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until it ends`;
+const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until one overlap ends`;
 const BAD_PLACE =
   "after and before must be a cursor of GET /events, a time (RFC 3339 or Unix milliseconds), now or oldest";
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
