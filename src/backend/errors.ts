@@ -5,7 +5,7 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/** A call that failed: the broker refused it or did not reply. */
+/** The failure of a call: the broker refused the call, or there was no valid reply. */
 export class JindouApiError extends Error {
   /**
    * Code of the broker (docs/http.md), or `unreachable` (no connection, or a lost connection),

@@ -48,7 +48,10 @@ const CURVES: ReadonlyMap<TokenAlgorithm, string> = new Map([
 ]);
 const MS_PER_S = 1000;
 
-/** Returns a signed token. Throws `TypeError` if the secret is too short or the key does not fit. */
+/**
+ * Returns a signed token. Throws `TypeError` if the secret is too short or the key does not fit the
+ * algorithm.
+ */
 export function mintToken(token: TokenClaims, { algorithm, key, keyId }: TokenKey): string {
   const { uid, deviceFlag, deviceLevel, deviceId, issuer, audience, claims } = token;
   const nowS = Math.floor(Date.now() / MS_PER_S);
