@@ -50,7 +50,7 @@ export function verifyWebhook(
   if (!(Math.abs(nowMs / 1000 - sentS) <= toleranceS))
     throw new WebhookError(
       "bad_timestamp",
-      "The time of the webhook is too far from the present time. Check the clock of this machine.",
+      "The time of the webhook differs too much from the current time. Check the clock of this machine.",
     );
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(keyOf);
   const isSigned = keys.some((key) => {
