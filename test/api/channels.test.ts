@@ -15,7 +15,7 @@ async function rejection(api: TestApi, target: string, code: ErrorCode) {
   return `${status} ${json.code}`;
 }
 
-t.test("POST /channel creates a channel with flags 0 and no subscribers by default", async (t) => {
+t.test("by default, POST /channel sets only client_events and adds no subscriber", async (t) => {
   const api = await startApi();
   const answer = await inject(api, "POST /channel", { body: GROUP });
   t.equal(answer.text, '{"status":"ok"}');
@@ -77,7 +77,7 @@ for (const path of ["/channel", "/channel/info"])
   );
 
 t.test(
-  "POST /channel rejects more than 10000 subscribers, or a subscriber who is not a valid id, with 400",
+  "POST /channel rejects more than 10000 subscribers, or a subscriber with an invalid uid, with 400",
   async (t) => {
     const api = await startApi();
     const tooMany = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
@@ -318,7 +318,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/members and /user/channels return pages whose cursor is the last id",
+  "GET /channel/members and /user/channels return pages with their last id as the cursor, or an empty cursor on the last page",
   async (t) => {
     const api = await startApi();
     const read = async (target: string, query: string) =>

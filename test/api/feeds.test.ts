@@ -9,7 +9,7 @@ import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
 t.test(
-  "the event feed of a viewer who left the channel ends at the next check, and no further events are sent",
+  "the feed of a stream to a viewer who has left the channel ends at the next check, and no further events are sent",
   async (t) => {
     let isMember = true;
     const admit = async () => {
@@ -61,7 +61,7 @@ t.test(
   },
 );
 
-t.test("the event feed of a manager ends when the manager logs out", async (t) => {
+t.test("a feed to a manager ends at the next check after the manager logs out", async (t) => {
   const { port, produce, api } = await startFeeds(t, {
     api: { requiresCredential: true },
     keepAliveMs: 15,

@@ -29,7 +29,7 @@ t.test(
 );
 
 t.test(
-  "the process does not start without a password or token if other machines can reach the API, and the error names the keys to set",
+  "the process does not start without a password or token if other machines can reach the API, and the error names the settings to change",
   async (t) => {
     const withoutCredential = {
       listensBeyondLoopback: true,
@@ -89,7 +89,7 @@ t.test(
 );
 
 t.test(
-  "every call except login, the index, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read",
+  "if calls need a credential, every call without one except login, the index, healthz and readyz is rejected with 401 before its body is read",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {
@@ -102,7 +102,7 @@ t.test(
 );
 
 t.test(
-  "the static token authorizes every call, and any other value is rejected with 401",
+  "the static token authorizes reads and writes, and any other value is rejected with 401",
   async (t) => {
     const api = await startApi({
       requiresCredential: true,
@@ -320,7 +320,7 @@ t.test(
 );
 
 t.test(
-  "calls without a credential from a web page or with a foreign host name are rejected with 403",
+  "calls without a credential from a web page of another site or with a foreign host name are rejected with 403",
   async (t) => {
     const api = await startApi({ requiresCredential: false });
     const call = (headers: Record<string, string>) =>
@@ -366,7 +366,7 @@ t.test(
 );
 
 t.test(
-  "a login from a web page or with a foreign host name is rejected unless calls need a credential",
+  "a login from a web page of another site or with a foreign host name is rejected unless calls need a credential",
   async (t) => {
     const body = { username: "admin", password: "right" };
     const fromPage = { origin: "https://evil.example", host: "127.0.0.1:5001" };

@@ -73,7 +73,7 @@ t.test("HEAD has the status and the headers of GET on every path", async (t) => 
     }
 });
 
-t.test("HEAD has neither a body nor a Content-Length and keeps the connection", async (t) => {
+t.test("a reply to HEAD has no body or Content-Length and keeps the connection open", async (t) => {
   const broker = await startUsed(t);
   for (const path of ["/healthz", "/readyz", "/metrics", "/channel/state?channel_id=g", "/connz"]) {
     const client = new RawClient(t, broker.apiPort);

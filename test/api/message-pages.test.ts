@@ -10,7 +10,7 @@ const messages = (count: number) =>
   Array.from({ length: count }, (_, at) => ({ messageSeq: at }) as Message);
 const toJson = ({ messageSeq }: Message) => ({ seq: messageSeq });
 
-t.test("a page returns its messages as JSON, in order", async (t) => {
+t.test("the messages of a page are returned as JSON, in order", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1000), more: true });
   const { page, json } = await pages.read(read, toJson);
@@ -20,7 +20,7 @@ t.test("a page returns its messages as JSON, in order", async (t) => {
 });
 
 t.test(
-  "two pages of messages are read at once, each in its own turn of the event loop",
+  "at most two pages of messages are read at once, and each read begins in another turn of the event loop",
   async (t) => {
     const pages = new MessagePages();
     let started = 0;

@@ -243,7 +243,7 @@ const VERBS =
 
 for (const dialect of ["jindou", "wukongim"] as const) {
   t.test(
-    `the operation ids in the OpenAPI document of the dialect ${dialect} are names of methods`,
+    `the operation ids in the OpenAPI document of the dialect ${dialect} are method names that begin with a verb`,
     async (t) => {
       const { paths } = await documentOf((await startApi({ dialect })).endpoint);
       const operations = Object.values<object>(paths).flatMap((methods) => Object.values(methods));

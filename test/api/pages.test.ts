@@ -152,7 +152,7 @@ t.test(
 );
 
 t.test(
-  "the demo names the client listener, and the origin of the page if its clients are refused",
+  "the demo contains the URL of the client listener, and its own origin if connections from that origin are refused",
   async (t) => {
     const factsOf = async (settings: Readonly<Record<string, string>>) => {
       const broker = await startBroker(t, settings);
@@ -181,7 +181,7 @@ t.test(
   },
 );
 
-t.test("with api.console off, the console is not served and a browser gets JSON", async (t) => {
+t.test("with api.console off, no console is served and browsers get JSON from GET /", async (t) => {
   const settings = { JINDOU_API_CONSOLE: "off", JINDOU_AUTH_API: "required" };
   const broker = await startBroker(t, settings);
   for (const path of ["/console", "/console/"]) {
