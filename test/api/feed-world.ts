@@ -20,7 +20,7 @@ export interface FeedSetup {
   readonly observed: readonly [string, number][];
   /** Adds an event to the stream and publishes it to the readers. */
   produce(type: string, data: string, state?: StreamState): void;
-  /** Publishes another event of the cluster to the followers. */
+  /** Publishes a cluster event of any other kind to the followers. */
   notify(event: ClusterEvent): void;
   /** Ends all followers, like a node that stops. */
   closeFollowers(): void;

@@ -1,5 +1,5 @@
-// Tests that an event feed ends when its viewer loses the permission to read: at the next check, or
-// at once if a change of the viewer's permission is published.
+// Tests that the feed of a stream ends when its reader loses the permission to read: at the next
+// check, or at once if a change of the reader's permission is published.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";

@@ -33,7 +33,7 @@ async function ask(t: Test, { apiPort }: Broker, request: string): Promise<Head>
 const requestOf = (method: string, path: string, headers = "") =>
   `${method} ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\n${headers}`;
 
-/** Starts a broker with a group, a personal stream in progress and a credential for calls. */
+/** Starts a broker with a group, an active stream in the group and a credential for calls. */
 async function startUsed(t: Test): Promise<Broker> {
   const broker = await startBroker(t, { JINDOU_API_TOKEN: "secret" });
   const group = { channel_id: "g", channel_type: 2 };
@@ -116,7 +116,7 @@ t.test("HEAD for the event feed neither waits for events nor follows them", asyn
     const head = await ask(t, broker, requestOf("HEAD", `${place}&wait=60`, headers));
     t.ok(performance.now() - startMs < 30_000, "the reply does not wait");
     const get = await ask(t, broker, requestOf("GET", place, headers));
-    const kept = head.headers.filter((line) => !line.startsWith("keep-alive:")); // no feed has it
+    const kept = head.headers.filter((line) => !line.startsWith("keep-alive:")); // not sent for feeds
     t.equal(head.status, get.status);
     t.same(
       kept,

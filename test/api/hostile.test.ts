@@ -1,6 +1,6 @@
-// Sends hostile bodies to every call that reads a body. Every reply must be an error, and the
-// process must not crash [decisions: Limits]. Random bodies come from a seed, so that a failure can
-// be reproduced.
+// Sends hostile bodies to every call that reads a body. Every invalid body must be rejected with a
+// 4xx status, and the process must not crash [decisions: Limits]. Random bodies come from a seed,
+// so that a failure can be reproduced.
 
 import { leastBelow } from "../support/least.ts";
 import { t } from "../support/suite.ts";
@@ -94,7 +94,7 @@ const VALID: Readonly<Record<string, unknown>> = {
   "POST /webhooks/:id/secrets": { overlapS: 0 },
   "POST /manager/login": { username: "admin", password: "right" },
 };
-/** Calls without a body, and calls whose body has lines or any content. */
+/** Calls without a body, and calls whose body consists of lines or of any bytes. */
 const WITHOUT_JSON: ReadonlySet<string> = new Set([
   "/manager/logout",
   "/admin/import",
@@ -212,12 +212,12 @@ t.test("a huge body is rejected with less than 300 ms of processor time", async 
     Buffer.alloc(1_048_576, 0x80),
     Buffer.alloc(2_000_000, 0x20),
   ];
-  /** Explaining each of half a million invalid items once took 900 ms. */
+  /** An implementation that explained each of half a million invalid items took 900 ms. */
   const boundMs = 300;
   let maxCpuMs = 0;
   for (const target of TARGETS_BY_SCHEMA)
     for (const body of bodies) {
-      // Processor time, which other load of the machine increases less than the time that passes.
+      // Other load of the machine increases the processor time less than the elapsed time.
       const cpuMs = await leastBelow(boundMs, 3, async () => {
         const before = process.cpuUsage();
         const status = await statusOf(api, target, { body });

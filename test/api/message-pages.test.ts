@@ -1,5 +1,6 @@
-// Tests the pages of messages that HTTP calls read, and that a node serves other clients between
-// two pages. A client could only measure how long it waits for a page (bench/attacks.ts).
+// Tests how HTTP calls read pages of messages, and that a node can serve other clients between two
+// pages. The tests run without a node, because a client could only measure how long it waits for a
+// page (bench/attacks.ts).
 
 import { setImmediate } from "node:timers/promises";
 import { MessagePages } from "../../src/api/message-pages.ts";

@@ -237,7 +237,7 @@ t.test(
   },
 );
 
-/** First words of operation ids. */
+/** Matches the verb at the beginning of an operation id. */
 const VERBS =
   /^(acknowledge|add|append|cancel|check|clear|create|delete|find|get|close|import|kick|list|log|login|logout|open|read|remove|rotate|send|set|sign|sync|update)(?=[A-Z]|$)/;
 
