@@ -92,7 +92,7 @@ provider.keys = [first.jwk];
 await provider.listen(t);
 const world = await startWorld(t, settingsOf(provider.url));
 
-t.test("a node accepts the keys of a provider in every asymmetric algorithm", async (t) => {
+t.test("tokens signed with any key of a JWKS are accepted in every algorithm", async (t) => {
   const algorithms = ALGORITHMS.filter((alg) => !alg.startsWith("HS") && alg !== "Ed25519");
   const pairs = await Promise.all(algorithms.map((alg) => newPair(alg, `key ${alg}`)));
   const encrypting = { ...(await newPair("RS256", "key RS256")).jwk, use: "enc", alg: "RSA-OAEP" };
@@ -109,7 +109,7 @@ t.test("a node accepts the keys of a provider in every asymmetric algorithm", as
   }
 });
 
-t.test("the headers jku and jwk of a token are not used", async (t) => {
+t.test("keys and URLs in the header of a token are not used", async (t) => {
   const listener = new Provider();
   const forged = await newPair("ES256", "first");
   listener.keys = [forged.jwk];
@@ -120,7 +120,7 @@ t.test("the headers jku and jwk of a token are not used", async (t) => {
 });
 
 t.test(
-  "tokens with random kids cause one request, and known kids are accepted while the provider hangs",
+  "while the provider hangs, tokens with random kids cause at most two requests, and tokens with a known kid are accepted",
   async (t) => {
     provider.answer = () => {}; // hangs
     const before = provider.requests;
@@ -194,7 +194,7 @@ t.test(
   },
 );
 
-t.test("an invalid document that has not changed since the last read still fails", async (t) => {
+t.test("a read that finds the same invalid document as before fails again", async (t) => {
   const provider = new Provider();
   provider.keys = [first.jwk];
   await provider.listen(t);
@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  "the keys are read again after a read for an unknown key has failed while a regular read was due",
+  "if a regular read becomes due during a read for an unknown key, and that read fails, the keys are read again",
   async (t) => {
     const provider = new Provider();
     provider.keys = [first.jwk];
