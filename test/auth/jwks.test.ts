@@ -1,5 +1,5 @@
-// Keys that a node reads from an identity provider: rotation, and providers that hang, fail or
-// return invalid documents.
+// Tests of the keys that a node reads from an identity provider: their rotation, and providers that
+// hang, fail or return invalid documents.
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
