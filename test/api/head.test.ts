@@ -116,7 +116,7 @@ t.test("HEAD for the event feed neither waits for events nor follows them", asyn
     const head = await ask(t, broker, requestOf("HEAD", `${place}&wait=60`, headers));
     t.ok(performance.now() - startMs < 30_000, "the reply does not wait");
     const get = await ask(t, broker, requestOf("GET", place, headers));
-    const kept = head.headers.filter((line) => !line.startsWith("keep-alive:")); // not sent for feeds
+    const kept = head.headers.filter((line) => !line.startsWith("keep-alive:")); // not in a feed
     t.equal(head.status, get.status);
     t.same(
       kept,
