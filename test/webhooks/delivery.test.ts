@@ -197,7 +197,7 @@ t.test("webhooks of a node", async (t) => {
     t.strictSame(textsOf(streamed), received, "server-sent events are the same");
   });
 
-  t.test("an endpoint without order has at most 8 requests at the same time", async (t) => {
+  t.test("a webhook with the order none has at most 8 requests in flight", async (t) => {
     const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
     let open = 0;
     receiver.reply = ({ headers }) => {
@@ -384,7 +384,7 @@ t.test("webhooks of a node", async (t) => {
   );
 
   t.test(
-    "a channel filter selects events, and a request with a single event has the id of the event",
+    "a channel filter selects events, and with batch.max 1 a request has the id of its event",
     async (t) => {
       const channels = { type: 1, prefix: "ivy" };
       const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
@@ -416,7 +416,7 @@ t.test("webhooks of a node", async (t) => {
     }
   });
 
-  t.test("URLs of internal networks and unknown ids are refused", async (t) => {
+  t.test("invalid and internal URLs and unknown webhook ids are refused", async (t) => {
     const urls = [
       ...["http://169.254.169.254/latest/meta-data", "http://10.0.0.1/", "https://192.168.0.1/"],
       ...["https://[::ffff:10.0.0.1]/", "ftp://example.com/", "nonsense"],
@@ -594,7 +594,7 @@ async function causeAllEvents({ call }: World, id: string): Promise<readonly str
 }
 
 t.test(
-  "events of all types match their schemas and are the same in a webhook, a poll and server-sent events",
+  "events match their schemas and are the same in a webhook, a poll and server-sent events",
   async (t) => {
     const redis = await startRedis(t);
     for (const settings of [{}, { JINDOU_REDIS_URL: redis.url }]) {

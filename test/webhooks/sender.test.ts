@@ -187,7 +187,7 @@ function senderFor(
   return (url: string) => sender.send({ url, headers: {}, body: "{}" });
 }
 
-t.test("a reply's status decides its verdict, and redirects are not followed", async (t) => {
+t.test("a reply is judged by its status, and redirects are not followed", async (t) => {
   const { port, seen } = await listen(t, (request, response) => {
     const status = Number(request.url?.slice(1));
     response.writeHead(status, { "retry-after": "7", location: "/200" }).end("no");
@@ -215,7 +215,7 @@ t.test("a reply's status decides its verdict, and redirects are not followed", a
 });
 
 t.test(
-  "a request fails in time if the receiver hangs or closes early, and a long reply is cut",
+  "a request fails within its time limit if the receiver hangs or closes the connection early, and a long reply is truncated",
   async (t) => {
     const { port } = await listen(t, (request, response) => {
       if (request.url === "/hang") return;

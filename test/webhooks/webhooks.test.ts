@@ -171,7 +171,7 @@ t.test("an event wakes only the webhooks that deliver the event", async (t) => {
   t.ok(least.saves <= 3, `${least.saves} states were stored`);
 });
 
-t.test("idle webhooks read the feed only when it has events", async (t) => {
+t.test("idle webhooks read the feed only when it has new events", async (t) => {
   mock.timers.enable({ apis: ["setTimeout"] });
   t.teardown(() => mock.timers.reset());
   let reads = 0;
@@ -196,7 +196,7 @@ t.test("idle webhooks read the feed only when it has events", async (t) => {
   t.equal(reads, 0, "no partition was read in twelve seconds");
 });
 
-t.test("deliveries continue if a webhook that replied 410 could not be disabled", async (t) => {
+t.test("deliveries continue if a webhook could not be disabled after a 410", async (t) => {
   let isRefused = false;
   const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
     async putWebhook(id, settings, expected, max) {
@@ -288,7 +288,7 @@ t.test(
 );
 
 t.test(
-  "the record of a configured webhook is removed a day after the configuration last had the webhook",
+  "the record of a configured webhook is removed a day after the configuration last contained the webhook",
   async (t) => {
     const { store, webhooks } = await startWebhooks(t);
     const record = (seenAtMs: number) =>
@@ -325,7 +325,7 @@ t.test("after feed.gap, a rejected first request is halved until it is accepted"
   t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
 });
 
-t.test("a webhook reads the feed once to notice that its last event was replaced", async (t) => {
+t.test("a webhook whose last event was replaced reads the feed only once", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(
@@ -449,7 +449,7 @@ for (const { later, arrives, title } of [
     t.strictSame(places, arrives);
   });
 
-t.test("a webhook whose state cannot be read delays no event of another webhook", async (t) => {
+t.test("a webhook whose state cannot be read does not delay other webhooks", async (t) => {
   let unreadable = "";
   const { store, webhooks, restart } = await startWebhooks(
     t,
@@ -520,7 +520,7 @@ t.test(
   },
 );
 
-t.test("until feed.gap is accepted, events that do not fill a request cause no work", async (t) => {
+t.test("events that wait until feed.gap is accepted do not keep the node busy", async (t) => {
   const receiver = await startReceiver(t);
   const isGap = ({ events }: Receiver["requests"][number]) => events[0]?.type === "feed.gap";
   receiver.reply = (request) => (isGap(request) ? undefined : 204);
