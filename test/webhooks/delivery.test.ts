@@ -21,7 +21,7 @@ const { Ajv2020 } = requirePackage("ajv/dist/2020.js");
 
 interface World {
   readonly broker: Broker;
-  /** Calls the API with any method. Returns the body. */
+  /** Calls the API with any method. Returns the status and the body. */
   call(method: string, path: string, body?: unknown): Promise<Pick<ApiResponse, "status" | "body">>;
   send(channelId: string, content: string): Promise<number>;
   /** Reads a metric of a webhook. */
@@ -77,7 +77,7 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   while (!(await condition())) await pause(50);
 }
 
-/** A Python program that verifies a request, and a changed request, with two libraries. */
+/** A Python program that tries to verify a request and a changed request with two libraries. */
 const VERIFY = `
 import json, sys
 import standardwebhooks.webhooks, svix.webhooks
@@ -562,7 +562,8 @@ async function causeUserEvents(t: Test, { broker, call }: World, uid: string) {
 }
 
 /**
- * Makes API calls that cause events of each type. Returns the types, in the order of their events.
+ * Makes API calls that cause the events of a channel, its members, a message and a stream. Returns
+ * the types, in the order of their events.
  */
 async function causeAllEvents({ call }: World, id: string): Promise<readonly string[]> {
   const channel = { channel_id: id, channel_type: 2 };

@@ -1,5 +1,5 @@
-// Senders and checks of the fault tests of webhooks: which messages were acknowledged, and whether
-// a receiver has got their events as the documentation promises.
+// Senders and checks for the fault tests of webhooks. They record which messages were acknowledged,
+// and check whether a receiver has got the events of these messages as the documentation promises.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";

@@ -1,11 +1,11 @@
-// The packages of this room that .ci/packages installs.
+// The packages for the tests of webhooks, which .ci/packages installs.
 
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { packagesFolder } from "../support/packages.ts";
 
-/** Folder whose `node_modules` has the packages. */
+/** Folder whose `node_modules` contains the packages. */
 export const FOLDER = packagesFolder("webhooks");
 
 /** Folder of the Python packages, `undefined` if they could not be installed. */

@@ -1,4 +1,4 @@
-// Tests of the requests themselves: bodies, addresses and replies. A test of a running
+// Tests of the requests that webhooks send: their bodies, addresses and replies. A test of a running
 // node cannot choose what a host name resolves to, so the rules for addresses are tested here.
 
 import { createServer, type RequestListener } from "node:http";
