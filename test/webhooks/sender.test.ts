@@ -1,5 +1,5 @@
-// Tests of the requests that webhooks send: their bodies, addresses and replies. A test of a running
-// node cannot choose what a host name resolves to, so the rules for addresses are tested here.
+// Tests of the requests that webhooks send: bodies, addresses and replies. A test of a running node
+// cannot choose what a host name resolves to, so the rules for addresses are tested here.
 
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
