@@ -161,9 +161,9 @@ interface Generator {
   readonly program: string;
   /** Arguments for several calls to `url`. The body of a call is in the file `body`. */
   args(url: string): readonly string[];
-  /** Text that the output contains if every reply was 200. */
+  /** Matches the output if every reply was 200. */
   readonly expected: RegExp;
-  /** Text that the output contains if a call failed. */
+  /** Matches the output if a call failed. */
   readonly failed?: RegExp;
   readonly isCompatOnly?: boolean;
 }

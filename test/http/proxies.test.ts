@@ -79,7 +79,7 @@ ${block} }`,
   },
 ];
 
-/** Returns this number of different free ports. */
+/** Returns `count` different free ports. */
 async function freePorts(count: number): Promise<readonly number[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
   await Promise.all(servers.map((server) => once(server, "listening")));
@@ -120,8 +120,8 @@ async function startProxy(t: Test, proxy: Proxy, path: string, node: Ports): Pro
 const CHUNKED = "transfer-encoding: chunked";
 
 /**
- * Requests in which a proxy and the node may see different numbers of requests. A parser that reads
- * the head as intended treats the hidden request as a part of the body.
+ * Returns requests whose body contains the request `hidden`. A proxy and the node may disagree on
+ * where the body ends, and one of them may then treat the hidden request as a second request.
  */
 function smuggling(hidden: string): readonly string[] {
   const line = "POST /user/onlinestatus HTTP/1.1\r\n";

@@ -1,5 +1,5 @@
-// Makes the calls of a file with the HttpClient of Java and prints the status of each reply. The
-// third argument is `HTTP_1_1` or `HTTP_2`, the fourth whether calls with a body send
+// Uses Java's HttpClient to make the calls that a file lists, and prints the status of each reply.
+// The third argument is `HTTP_1_1` or `HTTP_2`. If the fourth is `true`, calls with a body send
 // `Expect: 100-Continue`.
 
 import java.net.URI;

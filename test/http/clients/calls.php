@@ -1,6 +1,6 @@
 <?php
-// Makes the calls of a file and prints the status of each reply. The third argument is `streams`
-// or `curl`.
+// Makes the calls that a file lists, and prints the status of each reply. The third argument is
+// `streams` or `curl`.
 
 function callWithStreams(string $method, string $url, string $body): int
 {

@@ -1,4 +1,4 @@
-"""Makes the calls of a file with the named package and prints the status of each reply."""
+"""Uses the named package to make the calls that a file lists, and prints each reply's status."""
 
 import asyncio
 import importlib

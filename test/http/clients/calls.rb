@@ -1,4 +1,4 @@
-# Makes the calls of a file with net/http and prints the status of each reply.
+# Uses net/http to make the calls that a file lists, and prints the status of each reply.
 
 require "net/http"
 

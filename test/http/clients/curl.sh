@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the calls of a file (method, path and body in each line, separated by tabs) with curl and
-# prints the status of each reply.
+# Uses curl to make the calls that a file lists (in each line a method, a path and a body, separated
+# by tabs), and prints the status of each reply.
 while IFS="$(printf '\t')" read -r method path body; do
   if [ "$method" = GET ]; then
     curl -s -o /dev/null -w '%{http_code}\n' "$1$path"

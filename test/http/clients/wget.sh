@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the calls of a file with wget and prints the status of each reply, as in curl.sh.
+# Uses wget to make the calls that a file lists, and prints the status of each reply, like curl.sh.
 while IFS="$(printf '\t')" read -r method path body; do
   if [ "$method" = GET ]; then
     wget -S -q -O /dev/null "$1$path" 2>&1
