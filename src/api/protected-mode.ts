@@ -1,5 +1,5 @@
-// Protected mode: decides whether calls need a credential, and whether the process may start. Only
-// pure functions.
+// Decides whether calls need a credential, and whether the process may start. In protected mode,
+// calls need no credential, because only this machine can reach the API. Only pure functions.
 
 /**
  * Returns true if calls need a credential. Manager accounts alone do not make a credential
