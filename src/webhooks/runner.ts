@@ -51,7 +51,7 @@ interface RunnerPorts {
   readonly tail: FeedTail;
   /** Called when events were lost before they were delivered. */
   onLost(events: number): void;
-  /** Returns the time in Unix milliseconds. Setbacks of more than a second are compensated. */
+  /** Returns the time in Unix milliseconds. Never jumps backward by more than a second. */
   readonly now: () => number;
   readonly formatOf: ConstructorParameters<typeof Lane>[1]["formatOf"];
   /** Sends a signed request and records the attempt. Never rejects. */

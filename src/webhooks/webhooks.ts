@@ -692,12 +692,12 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
     .flatMap(({ text }) => signingKeyOf(text) ?? []);
 }
 
-/** Difference up to which a clock counts as adjusted and not as set back. */
+/** Largest backward jump of a clock that is not compensated. */
 const ADJUSTED_MS = 1000;
 
 /**
- * Returns a clock that is never set back by more than `ADJUSTED_MS`. It compensates for larger
- * setbacks of `clock` with the monotonic clock.
+ * Returns a clock that never jumps backward by more than `ADJUSTED_MS`. It uses the monotonic clock
+ * to compensate for larger backward jumps of `clock`.
  */
 function neverSetBack(clock: () => number): () => number {
   let lastMs = clock();
