@@ -43,7 +43,7 @@ export const errorBody = Type.Object(
 );
 
 export const statusBody = Type.Object(
-  { status: text("ok, or ready if the call asks whether the node is ready") },
+  { status: text("ok, or ready in a reply of GET /readyz") },
   { title: "Status", description: "Reply to a call that succeeded", examples: [{ status: "ok" }] },
 );
 
