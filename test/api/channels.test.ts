@@ -24,7 +24,7 @@ t.test("by default, POST /channel sets only client_events and adds no subscriber
   t.same(api.calls, [{ call: "create", args: [info, []] }]);
 });
 
-t.test("POST /channel passes every flag and the subscribers on to the use case", async (t) => {
+t.test("POST /channel passes every flag and the subscribers on to the broker", async (t) => {
   const api = await startApi();
   const flags = {
     ban: 1,

@@ -195,7 +195,7 @@ t.test(
     t.equal(
       await ignored("POST /event?forse=1", event),
       "forse",
-      "the header is in an error of the use case",
+      "the header is in an error from the broker",
     );
   },
 );

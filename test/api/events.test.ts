@@ -38,7 +38,7 @@ t.test("POST /event uses defaults for absent fields, with the system as the send
   });
 });
 
-t.test("POST /event passes every field on to the use case", async (t) => {
+t.test("POST /event passes every field on to the broker", async (t) => {
   const api = await startApi();
   const event = {
     type: "weather",

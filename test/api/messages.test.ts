@@ -64,7 +64,7 @@ t.test("POST /message/send uses defaults for absent fields", async (t) => {
   );
 });
 
-t.test("POST /message/send passes every field on to the use case", async (t) => {
+t.test("POST /message/send passes every field on to the broker", async (t) => {
   const api = await startApi();
   const header = { no_persist: 1, red_dot: 1, sync_once: 1 };
   const optionalFields = {
