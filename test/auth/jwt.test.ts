@@ -308,7 +308,7 @@ t.test("claims that cannot be used are refused, and the log names the claim", as
   }
 });
 
-t.test("claims are read under the configured names, and a level has a default", async (t) => {
+t.test("claims are read under configured names, and the device level has a default", async (t) => {
   const verifier = withSecret({
     deviceLevelDefault: 1,
     claims: {
