@@ -48,7 +48,7 @@ t.test("the package jose verifies tokens of every algorithm", async (t) => {
   }
 });
 
-t.test("a token has the claims that the broker reads", async (t) => {
+t.test("mintToken writes the claims that the broker reads", async (t) => {
   const token = mintToken(
     {
       ...{ uid: "ann", deviceFlag: 2, deviceLevel: 1, deviceId: "laptop" },
