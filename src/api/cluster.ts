@@ -30,10 +30,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /**
-     * Returns the address of the node to which the client should connect. An empty `uid` means any
-     * client.
-     */
+    /** Returns the addresses to which a client should connect. An empty `uid` means any client. */
     async route({ uid = "" }: { readonly uid?: string }) {
       const choice = requireChoice(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(choice)));
