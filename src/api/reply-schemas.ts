@@ -825,7 +825,7 @@ const ADDRESS_EXAMPLE = {
 
 export const routeBody = Type.Object(addresses, {
   title: "Route",
-  description: "Addresses of a node for clients",
+  description: "Addresses to which a client should connect. They may belong to two nodes",
   examples: [ADDRESS_EXAMPLE],
 });
 
@@ -865,12 +865,12 @@ export const rotatedBody = Type.Object(
 
 export const routeBatchBody = Type.Array(
   Type.Object({
-    uids: Type.Array(uid, { description: "Users who should connect to the node" }),
+    uids: Type.Array(uid, { description: "Users who should connect to these addresses" }),
     ...addresses,
   }),
   {
     title: "RouteList",
-    description: "One record for each node, with the users who should connect to it",
+    description: "One record for each set of addresses, with the users who should connect to them",
     examples: [[{ uids: ["alice", "bob"], ...ADDRESS_EXAMPLE }]],
   },
 );
