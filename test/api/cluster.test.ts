@@ -73,7 +73,7 @@ t.test(
   },
 );
 
-t.test("POST /route/batch groups the uids by the node to which they should connect", async (t) => {
+t.test("POST /route/batch groups uids by the addresses to which they should connect", async (t) => {
   const api = await startApi();
   api.nodes = [nodeOf("a"), nodeOf("b"), nodeOf("c", { load: 0.9 })];
   const uids = Array.from({ length: 40 }, (_, at) => `u${at}`);
