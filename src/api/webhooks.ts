@@ -35,7 +35,7 @@ const types = Type.Array(
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
-      "Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named",
+      "Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.*",
   },
 );
 
