@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time until the sessions of WKProto clients, which cannot refresh their token, are closed after the token has expired. The same applies to clients of WuKongIM's JSON-RPC.",
+        "Additional time after the expiry of a token until the sessions of WKProto clients, which cannot refresh their token, are closed. The same applies to clients of WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,
