@@ -369,7 +369,7 @@ export const busiestBody = Type.Object(
   {
     title: "BusiestChannels",
     description:
-      "Channels that received the most messages and events. A channel that receives less than a thousandth of the messages may be missing",
+      "Channels that received the most messages and events. A channel that receives less than a thousandth of all messages and events may be missing",
     examples: [
       {
         node_id: "n1",
