@@ -36,7 +36,7 @@ interface RefresherPorts {
 const EARLY_MS = 30_000;
 const FIRST_RETRY_MS = 1000;
 const MAX_RETRY_MS = 60_000;
-/** Largest fraction by which a wait varies at random, so that nodes do not read at once. */
+/** Largest fraction by which a wait varies at random, so that nodes read at different times. */
 const JITTER = 0.1;
 /** Maximum number of kids that are remembered as missing. */
 const MAX_MISSING = 10_000;
