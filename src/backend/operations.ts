@@ -20,7 +20,7 @@ export type DeviceLevel = 0 | 1;
 
 /** Reply to a call that succeeded */
 export type Status = {
-  /** ok, or ready if the call asks whether the node is ready */
+  /** ok, or ready in a reply of GET /readyz */
   readonly status: string;
 };
 
@@ -242,11 +242,11 @@ export type Readers = {
   readonly cursor: string;
 };
 
-/** Channels that received the most messages and events. A channel that receives less than a thousandth of the messages may be missing */
+/** Channels that received the most messages and events. A channel that receives less than a thousandth of all messages and events may be missing */
 export type BusiestChannels = {
   /** Node that replies. The list counts only messages and events that were sent through it */
   readonly node_id: string;
-  /** Time span of the numbers in seconds */
+  /** Seconds over which messages and events were counted */
   readonly window_s: number;
   /** Channels, the busiest first */
   readonly channels: readonly {
@@ -297,7 +297,7 @@ export type SendRequest = {
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
-  /** Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates one */
+  /** Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates a value */
   readonly client_msg_no?: string | undefined;
   /** client_msg_no of the stream to which the message belongs */
   readonly stream_no?: string | undefined;
@@ -1083,7 +1083,7 @@ export type CommandSentEvent = {
   };
 };
 
-/** Written when commands have expired in the inbox of a user who had not acknowledged them. More than 500 commands have several events */
+/** Written when commands have expired in the inbox of a user who had not acknowledged them. More than 500 commands are divided among several events */
 export type CommandExpiredEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -1208,7 +1208,7 @@ export type KeyRotation = {
 export type WebhookRequest = {
   /** Absolute URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1264,7 +1264,7 @@ export type Webhook = {
   readonly id: string;
   /** URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
   readonly types: readonly string[];
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels: {
@@ -1302,7 +1302,7 @@ export type Webhook = {
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1362,7 +1362,7 @@ export type WebhookReplay = {
   readonly after: string;
   /** Position at which the range ends, in the same form. Absent means now */
   readonly before?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. session.* and command.* are delivered only if they are named */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
   readonly types?: readonly string[] | undefined;
 };
 
@@ -1467,7 +1467,7 @@ export type Node = {
   readonly draining: Flag;
 };
 
-/** Addresses of a node for clients */
+/** Addresses to which a client should connect. They may belong to two nodes */
 export type Route = {
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
@@ -1480,9 +1480,9 @@ export type Route = {
 /** Users who want to connect */
 export type RouteRequest = readonly string[];
 
-/** One record for each node, with the users who should connect to it */
+/** One record for each set of addresses, with the users who should connect to them */
 export type RouteList = readonly {
-  /** Users who should connect to the node */
+  /** Users who should connect to these addresses */
   readonly uids: readonly string[];
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
@@ -1536,7 +1536,7 @@ export type Connections = {
     readonly foreground?: Flag | undefined;
     /** Node that has the session */
     readonly node_id: string;
-    /** 1: the connect was refused, so that uid and device are what the client claimed. Absent for open sessions, like the fields below */
+    /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below */
     readonly refused?: Flag | undefined;
     /** Time of the end in ISO 8601 */
     readonly ended?: string | undefined;
@@ -1635,9 +1635,9 @@ export type Errors = {
     readonly time: string;
     /** Level of the log line */
     readonly level: "warn" | "error" | "fatal";
-    /** Part of the server that reports it, as in the log */
+    /** Part of the server that wrote the log line */
     readonly room: string;
-    /** What happened */
+    /** Message of the log line */
     readonly message: string;
     /** Cause, empty if the log line has none */
     readonly reason: string;
@@ -1939,7 +1939,7 @@ export type ConversationSyncRequest = {
   readonly only_unread?: Flag | undefined;
   /** Channel types to exclude */
   readonly exclude_channel_types?: readonly number[] | undefined;
-  /** Number of the page, beginning with 1. A conversation that moves between two calls is missing or returned twice; use `cursor` instead. 0 or absent means that the result is not paginated */
+  /** Number of the page, beginning with 1. A conversation that moves between two calls may be missing or returned twice; use `cursor` instead. 0 or absent means that the result is not paginated */
   readonly page?: number | undefined;
   /** With `page`, the number of conversations per page; 0 or absent means 100. Without `page`, the same as `limit`. Ignored if `limit` is set */
   readonly page_size?: number | undefined;
@@ -2157,7 +2157,7 @@ export interface Operations {
   sendEvent(
     body: EventRequest,
     query?: {
-      /** 1: a start event first ends the active stream of the channel. Any other value, or none: a start event is rejected while a stream is active */
+      /** 1: a start event first ends the active stream of the channel. Absent or any other value: a start event is rejected while a stream is active */
       readonly force?: string | undefined;
     },
   ): Promise<EventResult>;
@@ -2167,7 +2167,7 @@ export interface Operations {
   readEvents(query?: {
     /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
-    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. Absent means all types except `session.opened`, `session.closed` and `command.sent` */
+    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it, but `session.opened`, `session.closed` and `command.sent` only as `session.*` or `command.*`. Absent means all types except these three */
     readonly types?: string | undefined;
     /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user */
     readonly channel?: string | undefined;
@@ -2216,7 +2216,7 @@ export interface Operations {
     /** Id of the webhook */
     readonly id: string;
   }): Promise<Status>;
-  /** Sends an event ping to the receiver and returns its reply */
+  /** Sends an event of the type ping to the receiver and returns the reply */
   sendTestWebhook(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2249,7 +2249,7 @@ export interface Operations {
     /** Id of the webhook */
     readonly id: string;
   }): Promise<WebhookFailureList>;
-  /** Sends an event of the failures now. If it is accepted, it is no longer a failure */
+  /** Sends a failed event again. An event that the receiver accepts is no longer listed as a failure */
   sendWebhookFailure(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2262,7 +2262,7 @@ export interface Operations {
   logout(): Promise<Status>;
   /** Lists the nodes of the cluster that are alive */
   listNodes(): Promise<NodeList>;
-  /** Returns the addresses of the least loaded node, to which a client should connect */
+  /** Returns the addresses of the least loaded nodes, to which a client should connect */
   getRoute(query?: {
     /** User who wants to connect. Different users are spread over equally loaded nodes */
     readonly uid?: string | undefined;
@@ -2273,7 +2273,7 @@ export interface Operations {
   kickSession(body: KickRequest): Promise<Status>;
   /** Lists the sessions of this node */
   listSessions(query?: {
-    /** open or absent: the sessions of this node. closed: the sessions that ended on this node within 24 hours, and the connects that it refused, as many as client.keepClosed keeps */
+    /** open or absent: the sessions of this node. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed */
     readonly state?: "open" | "closed" | undefined;
     /** Text that the user id must contain */
     readonly uid?: string | undefined;
@@ -2304,7 +2304,7 @@ export interface Operations {
   getConfiguration(): Promise<Configuration>;
   /** Returns the newest warnings and errors of this node, without secrets */
   listErrors(): Promise<Errors>;
-  /** Opens the import of another server's data into an empty store. Returns when no node serves clients */
+  /** Opens the import of another server's data into an empty store. Returns when no node serves clients any longer */
   openImport(): Promise<Import>;
   /** Returns the state of the import, and the checksum of messages of a channel */
   getImport(query?: {
