@@ -189,7 +189,7 @@ export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>
 }
 
 export interface RecordStreamOptions {
-  /** Content type of the stream. It is needed for `append`. Default: `application/json`. */
+  /** Content type of the stream, with which `append` sends data. Default: `application/json`. */
   readonly contentType?: string | undefined;
   /**
    * Name of this writer. Only one writer can use a name at a time: the writer that was opened last
@@ -267,9 +267,9 @@ export interface MemberPage {
 }
 
 export interface HistoryOptions {
-  /** Returns messages before this seq, newest first. */
+  /** Seq before which messages are returned. Takes precedence over `toSeq`. */
   readonly before?: number | undefined;
-  /** Returns messages after this seq, oldest first. */
+  /** Seq after which messages are returned. Takes precedence over `fromSeq`. */
   readonly after?: number | undefined;
   /** First seq of the range. Default: 1. */
   readonly fromSeq?: number | undefined;
@@ -378,8 +378,9 @@ export interface Client {
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /**
    * Sends an event to the members of a channel who are online. The event is not stored and not sent
-   * again: the call rejects with `connection_lost` while the client is not online. `type` has 1 to
-   * 64 characters and does not begin with `___`. `data` has at most 4096 bytes.
+   * again: the call rejects with `connection_lost` if the client is not online, or if the
+   * connection is lost before the reply. `type` has 1 to 64 characters and does not begin with
+   * `___`. `data` has at most 4096 bytes.
    */
   emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
   /**
@@ -406,7 +407,7 @@ export interface Client {
   /**
    * Opens a durable stream by its path, which begins with `/v1/stream/`, or by its URL. The
    * client's token is sent only to the client's server, and never with a signed URL or path. Throws
-   * `bad_option`.
+   * `bad_option` if the path, the URL or an option is invalid.
    */
   stream<T = unknown>(path: string, options?: RecordStreamOptions | undefined): RecordStream<T>;
   /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
@@ -452,8 +453,8 @@ export interface Client {
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
    * Calls `handler` with the presence of each user, and again after every change. Returns a
-   * function that ends the watch. Throws `bad_id`, or `too_large` if the watches would cover more
-   * than 200 users.
+   * function that ends the watch. Throws `bad_id` if a uid is invalid, or `too_large` if all
+   * watches together would cover more than 200 users.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**

@@ -1,6 +1,6 @@
 // Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
-// least recently used first. After a reconnect, also looks for missed messages in channels that
-// were not in CONNECT.
+// least recently used first. Also looks for missed messages in channels that were not in CONNECT:
+// after each reconnect, and after the first connect if CONNECT could not contain all cursors.
 
 import {
   type ChannelKey,
@@ -27,9 +27,9 @@ export class Channels {
   readonly #sequencers = new Map<ChannelKey, Sequencer>();
   #resumed = new Set<ChannelKey>();
   /**
-   * Newest message id at the first connect. In a channel without a cursor, a message with a higher
-   * id counts as missed if it did not arrive live. Times are not compared, because the server's
-   * clock may be set back.
+   * Newest message id at the first connect. Raised when a channel is evicted. In a channel without
+   * a cursor, a message with a higher id counts as missed if it did not arrive live. Ids are
+   * compared instead of times, because the server's clock may be set back.
    */
   #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */

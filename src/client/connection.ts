@@ -40,8 +40,8 @@ export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: Rep
 
 /**
  * Sends a request and resolves with the reply. `seen` is called with the reply before any later
- * push is handled. The promise may resolve only after later pushes were handled. Rejects with a
- * JindouError.
+ * push is handled. When the promise resolves, later pushes may already have been handled. Rejects
+ * with a JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,
@@ -294,7 +294,7 @@ class OpenRequests {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Refs repeat only after 2^32 - 1 requests. By then, the old request has long ended. */
+  /** Returns the next ref. Refs repeat after 2^32 - 1 requests, long after the old request ended. */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;

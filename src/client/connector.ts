@@ -44,7 +44,7 @@ const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
-/** Maximum time to wait for a pong after the platform reported that it was offline. */
+/** Maximum time to wait for a pong when the platform is online again after being offline. */
 const SUSPECT_MS = 1000;
 /** Close codes after which the token function is called once more. */
 const TOKEN_REFUSALS: readonly number[] = [
@@ -97,8 +97,8 @@ export class Connector {
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
   /**
-   * The last token of the app's token function that the server refused, and the refusal.
-   * `undefined` after a session has opened.
+   * The first token of the app's token function that the server refused, and the refusal. Reset to
+   * `undefined` when a session opens.
    */
   #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 
@@ -252,8 +252,8 @@ export class Connector {
   }
 
   /**
-   * Returns true if a new token ended the session and the client already has another token. Returns
-   * true at most once per session.
+   * Returns true if the server ended the session because its token was replaced, and the last
+   * CONNECT already had a different token. Returns true at most once per session.
    */
   #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;

@@ -371,7 +371,7 @@ function createQueries(
 
 const RETURN_EVENTS = ["online", "offline", "visibilitychange", "pageshow", "resume", "focus"];
 
-/** Calls `listener` when the page returns after it was hidden, frozen or without a network. */
+/** Calls `listener` when the page is visible, resumed, focused or online again. */
 function onReturn(listener: (wasOffline: boolean) => void): () => void {
   // in Node the global object is not an EventTarget
   const page = globalThis as Partial<EventTarget> & { readonly document?: { hidden?: boolean } };

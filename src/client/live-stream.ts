@@ -74,7 +74,7 @@ export class FollowedText implements LiveStream {
   pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
     const returned = deferred();
     let isReturned = false;
-    // -1 until the state is known
+    // with `now`, -1 until the state is known
     let offset = from === "start" ? 0 : -1;
     if (offset < 0 && this.#isKnown) offset = this.#stream.text.length;
     const iterator: AsyncIterableIterator<string> = {

@@ -29,8 +29,8 @@ export interface ConnectOptions {
   /** Id of the device. A new session with the same id replaces this one. Default: a random id. */
   readonly deviceId?: string | undefined;
   /**
-   * The app's position in each channel, least recently used first. Later messages are delivered. In
-   * other channels, delivery starts with live messages.
+   * The app's position in each channel, least recently used first. Messages after the position are
+   * delivered. In channels without a position, delivery starts with live messages.
    */
   readonly cursors?: Iterable<Cursor> | undefined;
   /**

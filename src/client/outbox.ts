@@ -26,7 +26,7 @@ interface QueuedMessage {
   readonly answer: Deferred<Sent>;
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
-  /** Time at which the message was sent on this connection, 0 if it was not sent. */
+  /** Time at which the message was sent on the current connection, 0 if it was not sent on it. */
   sentAt: number;
 }
 
@@ -156,7 +156,7 @@ export class Outbox {
     }
     if (connection !== this.#connection) return;
     if (this.#suspects.has(queued)) await this.#transmit(queued, connection);
-    else this.#release(queued.key, connection); // it was rejected in the meantime
+    else this.#release(queued.key, connection); // the message was rejected in the meantime
   }
 
   async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {

@@ -35,7 +35,7 @@ interface Batch {
 }
 
 interface Append extends Deferred {
-  /** `undefined` to close the stream. */
+  /** Body of the request. `undefined` means that the request closes the stream. */
   readonly body: string | OwnBytes | undefined;
 }
 
@@ -55,7 +55,7 @@ export class RecordStreams {
     this.#ports = ports;
   }
 
-  /** Returns the stream without making a call. Throws `bad_option`. */
+  /** Returns the stream without making a call. Throws `bad_option` if the path is invalid. */
   open<T>(path: string, options: RecordStreamOptions = {}): RecordStream<T> {
     checkNames("stream", options, "contentType producer");
     const { settings, onError } = this.#ports;
@@ -253,7 +253,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
               if (this.#calls.hasEnded()) return undefined;
               const isLast = index === records.length - 1;
               const offset = isLast ? next : `${start}+${index + 1}`;
-              yield { data: data as T, offset, restarted }; // the app names the type
+              yield { data: data as T, offset, restarted }; // the app has chosen the type `T`
               restarted = false;
             }
             this.#skipped = Math.max(0, this.#skipped - records.length);

@@ -10,11 +10,11 @@ interface TokenRefreshPorts {
   onError(error: JindouError): void;
 }
 
-/** Minimum fraction of the token's remaining life that passes before the token is replaced. */
+/** Minimum fraction of the token's remaining lifetime after which the token is replaced. */
 const EARLIEST = 0.8;
 /**
- * Random part of the fraction, so that clients whose tokens expire at the same time refresh them at
- * different times.
+ * Maximum random addition to that fraction, so that clients whose tokens expire at the same time
+ * refresh them at different times.
  */
 const SPREAD = 0.1;
 const MIN_WAIT_MS = 1000;
@@ -38,7 +38,7 @@ export class TokenRefresh {
 
   /** Refreshes the token immediately, because the server has announced that it expires soon. */
   expiring(): void {
-    if (this.#timer.isRunning) this.#timer.start(0); // otherwise a refresh is already running
+    if (this.#timer.isRunning) this.#timer.start(0); // otherwise it already runs, or is not needed
   }
 
   lost(): void {

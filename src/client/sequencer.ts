@@ -50,7 +50,7 @@ const REPORT_AFTER = 3;
 export class Sequencer {
   readonly channel: ChannelRef;
   readonly #ports: SequencerPorts;
-  /** Last seq whose message was delivered or no longer exists. */
+  /** All messages up to this seq were delivered, were sent by this client, or cannot be read. */
   #cursor: number | undefined;
   /** Highest message id up to the cursor, 0 if unknown. */
   #lastId: number;
@@ -264,7 +264,7 @@ export class Sequencer {
       if (!page.more) this.#moveTo(toSeq);
     } catch (error) {
       if (epoch !== this.#epoch || isConnectionLost(error)) return;
-      this.#moveTo(toSeq); // the user is not allowed to read these messages
+      this.#moveTo(toSeq); // the server refuses permanently to return these messages
     }
     this.#drain();
   }

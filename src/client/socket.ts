@@ -50,7 +50,7 @@ export async function openSocket(
  * frame would keep the process alive.
  */
 async function socketClassOfPlatform(): Promise<SocketConstructor> {
-  // Node 20 has no global WebSocket, and its types declare none
+  // Node 20 has no global WebSocket, and its types do not declare it
   const platform = globalThis as Platform;
   const { node, bun } = platform.process?.versions ?? {};
   let cause: unknown;

@@ -70,7 +70,7 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Follows a stream. Requests nothing if `target` is an ended stream. Throws `bad_option`. */
+  /** Follows a stream. Sends no request if it is already followed or has ended. */
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);
@@ -79,7 +79,7 @@ export class Streams {
     const data = target.stream ?? (target as Partial<Stream>);
     if ((data.state ?? "active") !== "active") {
       const ended = this.#create(channel, clientMsgNo);
-      ended.replace(data as Stream); // only streams have a state
+      ended.replace(data as Stream); // only a `Stream` has a state
       return ended;
     }
     return this.#lookUp(channel, clientMsgNo);

@@ -174,7 +174,7 @@ export class Unreads {
         cursor = page.cursor;
       } while (cursor !== undefined);
     } catch {
-      // the entries do not change, and the next connection lists the changes
+      // the connection was lost, and the next connection lists the changes again
     }
     if (epoch !== this.#epoch) return;
     this.#isListing = false;
