@@ -271,7 +271,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
 }
 
 function memoryLimit(): number {
-  const limit = process.constrainedMemory(); // 0 or a huge number if there is none
+  const limit = process.constrainedMemory(); // 0 or a huge number if there is no limit
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
@@ -410,7 +410,7 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
 
 const IMPORTING = "An import is open. Close it with POST /admin/import/close";
 
-/** The cause is not shown, because it may contain addresses of the internal network. */
+/** Does not contain the cause, which may contain addresses of the internal network. */
 export const WAITING = "The node waits for its store. Its log has the reason";
 
 export async function readiness(

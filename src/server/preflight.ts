@@ -1,4 +1,4 @@
-// Checks a configuration on this machine: that the store's driver can be loaded, the files exist,
+// Checks a configuration on this machine: that the transport driver can be loaded, the files exist,
 // and the listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
@@ -32,7 +32,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
 
 interface MachineReport {
   readonly problems: readonly string[];
-  /** Findings that are normal while a node is running or after a migration. */
+  /** Findings that do not prevent a start, or are normal while a node is running. */
   readonly warnings: readonly string[];
 }
 
