@@ -45,7 +45,7 @@ export class Api {
   #credential: Credential | undefined = readStored();
   readonly #onSignedOut: () => void;
 
-  /** Calls `onSignedOut` when the API no longer accepts the credential. */
+  /** Calls `onSignedOut` when the operator logs out, or when the API rejects a call with 401. */
   constructor(onSignedOut: () => void) {
     this.#onSignedOut = onSignedOut;
   }
@@ -148,7 +148,7 @@ export class Api {
 
   #body<Body>(answer: Answer): Body {
     if (answer.status >= 400) throw new ApiError(answer);
-    return answer.json as Body; // the API's own schema describes it
+    return answer.json as Body; // the OpenAPI document describes the body
   }
 
   async #fetch(method: string, path: string, body: unknown): Promise<Answer> {

@@ -70,7 +70,7 @@ export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs 
   };
 }
 
-/** Calls `act` every `everyMs` ms while the page is visible, and when it is shown again. */
+/** Calls `act` every `everyMs` ms while the page is visible, and when the page is shown again. */
 export function whileVisible(act: () => void, everyMs: number): () => void {
   const tick = () => {
     if (!document.hidden) act();

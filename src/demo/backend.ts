@@ -22,7 +22,7 @@ async function post(path: string, body: object): Promise<{ stream?: { state: str
   return reply;
 }
 
-/** Registers both users' tokens for main devices. A user has only one session on such a device. */
+/** Registers the users' tokens for main devices, creates the group and stores its messages. */
 export async function setUp({ users, group, bot }: World): Promise<void> {
   for (const { uid, token } of users)
     await post("/user/token", { uid, token, device_flag: 1, device_level: 1 });
