@@ -93,7 +93,7 @@ export class Api {
   #refusal({ status, body }: ApiReply): string {
     const { api } = this.#config;
     if (status === 401 && api.token === "" && accountOf(this.#config) === undefined)
-      return "The node needs a credential. Set JINDOU_API_TOKEN, or JINDOU_ADMIN_PASSWORD for a manager, or the same with _FILE at the end and a file with the secret.";
+      return "The node needs a credential. Set JINDOU_API_TOKEN, or JINDOU_ADMIN_PASSWORD for a manager. To read the secret from a file, add _FILE to the name and set the variable to the path of the file.";
     if (status === 401 && api.token !== "")
       return "The node rejects the token in JINDOU_API_TOKEN. Set it to the api.token of the node.";
     const sentence = String(body.error ?? body.msg ?? `HTTP status ${status}`);
@@ -197,18 +197,18 @@ const REASONS: readonly (readonly [RegExp, (place: string, code: string) => stri
   [
     /CERT|SELF_SIGNED|UNABLE_TO|ERR_TLS/,
     (place, code) =>
-      `The certificate of ${place} is not accepted (${code}). Use the host name in the certificate, and set NODE_EXTRA_CA_CERTS to the file of your own authority.`,
+      `The certificate of ${place} is not accepted (${code}). Use a host name that the certificate contains. If your own authority issued the certificate, set NODE_EXTRA_CA_CERTS to the certificate file of the authority.`,
   ],
   [/SSL|EPROTO/, (place) => `${place} does not use TLS. Write http:// in --api.`],
   [
     /HPE_|ECONNRESET|EPIPE/,
     (place) =>
-      `${place} closed the connection without an answer over HTTP. If its API uses TLS, write https:// in --api.`,
+      `${place} closed the connection without an HTTP response. If its API uses TLS, write https:// in --api.`,
   ],
   [
     /TIMEDOUT/,
     (place) =>
-      `${place} does not answer within ${TIMEOUT_MS / 1000} s. Check the node and the network.`,
+      `${place} did not respond within ${TIMEOUT_MS / 1000} s. Check the node and the network.`,
   ],
 ];
 

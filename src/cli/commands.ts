@@ -24,7 +24,7 @@ export async function health(api: Api, output: Output): Promise<void> {
     if (!output.isJson) output.print(`The node at ${origin} is ready.`);
     return;
   }
-  const reason = String(body.error ?? body.msg ?? `it answers ${status}`);
+  const reason = String(body.error ?? body.msg ?? `it responds with status ${status}`);
   // A server that is not Jindou has no such path.
   if (status !== 503)
     throw new CommandError(
@@ -141,7 +141,7 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
     after === undefined
       ? `--before=${messages[0]?.message_seq}`
       : `--after=${messages.at(-1)?.message_seq}`;
-  output.note(`There are more messages: ${next} shows the next ones.`);
+  output.note(`There are more messages: ${next} shows the next page.`);
 }
 
 /**

@@ -150,7 +150,7 @@ function VerdictBanner(props: {
       <p class="muted">
         As of {clockTime(atMs)}.{" "}
         {measuringMs > 0 &&
-          `Measuring: the conditions on longer windows can be judged in ${duration(Math.ceil(measuringMs / 1000))}.`}
+          `Measuring: the conditions on longer windows can be evaluated in ${duration(Math.ceil(measuringMs / 1000))}.`}
       </p>
       {reasons.length > 0 && (
         <ul class="reasons">
@@ -158,7 +158,7 @@ function VerdictBanner(props: {
             <li key={name}>
               <span class={`badge ${severity}`}>{severity}</span> {reason}{" "}
               <span class="muted">
-                ({isRecent && "for less time than the alert waits; "}
+                ({isRecent && "the alert has not fired yet; "}
                 {name} in docs/operations.md)
               </span>
             </li>
@@ -418,7 +418,7 @@ function LoggedErrors() {
     <Card
       title={data === undefined ? "Errors of the node" : `Errors of node ${data.node_id}`}
       json={path}
-      help="Newest warnings and errors in the log of the node that replies, since its start. Equal ones are counted."
+      help="Newest warnings and errors in the log of the node that replies, since its start. Repeated entries are shown once, with their number."
     >
       <ErrorNote error={error} />
       {data?.errors.length === 0 && <Empty>The node has logged no warning and no error.</Empty>}
@@ -454,7 +454,7 @@ function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
     <Card
       title="Refused and disconnected"
       json={path}
-      help="Refusals counted since this page was opened, and the clients that were disconnected or refused last, on the node that replies."
+      help="Refusals counted while this page was open, for at most the last 15 minutes, and the clients that were disconnected or refused last, on the node that replies."
     >
       <ErrorNote error={error} />
       {counted.length > 0 && (

@@ -346,7 +346,7 @@ async function createNodeHooks(
       const fields = { hook, outcome, detail };
       if (nowMs - loggedMs < HOOK_LOG_MS) return log.debug(fields, "A hook failed");
       loggedMs = nowMs;
-      log.warn(fields, "A hook failed; further failures are logged once in 10 seconds");
+      log.warn(fields, "A hook failed; further failures are logged at most once every 10 seconds");
     },
     onOpened(hook) {
       const { onFailure } = settings[hook];
@@ -411,7 +411,7 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
 const IMPORTING = "An import is open. Close it with POST /admin/import/close";
 
 /** Does not contain the cause, which may contain addresses of the internal network. */
-export const WAITING = "The node waits for its store. Its log has the reason";
+export const WAITING = "The node waits for its store. The log of the node contains the reason";
 
 export async function readiness(
   node: Node,
