@@ -31,7 +31,7 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
   const reasons: Reason[] = [];
   let measuringMs = 0;
   for (const rule of ALERTS) {
-    if (typeof rule.when === "string") continue; // the rule needs the metrics of all nodes
+    if (typeof rule.when === "string") continue; // PromQL, which the console cannot evaluate
     for (const comparison of rule.when) {
       const { series, missingMs } = evaluate(comparison.figure, samples);
       const failing = series.find((each) => holds(comparison, each.value));

@@ -31,7 +31,7 @@ export interface Drivers {
   readonly cluster: Cluster;
   readonly throttle: Throttle;
   readonly clock: Clock;
-  /** Milliseconds by which the time in a message id may be before that in an id assigned earlier. */
+  /** Milliseconds by which the time in a message id may be before that in an earlier id. */
   readonly lookBackMs: number;
   /**
    * Connects to the server of the store before the store is started. Rejects with `RedisAway` if a
