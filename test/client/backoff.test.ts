@@ -89,16 +89,16 @@ class RefusingSocket implements SocketLike {
 }
 
 for (const [name, script] of [
-  ["refused by the server", (socket: ScriptedSocket) => socket.end(4102)],
+  ["the server refuses the session", (socket: ScriptedSocket) => socket.end(4102)],
   [
-    "lost again soon after each login",
+    "each session is lost soon after its login",
     (socket: ScriptedSocket, connect: Connect) => {
       acknowledge(connect, socket);
       socket.end(1006);
     },
   ],
 ] as const)
-  t.test(`the pause between attempts grows while the session is ${name}`, async (t) => {
+  t.test(`the pause between attempts grows while ${name}`, async (t) => {
     const delays = recordDelays(t, RECONNECT.maxMs);
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind === "connect") script(socket, operation);
@@ -152,7 +152,7 @@ t.test("the pauses are short again after a session that stayed open for a while"
   t.ok((delays[count] ?? RECONNECT.maxMs) <= RECONNECT.minMs, `the pause is ${delays[count]} ms`);
 });
 
-t.test("after a session, the pauses between connection attempts are short again", async (t) => {
+t.test("after a session, the pauses after refused connections are short again", async (t) => {
   const delays = recordDelays(t, RECONNECT.maxMs);
   const server = new ScriptedServer();
   let isAway = true;

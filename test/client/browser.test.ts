@@ -57,7 +57,7 @@ const ENTRY = fileURLToPath(new URL("../../src/client/index.ts", import.meta.url
 const TAB = fileURLToPath(new URL("../../src/client/tab.ts", import.meta.url));
 
 t.test(
-  "an address that the page's policy blocks is reported at once, with the reason",
+  "an address that the page's Content-Security-Policy blocks is reported at once, with the reason",
   async (t) => {
     const page = await openPage(t, await browser, ENTRY);
     const policy = `<meta http-equiv="Content-Security-Policy" content="connect-src 'none'">`;
@@ -99,7 +99,7 @@ t.test("the device id of a tab is kept over a reload and not copied to another t
   t.equal(await copy.evaluate('sessionStorage.getItem("jindou-device")'), id);
   const copyId = await idOf(copy);
   t.match(copyId, /^[0-9a-f]{24}$/);
-  t.not(copyId, id, "a duplicated tab takes another id");
+  t.not(copyId, id, "a duplicated tab gets another id");
   await copy.reload();
   t.equal(await idOf(copy), copyId);
 });

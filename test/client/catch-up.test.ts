@@ -135,7 +135,7 @@ t.test(
 );
 
 t.test(
-  "a channel without a cursor begins with live messages after the first connect",
+  "after the first connect, only live messages are delivered in a channel without a cursor",
   async (t) => {
     const { server, seen, store } = await start(t);
     for (const seq of [1, 2]) store(TEAM, seq);

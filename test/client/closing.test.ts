@@ -37,7 +37,7 @@ t.test("after `close` nothing is delivered and no cursor moves", async (t) => {
 });
 
 t.test(
-  "after `close` the other handlers of a command, event or stream are not called",
+  "if a handler calls `close`, the later handlers of the same event are not called",
   async (t) => {
     const sample = new SampleStream(["a", "b"]);
     const pushes = {
@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("`close` waits for the answer to CONNECT, and a new client waits for `close`", async (t) => {
+t.test("`close` waits for the reply to CONNECT, and a new client waits for `close`", async (t) => {
   const log: string[] = [];
   const server = new ScriptedServer((operation, socket) => {
     const n = server.sockets.indexOf(socket);

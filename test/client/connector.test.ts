@@ -13,7 +13,7 @@ import { TEAM } from "./messages.ts";
 import { acknowledge, connectTo, ScriptedServer, welcome } from "./scripted.ts";
 
 t.test(
-  "CONNECT has the uid, device and a token that is requested before each connection attempt",
+  "CONNECT contains the uid, the device and a token that is requested before each attempt",
   async (t) => {
     const server = new ScriptedServer();
     let tokens = 0;
@@ -92,7 +92,7 @@ t.test("a DISCONNECT frame closes the client even if no close frame follows", as
 });
 
 t.test(
-  "`ready` rejects with the error of a refused CONNECT, and the close code decides whether the client reconnects",
+  "if the server refuses CONNECT permanently, `ready` rejects with the close reason and the message of the refusal",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;
@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-t.test("a session that the server refuses to continue closes the client", async (t) => {
+t.test("a client whose session was kicked while it was offline closes permanently", async (t) => {
   let isKicked = false;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;
@@ -186,7 +186,7 @@ t.test(
   },
 );
 
-t.test("a client that lost its first CONNACK logs in again if its token changed", async (t) => {
+t.test("a client whose first CONNACK was lost logs in again if its token changed", async (t) => {
   const tokens = ["t1", "t2", "t2"];
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;

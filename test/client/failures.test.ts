@@ -10,7 +10,7 @@ import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 /** Accepts everything that an app in JavaScript may pass. */
 type Untyped = Record<keyof Client, (...args: readonly unknown[]) => Promise<unknown>>;
 
-t.test("every rejection is a JindouError whose message explains what to do", async (t) => {
+t.test("an invalid argument is rejected with a JindouError that names the problem", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();
@@ -72,7 +72,7 @@ function uncaught(t: Test): Promise<unknown> {
 }
 
 t.test(
-  "a command handler that throws causes an uncaught error if there is no error handler",
+  "a command handler that fails causes an uncaught exception if there is no error handler",
   async (t) => {
     const server = new ScriptedServer();
     const client = connectTo(t, server);
@@ -87,7 +87,7 @@ t.test(
   },
 );
 
-t.test("a WebSocket class whose `send` throws ends only its own connection", async (t) => {
+t.test("a client whose WebSocket throws an error in `send` reconnects", async (t) => {
   for (const failing of ["connect", "ping", "history"]) {
     let failures = 0;
     const server = new ScriptedServer((operation, socket) => {
@@ -108,7 +108,7 @@ t.test("a WebSocket class whose `send` throws ends only its own connection", asy
   }
 });
 
-t.test("the first error names an address that refuses the connection", async (t) => {
+t.test("if the address refuses the connection, the first error names the address", async (t) => {
   const client = connect({ url: "ws://127.0.0.1:1", uid: "amy", reconnect: { minMs: 600_000 } });
   t.teardown(() => client.close());
   const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));

@@ -26,7 +26,7 @@ ${TALK}`;
   },
 );
 
-t.test("without TextDecoder, `connect` of the ES module throws an error naming it", async (t) => {
+t.test("`connect` of the ES module throws an error that names a missing TextDecoder", async (t) => {
   const program = `
 globalThis.TextDecoder = undefined;
 const { connect } = await import("${CLIENT_PACKAGE}/index.js");

@@ -196,7 +196,7 @@ t.test("a reader waits until a proxy that replies 503 reaches the broker again",
   });
   const client = clientOf(t, await listen(t, proxy));
   t.match(await take(client.stream(path).records(), 1), [{ data: 1 }]);
-  t.equal(bodies.length, 0, "all of them were sent");
+  t.equal(bodies.length, 0, "all 503 replies were sent");
 });
 
 t.test(
@@ -244,7 +244,7 @@ t.test("a stream is followed on a platform whose fetch returns only whole bodies
   t.equal((await records.next()).done, true);
 });
 
-t.test("invalid paths, options and data are rejected, and so is a missing fetch", async (t) => {
+t.test("invalid paths, options and data, and reads without fetch, are rejected", async (t) => {
   const client = clientOf(t);
   for (const path of ["", "answers/1", "/v1/stream/", "/stream/1", "ws://127.0.0.1/v1/stream/1"])
     t.throws(() => client.stream(path), { code: "bad_option" }, path);

@@ -127,7 +127,7 @@ t.test("a reconnect during a refresh waits for the same call of the token functi
 });
 
 t.test(
-  "a token that is a string is not refreshed, and ends the client when it expires",
+  "a fixed token is not refreshed, and the client is closed when the token expires",
   async (t) => {
     const { client, server, refreshed, pass, errors } = await start(t, "t1");
     const kicked: string[] = [];

@@ -39,7 +39,7 @@ t.test(
       await server.until("the pause", () => client.status === "offline");
       page.document.hidden = true;
       page.dispatchEvent(new Event("visibilitychange"));
-      t.equal(client.status, "offline", "a page that is hidden is not back");
+      t.equal(client.status, "offline", "a hidden page does not end the pause");
       page.document.hidden = false;
       page.dispatchEvent(Object.assign(new Event("focus"), { nodeType: 1 }));
       page.dispatchEvent(new Event(event));
@@ -109,7 +109,7 @@ t.test(
   },
 );
 
-t.test("a token function is called once more before the client gives up", async (t) => {
+t.test("after a refused token, the client calls the token function once more", async (t) => {
   const refusing = (accepted: string) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;

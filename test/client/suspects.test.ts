@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("a suspect message is sent alone, after a ping was answered", async (t) => {
+t.test("a message that may have ended a connection is sent again alone, after a pong", async (t) => {
   const log: string[][] = [];
   const server = new ScriptedServer((operation, socket) => {
     const connection = server.sockets.indexOf(socket);
@@ -96,7 +96,7 @@ t.test("a suspect message is sent alone, after a ping was answered", async (t) =
 });
 
 t.test(
-  "a message does not become suspect when the connection ends for an unrelated reason",
+  "a message is sent again without a ping if the close code cannot be caused by the message",
   async (t) => {
     const codes = [4000, 4100, 1001, 4000, 1012, 4000];
     const server = new ScriptedServer((operation, socket) => {

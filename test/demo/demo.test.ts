@@ -311,7 +311,7 @@ t.test(
 
 const SOURCES = new URL("../../src/demo/", import.meta.url);
 
-t.test("the sources of the demo are short, and its backend needs nothing but fetch", async (t) => {
+t.test("the demo has at most 600 lines, and its backend needs only fetch", async (t) => {
   const lines = (name: string) =>
     readFileSync(new URL(name, SOURCES), "utf8").split("\n").length - 1;
   const total = readdirSync(SOURCES).reduce((sum, name) => sum + lines(name), 0);
