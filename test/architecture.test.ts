@@ -129,7 +129,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["typebox", "typebox/compile", "typebox/value"],
     node: PURE_NODE,
   },
-  // All that exists only for clients and backends written for WuKongIM.
+  // Code that exists only for clients and backends written for WuKongIM.
   "compat/wukongim/": {
     local: [...COMMON, "api/", "broker/", "protocol/", "transport/types.ts", "webhooks/formats.ts"],
     packages: ["typebox"],

@@ -63,7 +63,7 @@ export interface FileFacts {
   readonly lines: number;
   readonly opensWithComment: boolean;
   readonly hasDefaultExport: boolean;
-  /** True if the file has nothing but `export … from`. */
+  /** True if the file contains nothing but `export … from`. */
   readonly isBarrel: boolean;
   readonly imports: readonly Import[];
   /** Names that the file declares and exports. */

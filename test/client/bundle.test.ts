@@ -7,7 +7,7 @@ import { build } from "esbuild";
 import { readPage } from "../docs/pages.ts";
 import { t } from "../support/suite.ts";
 
-/** Maximum size. The README names the actual size. */
+/** Maximum size of the compressed bundle. The README names the actual size. */
 const MAX_GZIP_BYTES = 21_900;
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));

@@ -9,7 +9,7 @@ import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
 /**
  * Connects a client with the position `lastSeq` and `lastId` to a server whose last common seq with
- * the client is `headSeq`. `seen` has the ids of the delivered messages.
+ * the client is `headSeq`. `seen` contains the ids of delivered messages.
  */
 async function start(t: Test, { lastSeq, lastId }: Omit<Cursor, "channel">, headSeq = lastSeq) {
   const server = new ScriptedServer((operation, socket) => {

@@ -1,4 +1,4 @@
-// Durable streams as an app reads and writes them. The scenario `records` has the ordinary case and
+// Durable streams as an app reads and writes them. The scenario `records` tests the usual case and
 // a killed broker. The tests here cover the other content types, lost replies, and platforms that
 // lack parts.
 

@@ -1,4 +1,4 @@
-// The end of a pause when a page comes back, and tokens that are requested in the meantime.
+// Page events that end a reconnect pause, and the calls of the token function before a connect.
 
 import type { Test } from "tap";
 import { t } from "../support/suite.ts";

@@ -167,8 +167,8 @@ export const welcome: Script = (operation, socket) => {
 };
 
 /**
- * Replies to a CONNECT or REFRESH with a CONNACK. `heads` has the newest seqs, by channel id, of
- * the channels whose newest seq differs from the client's position.
+ * Replies to a CONNECT or REFRESH with a CONNACK. `heads` contains the newest seqs, by channel id,
+ * of the channels whose newest seq differs from the client's position.
  */
 export function acknowledge(
   connect: OperationOf<"connect"> | OperationOf<"refresh">,
@@ -212,7 +212,7 @@ export function acknowledge(
   });
 }
 
-/** Connects a client to the server. It is closed at the end of the test. */
+/** Connects a client to the server. The client is closed at the end of the test. */
 export function connectTo(
   t: Test,
   server: ScriptedServer,

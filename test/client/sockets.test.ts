@@ -1,5 +1,5 @@
-// Sockets that fail in other ways than the usual close event, with the built package, which `npm
-// test` builds first.
+// Sockets that fail without a close event, or whose peer never answers. One test runs the built
+// package, which `npm test` builds first.
 
 import { createHash } from "node:crypto";
 import { once } from "node:events";

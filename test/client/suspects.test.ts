@@ -1,6 +1,6 @@
 // Messages after which the connection ends. A message is suspect if it may have caused the loss of
-// a connection. A message that a proxy rejects each time must not prevent the delivery of the
-// others, and no message may fail when the broker is restarted.
+// a connection. A message that a proxy rejects each time must not prevent the delivery of other
+// messages, and no message may fail when the broker is restarted.
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";

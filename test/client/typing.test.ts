@@ -12,7 +12,7 @@ const LOBBY = group("lobby");
 interface Fixture {
   readonly client: Client;
   readonly server: ScriptedServer;
-  /** What the event `typing` reported. */
+  /** Changes that the event `typing` reported. */
   readonly changes: readonly string[];
   /** Returns the events that the client has sent on a connection. */
   sent(connection?: number): readonly string[];

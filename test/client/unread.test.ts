@@ -159,7 +159,7 @@ t.test("a client that was offline reports the counts of all changed conversation
   await until(() => counts.get("quiet") === 2);
 });
 
-/** A message whose connection was lost twice may be rejected. */
+/** Ignores the rejection of a message whose connection was lost twice, rethrows other errors. */
 function exceptSuspects(error: JindouError): void {
   if (error.code !== "not_delivered") throw error;
 }
