@@ -248,7 +248,7 @@ function writeTypes(entry) {
     })
     .join("")
     .replaceAll(/ \[(?:spec|decisions|issue|DESIGN|WKProto)\b[^\]]*\]/g, "")
-    .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // smaller
+    .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // tabs need less space
   put(`${entry}.d.cts`, `${text}export {};\n`);
   // modules can import CommonJS, but not the other way round
   put(`${entry}.d.ts`, `export * from "./${entry}.cjs";\n`);

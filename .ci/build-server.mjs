@@ -16,8 +16,8 @@ const PROGRAMS = {
   "store/embedded/engine/database-walk": "src/store/embedded/engine/database-walk.ts",
 };
 /**
- * Packages that are not bundled: those with native code, and `ws`, because a node reports its
- * version.
+ * Packages that are not bundled: those with native code, and `ws`, because a node reports the
+ * version of `ws`.
  */
 const EXTERNAL = ["lmdb", "msgpackr", "uWebSockets.js", "ws"];
 

@@ -3,7 +3,7 @@
 
 import { METRICS, type MetricKey } from "../src/observe/table.ts";
 
-/** Grafana migrates files of older schemas. An older Grafana refuses newer ones. */
+/** Schema of the file. Grafana migrates older schemas and refuses schemas newer than its own. */
 const SCHEMA_VERSION = 39;
 const COLUMNS = 24;
 const HEIGHT = 8;
@@ -39,7 +39,7 @@ function gauge(title: string, key: MetricKey, unit = "short"): Panel {
   return { title, unit, lines: { "{{instance}}": current(key) }, about: key };
 }
 
-/** Shows by how much a counter grows per second, by node or by one of its labels. */
+/** Returns a panel that shows the growth of a counter per second, by node or by another label. */
 function counts(title: string, key: MetricKey, label = "instance", unit = "cps"): Panel {
   return { title, unit, lines: { [`{{${label}}}`]: rate(key, label) }, about: key };
 }
