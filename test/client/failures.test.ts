@@ -1,5 +1,5 @@
-// Errors of a client: each is a JindouError with a message for the developer of the app. An error of
-// a handler becomes an uncaught exception if there is no `error` handler.
+// Errors of a client: each is a JindouError whose message describes the problem. An error of a
+// handler becomes an uncaught exception if there is no `error` handler.
 
 import type { Test } from "tap";
 import { type Client, connect, group, JindouError } from "../../src/client/index.ts";

@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("a message that may have ended a connection is sent again alone, after a pong", async (t) => {
+t.test("a message that may have ended a connection is resent alone, after a pong", async (t) => {
   const log: string[][] = [];
   const server = new ScriptedServer((operation, socket) => {
     const connection = server.sockets.indexOf(socket);
