@@ -51,12 +51,12 @@ const QUICK_ARCHIVED = 10;
 const ARCHIVED_BYTES = 1000;
 const STREAM_BYTES = 60_000;
 const CONCURRENCY = 32;
-/** The node is idle if it uses less than this share of a core during `IDLE_CHECK_MS`. */
+/** Share of a core during `IDLE_CHECK_MS` below which the nodes count as idle. */
 const IDLE_SHARE = 0.05;
 const IDLE_CHECK_MS = 200;
 const MAX_IDLE_CHECKS = 50;
 
-/** Limits that startBroker removes. */
+/** Defaults of the limits that `startBroker` removes. */
 const DEFAULT_LIMITS = {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "500",
   JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "1048576",
@@ -123,7 +123,7 @@ export const attacks: Benchmark = {
   },
 };
 
-/** The variable BENCH_ATTACKS selects attacks by name, separated by commas. */
+/** Returns true if BENCH_ATTACKS, a list of names separated by commas, is empty or contains it. */
 function isSelected(name: string): boolean {
   const { BENCH_ATTACKS: names = "" } = process.env;
   return names === "" || names.split(",").includes(name);

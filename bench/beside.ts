@@ -58,7 +58,7 @@ export const beside: Benchmark = {
   },
 };
 
-/** With only one build, the baseline is a send without other work. */
+/** Returns a row. With only one build, the baseline is a send without other work. */
 function rowOf(
   { subjects, plan }: Bench,
   { store, work }: { readonly store: string; readonly work: Work },

@@ -352,7 +352,7 @@ const redisPerMessage =
   ({ members }: Setting) =>
   ({ redisUs }: ClusterSample): Sample => ({ value: redisUs * members });
 
-/** Deliveries per second if every node had its own core and CPU time were the only limit. */
+/** Returns the deliveries per second if each node had its own core and only CPU time limited it. */
 const perBusiestSecond = ({ busiestUs }: ClusterSample): Sample => ({
   value: 1e6 / Math.max(busiestUs, MIN_CPU_US),
 });

@@ -18,7 +18,10 @@ const CALLS_AT_ONCE = 4;
 const CONTENT = "x".repeat(172);
 const SINCE_S = 1_790_000_000;
 const ANSWER = '{"stored":1000,"unchanged":0,"refused":[]}';
-/** Promised processor time per message: 20,000 messages per second and core, or 10,000 on Redis. */
+/**
+ * Promised processor time per message, in microseconds: that of 20,000 messages per second on one
+ * core, or of 10,000 with Redis.
+ */
 const PROMISED_US = { embedded: 50, Redis: 100 } as const;
 const STORES = ["embedded", "Redis"] as const;
 

@@ -38,7 +38,7 @@ const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
 const CHUNKS = 2000;
 const REST_MS = 1500;
 const RETRY_MS = 5;
-/** Settings without the limits that a run of a few seconds would reach. */
+/** Settings whose limits a run of a few seconds does not reach. */
 const LARGE_STREAMS = {
   JINDOU_STREAMS_MAX_STREAM_BYTES: "16777216",
   JINDOU_CLIENT_MAX_BUFFERED_BYTES: "67108864",
@@ -300,7 +300,7 @@ interface Readers {
   close(): void;
 }
 
-/** Opens live readers with server-sent events. Resolves when all have had a reply. */
+/** Opens live readers with server-sent events. Resolves when each has received its first data. */
 async function openReaders(server: Server, name: string, count: number): Promise<Readers> {
   const received: number[] = Array(count).fill(0);
   const requests: ClientRequest[] = [];

@@ -11,7 +11,7 @@ const post = (path, body) => ({
   body: JSON.stringify(body),
 });
 
-/** Creates what the calls need. The reply for an existing group is 409. */
+/** Requests that create the user and group of the calls. The reply for an existing group is 409. */
 export const PREPARE = [
   post("/user/token", { uid: "alice", token: "alice-secret", device_flag: 0 }),
   post("/channel", { ...GROUP, subscribers: ["alice"] }),

@@ -28,7 +28,7 @@ export interface OverviewOptions extends WorkOptions, MeasureOptions {
   readonly server: Server | undefined;
   /** Number of Jindou nodes on one Redis. 0 for one node with the embedded store. */
   readonly nodes: number;
-  /** True to print the result as JSON instead of the table. */
+  /** True if the result is printed as JSON instead of as a table. */
   readonly isJson: boolean;
   /** The command line, for the report. */
   readonly command: string;

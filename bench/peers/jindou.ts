@@ -26,7 +26,7 @@ import { createMembers, MEMBER, memberName } from "../support/members.ts";
 import { type Server, startBroker } from "../support/servers.ts";
 import { type Contender, needsHistory, type Peer, type PeerSetting } from "./peer.ts";
 
-/** Each connection sends to a different user, and none of them is online. */
+/** Receiver of the messages: a different user for each connection. No receiver is online. */
 const RECEIVER = { id: `receiver${CONNECTION_NUMBER}`, type: 1 } as const;
 
 /** Wire format of the clients. */

@@ -8,7 +8,7 @@ import { type Contender, FORWARDS_ONLY, type Peer } from "./peer.ts";
 import { findProgram, startProgram } from "./program.ts";
 
 const upgrade = upgradeRequest();
-/** Text of the protocol is sent in binary frames. */
+/** Returns a binary frame with a text of the protocol, as clients of NATS send it. */
 const frame = (text: string) => clientFrame(Buffer.from(text));
 const SUBSCRIBE = 'CONNECT {"verbose":false,"pedantic":false}\r\nSUB all 1\r\nPING\r\n';
 

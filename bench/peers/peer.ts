@@ -45,7 +45,7 @@ export interface Contender {
   message(): Uint8Array;
   /** First bytes of a delivery or an acknowledgement on a socket. */
   readonly replyStart: Uint8Array;
-  /** True if a frame may have several deliveries, each with the bytes of `replyStart`. */
+  /** True if a frame may contain several deliveries, each with the bytes of `replyStart`. */
   readonly isPacked?: boolean;
   /** First bytes from the client that publishes in a fan-out over a socket. */
   readonly publishOpening?: Opening;

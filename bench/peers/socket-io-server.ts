@@ -20,5 +20,5 @@ servePosts(http, (path, message) => {
   if (path === "/publish") io.to("everyone").emit("message", message);
 });
 http.listen(0, "127.0.0.1", () => {
-  process.stdout.write(`${(http.address() as AddressInfo).port}\n`); // a string only for a pipe
+  process.stdout.write(`${(http.address() as AddressInfo).port}\n`); // the server listens on a port
 });

@@ -35,5 +35,5 @@ new WebSocketServer({ server: http }).on("connection", (socket, { url }) => {
 });
 
 http.listen(0, "127.0.0.1", () => {
-  process.stdout.write(`${(http.address() as AddressInfo).port}\n`); // a string only for a pipe
+  process.stdout.write(`${(http.address() as AddressInfo).port}\n`); // the server listens on a port
 });

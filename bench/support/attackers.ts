@@ -153,7 +153,7 @@ export const jsonLogin = (uid: string): Login => {
   return { upgrade: upgradeRequest(), frame: clientFrame(JSON.stringify(connect)) };
 };
 
-/** Returns as many copies of the frame as one write contains. */
+/** Returns copies of the frame for one write: about `VOLLEY_BYTES` bytes, at most `MAX_VOLLEY`. */
 export function volley(frame: Uint8Array): Uint8Array {
   const count = Math.max(1, Math.min(MAX_VOLLEY, Math.floor(VOLLEY_BYTES / frame.length)));
   return Buffer.concat(Array<Uint8Array>(count).fill(frame));

@@ -15,7 +15,7 @@ interface Attack {
   readonly title: string;
   /** Stores on which the attack is measured. On Redis there are two nodes. */
   readonly stores: readonly ("embedded" | "Redis")[];
-  /** Kind of the sessions of all members of `CROWD` during the attack. Default: no sessions. */
+  /** Wire format of the sessions of all members of `CROWD`. Absent if they are not connected. */
   readonly crowd?: "native" | "wkproto";
   start(attackers: Attackers): void;
 }

@@ -21,7 +21,7 @@ export const VISITORS: readonly string[] = Array.from({ length: 50 }, (_, at) =>
 
 const SEND_EVERY_MS = 10;
 const CONNECT_EVERY_MS = 20;
-/** A message that has not arrived after this time is counted with this delay. */
+/** Maximum wait. A message that has not arrived by then, or a failed connect, counts with it. */
 const MAX_WAIT_MS = 10_000;
 
 export interface Waiting {

@@ -1,7 +1,7 @@
 // The load client of the benches. It is written in C so that it never limits a measurement, and is
-// compiled by load.ts. It has one thread and one table of connections, and knows no protocol of the
-// broker: files contain complete frames and HTTP requests, into which it only writes the digits of
-// message and connection numbers.
+// compiled by load.ts. It has one thread and one table of connections. It does not implement the
+// broker's protocols: files contain complete frames and HTTP requests, into which it only writes the
+// digits of message and connection numbers.
 //
 // Modes (the result is one line of JSON on stdout):
 //
@@ -38,13 +38,13 @@
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
 //   framing            `varint`: there is no upgrade, and a frame is a byte, its length with 7 bits
-//                      in each byte, lowest first, and its body. The publisher uses HTTP
+//                      in each byte, lowest bits first, and its body. The publisher uses HTTP
 //   opened, publishOpened   bytes, in hexadecimal, of the frames that are counted as replies to
 //                      `open`; by default all frames
 //   message            file with the frame or request of one message
 //   reply              first bytes of a correct reply, in hexadecimal
-//   packed             1: a frame has any number of replies, which are counted by the bytes of `reply`
-//                      wherever they stand in it; other frames are ignored
+//   packed             1: a frame contains any number of replies, which are counted by the bytes of
+//                      `reply` at any position; frames without these bytes are ignored
 //
 // Files may contain the placeholders `{kkkkkkkk}`, for a 10-digit message number, and `{iiii}`, for
 // a 6-digit connection number. A reply counts as `bad` if it does not begin with the bytes of

@@ -40,7 +40,7 @@ interface LoadRun {
   readonly message: Uint8Array;
   /** Number of unanswered requests on each connection, or of messages in flight in a fan-out. */
   readonly depth: number;
-  /** Process ids of the servers, whose CPU time is measured. Empty for a server elsewhere. */
+  /** Process ids of the servers, whose CPU time is measured. 0 for a server on another machine. */
   readonly pid: number | readonly number[];
   /** IPv4 address of the server. Default: 127.0.0.1. */
   readonly host?: string | undefined;
@@ -66,7 +66,7 @@ export type RequestRun = LoadRun &
 export interface FanoutRun extends LoadRun {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
-  /** True if a frame may have several replies, which are counted by the bytes of `replyStart`. */
+  /** True if a frame may contain several replies, counted by the bytes of `replyStart`. */
   readonly isPacked?: boolean | undefined;
   readonly publishPort: number | readonly number[];
   /** First bytes that the publisher's socket sends, `undefined` to publish over HTTP. */

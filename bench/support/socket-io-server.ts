@@ -22,7 +22,7 @@ async function serve(url: string, key: string): Promise<number> {
   io.on("connection", (socket) => socket.join(key));
   servePosts(http, (_path, message) => io.to(key).emit("message", message));
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  return (http.address() as AddressInfo).port; // a string only for a pipe
+  return (http.address() as AddressInfo).port; // the server listens on a port
 }
 
 const [url = "", ...keys] = process.argv.slice(2);
