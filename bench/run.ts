@@ -83,7 +83,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --members a,b     sizes of the groups (default: 10,100,1000)
   --size B          bytes of a message (default: 200)
   --in-flight N     messages in flight in a fan-out (default: 16): a closed loop, in which a slow
-                    server is sent less
+                    server receives fewer messages
   --rate R          messages per second, regardless of the server: an open loop, in which latencies
                     count from the scheduled time
   --connections N   connections of the scenarios post and send (default: 64)
@@ -94,7 +94,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --url H:P         API of a Jindou that runs elsewhere, in place of this build. Its limits apply:
                     set client.maxFramesPerSecond and client.maxStoredBytesPerSecond to 0 there
   --client-url H:P  its address for clients
-  --api-token T     its token
+  --api-token T     token for its API
   --rounds N, --seconds S   number and length of the measurements (default: 3 of 0.8 s)
   --json            print the result as JSON
   --compare a b     print the differences of two folders or files of results, with their noise
