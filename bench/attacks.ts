@@ -123,7 +123,7 @@ export const attacks: Benchmark = {
   },
 };
 
-/** Returns true if BENCH_ATTACKS, a list of names separated by commas, is empty or contains it. */
+/** Returns true if BENCH_ATTACKS (names separated by commas) is empty or contains `name`. */
 function isSelected(name: string): boolean {
   const { BENCH_ATTACKS: names = "" } = process.env;
   return names === "" || names.split(",").includes(name);

@@ -66,7 +66,10 @@ export const reconnects: Benchmark = {
   },
 };
 
-/** Returns the rows. With only one build, the baseline is a send while no client (dis)connects. */
+/**
+ * Returns the rows. With only one build, the baseline is a send while no client connects or
+ * disconnects.
+ */
 function rowsOf(bench: Bench, store: string, samples: readonly (readonly Figures[])[]): Row[] {
   const [first = [], last = first] = samples;
   const [baseline, ours] = bench.subjects;

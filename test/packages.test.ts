@@ -89,8 +89,8 @@ t.test(
     await t.test("a CommonJS app that loads the client compiles and runs", (t) =>
       loadsFromCommonJs(t, app),
     );
-    await t.test("the types of the client need no other package", (t) => hasOwnTypes(t, app));
-    await t.test("the client's source map leads to the lines of its sources", (t) =>
+    await t.test("the types of the client contain no types of the server", (t) => hasOwnTypes(t, app));
+    await t.test("stack traces of the client name the lines of its sources", (t) =>
       leadsToSources(t, app),
     );
     for (const node of [process.execPath, ...otherNodes()])

@@ -1,7 +1,7 @@
 // The load client of the benches. It is written in C so that it never limits a measurement, and is
 // compiled by load.ts. It has one thread and one table of connections. It does not implement the
-// broker's protocols: files contain complete frames and HTTP requests, into which it only writes the
-// digits of message and connection numbers.
+// broker's protocols: files contain complete frames and HTTP requests, into which it only writes
+// the digits of message and connection numbers.
 //
 // Modes (the result is one line of JSON on stdout):
 //

@@ -31,8 +31,8 @@ interface QueuedMessage {
 }
 
 /**
- * Maximum number of messages in flight in all channels together. It is below the default limit of a
- * server.
+ * Maximum number of messages in flight in all channels together. Below the default of the server's
+ * setting `client.maxInFlightSends`.
  */
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
