@@ -89,7 +89,7 @@ t.test(
     await t.test("a CommonJS app that loads the client compiles and runs", (t) =>
       loadsFromCommonJs(t, app),
     );
-    await t.test("the types of the client contain no types of the server", (t) => hasOwnTypes(t, app));
+    await t.test("the client's types contain no types of the server", (t) => hasOwnTypes(t, app));
     await t.test("stack traces of the client name the lines of its sources", (t) =>
       leadsToSources(t, app),
     );
