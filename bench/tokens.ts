@@ -143,7 +143,7 @@ function openSession(port: number, frame: Uint8Array): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, "127.0.0.1", () => socket.write(NATIVE_UPGRADE));
     socket.once("data", (head) => {
-      if (!head.includes(HEAD_END)) return reject(new Error("the response to the upgrade is incomplete"));
+      if (!head.includes(HEAD_END)) return reject(new Error("the upgrade response is incomplete"));
       socket.write(frame);
       socket.once("data", (reply) => {
         if (reply.subarray(0, MAX_HEADER_BYTES).includes(CONNACK)) resolve(socket);
