@@ -60,8 +60,9 @@ const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
 /**
- * Sessions that this process is closing, by address, user and device flag. A new client waits until
- * they are closed. Otherwise, the server could log in the old client after the new one.
+ * Promises of the sessions that this process is closing, by address, user and device flag. A new
+ * client waits for the promise of its key. Otherwise, the server could log in the old client after
+ * the new one.
  */
 const closing = new Map<string, Promise<unknown>>();
 
@@ -112,7 +113,7 @@ export class Connector {
 
   /**
    * Ends a reconnect delay, or pings the connection. If `wasOffline` is true, the connection is
-   * probably dead.
+   * probably dead, and must answer within one second.
    */
   connectNow(wasOffline = false): void {
     this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
@@ -272,8 +273,8 @@ export class Connector {
   }
 
   /**
-   * Closes the client permanently with an error that has the code of the `kicked` event and the
-   * message of the refused CONNECT.
+   * Closes the client permanently. The error has the code of the `kicked` event, and the message of
+   * the refusal if CONNECT was refused.
    */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);

@@ -29,7 +29,10 @@ export class Events {
   };
   #isClosed = false;
 
-  /** Adds a handler. A handler that is added twice is called twice. Throws `bad_option`. */
+  /**
+   * Adds a handler. A handler that is added twice is called twice. Throws `bad_option` if the event
+   * is unknown or the handler is not a function.
+   */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")

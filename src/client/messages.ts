@@ -27,7 +27,7 @@ const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
 type Draft = Request<"send">;
 
-/** Throws `bad_option`, `bad_payload` or `bad_request`. */
+/** Returns the SEND of a message. Throws `bad_option`, `bad_payload` or `bad_request`. */
 export function draftOf(channel: ChannelRef, content: Sendable, options: SendOptions = {}): Draft {
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;
@@ -49,7 +49,7 @@ export function draftOf(channel: ChannelRef, content: Sendable, options: SendOpt
   };
 }
 
-/** Copies bytes, because the app may change them while the message is queued. */
+/** Returns the payload. Copies bytes, because the app may change them while the message waits. */
 function payloadOf(content: Sendable): Uint8Array {
   const bytes = bytesOf(content);
   if (bytes !== undefined) return bytes.slice();

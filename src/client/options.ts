@@ -26,7 +26,7 @@ export interface ConnectOptions {
   readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag | undefined;
-  /** Id of the device. A new session with the same id replaces this one. Default: a random id. */
+  /** Id of the device. A later session with the same id replaces this session. Default: random. */
   readonly deviceId?: string | undefined;
   /**
    * The app's position in each channel, least recently used first. Messages after the position are

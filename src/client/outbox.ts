@@ -60,7 +60,7 @@ export class Outbox {
     this.#ports = ports;
   }
 
-  /** Throws if the message cannot be queued. */
+  /** Queues a message. Resolves when it is acknowledged. Throws if it cannot be queued. */
   send(draft: Draft): Promise<Sent> {
     const { uid, maxQueued, sendMs } = this.#ports;
     if (this.#closed !== undefined) throw this.#closed;

@@ -55,7 +55,7 @@ export class RecordStreams {
     this.#ports = ports;
   }
 
-  /** Returns the stream without making a call. Throws `bad_option` if the path is invalid. */
+  /** Returns the stream without making a call. Throws `bad_option` if an argument is invalid. */
   open<T>(path: string, options: RecordStreamOptions = {}): RecordStream<T> {
     checkNames("stream", options, "contentType producer");
     const { settings, onError } = this.#ports;

@@ -40,8 +40,8 @@ const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
 /**
- * Delay before a page of history that contained no new message is read again. It doubles up to 32
- * s.
+ * Delay before a page of history that contained no new message is read again. The delay doubles up
+ * to 32 s.
  */
 const RETRY_MS = 500;
 const MAX_DOUBLINGS = 6;
@@ -113,8 +113,8 @@ export class Sequencer {
 
   /**
    * Records an acknowledged message, so that the cursor can move past it. If a recorded seq is not
-   * above the cursor, that seq is reused, and other messages with reused seqs may still arrive. The
-   * cursor then does not move, unless too many messages are recorded.
+   * above the cursor, the server has reused the seq, and other messages with reused seqs may still
+   * arrive. The cursor then does not move, unless too many messages are recorded.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;

@@ -70,7 +70,10 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Follows a stream. Sends no request if it is already followed or has ended. */
+  /**
+   * Follows a stream. Sends no request if the stream is already followed, or if `target` contains
+   * its end. Throws `bad_option` if the channel is invalid.
+   */
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);
