@@ -41,8 +41,8 @@ export class Api {
   }
 
   /**
-   * Returns the body of the reply. After a 401, logs in and repeats the call. Throws a CommandError
-   * if the call fails.
+   * Returns the body of the reply. After a 401, logs in if a manager's password is configured, and
+   * repeats the call. Throws a CommandError if the call fails.
    */
   async call(path: string, body?: unknown): Promise<ApiReply["body"]> {
     let reply = await this.request(path, body);

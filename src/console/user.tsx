@@ -28,7 +28,7 @@ import {
 import { ClosedTable, KickButton } from "./sessions.tsx";
 
 const POLL_MS = 5000;
-/** Maximum number of conversations and of commands that are shown. */
+/** Maximum number of conversations, of groups and of commands that are shown. */
 const SHOWN = 50;
 
 export function User({ route }: { readonly route: Route }) {
