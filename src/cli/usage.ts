@@ -81,7 +81,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "<uid>",
     maxWords: 1,
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
-Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands are left to the user's devices.
+Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands stay in the user's inbox.
 The token is that of the environment variable ${USER_TOKEN_ENV} or of the file that
 ${USER_TOKEN_ENV}_FILE names. Without one, the command registers a new token for the user's class
 desktop, as jindou token does.`,

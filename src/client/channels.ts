@@ -119,7 +119,7 @@ export class Channels {
 
   #forget(channel: ChannelRef): void {
     this.#sequencers.delete(this.#keyOf(channel));
-    const message = `The user has left ${channel.id}`;
+    const message = `The user is not in ${channel.id}`;
     this.#ports.onError(new JindouError("not_in_channel", { message }));
   }
 

@@ -290,7 +290,7 @@ export class Connector {
     const policy = isBlocked && "document" in globalThis;
     const message = isConnectSent
       ? `Closed with code ${code} before a session was open`
-      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. It must be the address of the client listener, not of the API${
+      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. Use the address of the client listener, not of the API${
           policy ? ", and the page's Content-Security-Policy (connect-src) must allow it" : ""
         }`;
     return new JindouError("connection_lost", { message });

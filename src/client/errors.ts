@@ -9,7 +9,7 @@ export const CLIENT_MESSAGES = {
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
-  not_delivered: "The connection ended twice after the send",
+  not_delivered: "The connection was lost after two sends",
   no_fetch: "No fetch on this platform",
   no_websocket: "No WebSocket: pass the option webSocket",
   queue_full: "Too many calls wait (maxQueued)",

@@ -443,7 +443,7 @@ class Writer {
   }
 }
 
-const NOT_A_STREAM = "The reply is not that of a stream";
+const NOT_A_STREAM = "The reply is not from a stream";
 
 /** Returns false on React Native, where `fetch` resolves only after the whole body has arrived. */
 function canStream(): boolean {
