@@ -32,7 +32,7 @@ export function draftOf(channel: ChannelRef, content: Sendable, options: SendOpt
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;
   if (!Number.isSafeInteger(expireS) || expireS < 0)
-    throw new JindouError("bad_request", { message: "expireS must be an integer ≥ 0" });
+    throw new JindouError("bad_request", { message: "expireS must be 0 or a positive integer" });
   return {
     kind: "send",
     channel: checkedChannel(channel),
