@@ -70,7 +70,10 @@ async function singleServer(t: TeardownHost, args: readonly string[]): Promise<R
   };
 }
 
-/** Starts a primary with two replicas, which are disconnected from it `cutMs` before the kill. */
+/**
+ * Starts a primary with two replicas. `cut` disconnects the replicas and then waits for `cutMs`. If
+ * `cutMs` is 0, the replicas stay connected.
+ */
 async function replicated(t: TeardownHost, minReplicas: number, cutMs = 0): Promise<RedisSetup> {
   const { url, name, password, primary, replicas } = await startSentinels(t, 2);
   return {

@@ -36,7 +36,7 @@ const USERS = 10;
 /** Number of strangers, each of whom connects from its own network. */
 const STRANGERS = 126;
 const SILENT = 1000;
-/** Number of sockets that one user may have. */
+/** Number of sockets that one user may have by default. */
 const MANY_SOCKETS = 100;
 const LARGE_BYTES = 61_440;
 const FRAME_BYTES = 131_072;
