@@ -32,7 +32,7 @@ const USER = `user${CONNECTION_NUMBER}`;
 const GC_ON_SIGNAL = "--import=data:text/javascript,process.on('SIGUSR2',()=>gc())";
 const CONCURRENCY = 64;
 const REST_MS = 1500;
-/** Number of members of each group. */
+/** Number of members of each group, except the groups with one member. */
 const GROUP_SIZE = 100;
 
 interface Node {

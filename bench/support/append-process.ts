@@ -13,7 +13,7 @@ export interface Setting {
   readonly title: string;
   readonly inFlight: number;
   readonly channels: number;
-  /** True if each message goes to a random channel, otherwise to the channels in turn. */
+  /** True if each message is sent to a random channel, false if the channels are used in turn. */
   readonly isRandom: boolean;
   /**
    * Lifetime in seconds of every third message. The others never expire. 0 means that none expires.

@@ -177,7 +177,7 @@ export class LoadClient {
     return toSample(await this.#finish(this.#start(args)));
   }
 
-  /** Measures deliveries per second of messages that go to all connections. */
+  /** Measures deliveries per second of messages that all connections receive. */
   async fanout(run: FanoutRun): Promise<ProcessSample> {
     const args = [
       ...this.#args(run),

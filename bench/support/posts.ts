@@ -4,8 +4,8 @@ import type { IncomingMessage, Server } from "node:http";
 import { text } from "node:stream/consumers";
 
 /**
- * Calls `handle` with the path and the JSON body of each POST, and responds with `{}`. Other
- * requests go to Socket.IO.
+ * Calls `handle` with the path and the JSON body of each POST, and responds with `{}`. Socket.IO
+ * handles all other requests.
  */
 export function servePosts(http: Server, handle: (path: string, body: object) => void): void {
   const originalListeners = http.listeners("request");

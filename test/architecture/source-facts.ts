@@ -43,7 +43,7 @@ export interface FunctionFacts {
   readonly name: string;
   readonly firstLine: number;
   /**
-   * Number of lines. A function within it counts as one line, because it is measured separately.
+   * Number of lines. A nested function counts as one line, because it is measured separately.
    */
   readonly lines: number;
   readonly parameters: number;

@@ -1,5 +1,5 @@
-// Tests of the commands that call a running node (`health`, `token`, `send`, `history`, `watch`), on
-// the embedded store and on Redis: their output and their exit codes.
+// Tests of the commands that call a running node (`health`, `token`, `send`, `history`, `watch` and
+// `events`), on the embedded store and on Redis: their output and their exit codes.
 
 import { once } from "node:events";
 import { writeFile } from "node:fs/promises";

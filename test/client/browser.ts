@@ -1,4 +1,4 @@
-// Headless Chromium for tests. A page has the bundled module and reaches the broker through
+// Headless Chromium for tests. A page contains the bundled module and calls the broker through
 // functions of the test. `.ci/chromium` installs Chromium; without it, launching fails with an
 // error that names this script.
 
@@ -23,7 +23,7 @@ export async function launchBrowser(t: Test, args: readonly string[] = []): Prom
   return browser;
 }
 
-/** Opens a page whose global `bundled` has the exports of the module at `path`. */
+/** Opens a page whose global `bundled` contains the exports of the module at `path`. */
 export async function openPage(t: Test, browser: Browser, path: string): Promise<Page> {
   const script = await bundle(path);
   const page = await browser.newPage();

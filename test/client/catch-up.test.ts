@@ -86,7 +86,7 @@ async function start(
 /** Returns the id of the newest message. */
 const idOf = (stored: readonly Message[]) => stored.at(-1)?.messageId ?? 0;
 
-/** Returns the id of a message that is older than the first CONNACK of the scripted server. */
+/** Returns changes that make a message older than the first CONNACK of the scripted server. */
 const old = (messageSeq: number) => ({ messageId: 500 + messageSeq });
 
 async function reconnect({ server, client }: CatchUpFixture): Promise<void> {
