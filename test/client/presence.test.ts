@@ -43,7 +43,7 @@ const presenceOf = (uid: string, online: boolean): Presence => ({
   flag: online ? 1 : 0,
 });
 
-/** Returns a handler of a watch, and what it was called with. */
+/** Returns a handler for a watch, and the presences with which it was called. */
 function recorder(): {
   readonly seen: string[];
   handler(presence: Presence): void;

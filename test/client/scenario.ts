@@ -399,7 +399,7 @@ async function login(
   uid: string,
   options: {
     readonly main?: boolean;
-    /** Is awaited before each connection attempt. */
+    /** Delays each connection attempt until the returned promise resolves. */
     beforeConnect?(): Promise<void>;
   } = {},
 ): Promise<Client> {
