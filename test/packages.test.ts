@@ -60,7 +60,7 @@ const RESOLUTIONS = {
 const LONG = { timeout: 900_000 };
 
 t.test(
-  "the packages of the server and of the client work after installation in an empty project",
+  "the packages of the broker, of the client and for backends work after installation in an empty project",
   LONG,
   async (t) => {
     const copy = await freshCopy(t);
