@@ -36,7 +36,7 @@ const browser = launchBrowser(t);
 browser.catch(() => undefined); // each test that needs the browser fails with this error
 
 for (const name of NAMES)
-  t.test(`the scenario ${name} succeeds in Chromium`, { timeout: 300_000 }, async (t) => {
+  t.test(`the SDK passes the scenario ${name} in Chromium`, { timeout: 300_000 }, async (t) => {
     const page = await openPage(t, await browser, MODULE);
     await page.exposeFunction("post", world.post);
     await page.exposeFunction("sign", world.sign);

@@ -8,7 +8,7 @@ import { SCENARIOS } from "./scenario.ts";
 const world = await startWorld(t);
 
 for (const [name, scenario] of Object.entries(SCENARIOS))
-  t.test(`the scenario ${name} succeeds in Node`, async (t) => {
+  t.test(`the SDK passes the scenario ${name} in Node`, async (t) => {
     const facts = await scenario(world);
     for (const [description, actual, expected] of facts) t.same(actual, expected, description);
   });
