@@ -4,7 +4,7 @@ import { type Static, Type } from "typebox";
 import { BrokerError, ERRORS, type ErrorCode } from "../broker/errors.ts";
 import type { Messages, SendInput } from "../broker/messages.ts";
 import { PERSON_CHANNEL } from "../broker/model.ts";
-import { id } from "./fields.ts";
+import { id, OPTIONAL_LABEL_PATTERN } from "./fields.ts";
 import { decodeBase64, header, notBase64, toHeader } from "./messages.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
@@ -32,6 +32,13 @@ export const sendBatchBody = (maxSubscribers: number) =>
       from_uid: id("Sender"),
       subscribers: batchUids(maxSubscribers),
       header: Type.Optional(header),
+      client_msg_no: Type.Optional(
+        Type.String({
+          pattern: OPTIONAL_LABEL_PATTERN,
+          description:
+            "Identifies each of the messages for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. If empty or absent, the server creates a value for each message",
+        }),
+      ),
     },
     {
       title: "SendBatchRequest",
@@ -59,7 +66,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
     if (payload === undefined) return notBase64();
     return sendToEach(messages, body.subscribers, {
       fromUid: body.from_uid,
-      clientMsgNo: undefined,
+      clientMsgNo: body.client_msg_no || undefined,
       header: toHeader(body.header),
       expireS: 0,
       streamNo: undefined,

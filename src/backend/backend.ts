@@ -49,6 +49,9 @@ const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
   "createChannel",
   "createWebhook",
   "createWebhookReplay",
+  "deleteWebhook",
+  "logout",
+  "sendWebhookFailure",
 ]);
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;

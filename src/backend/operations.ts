@@ -340,6 +340,8 @@ export type SendBatchRequest = {
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
+  /** Identifies each of the messages for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. If empty or absent, the server creates a value for each message */
+  readonly client_msg_no?: string | undefined;
 };
 
 /** Users to whom the message was not sent, with the reasons */

@@ -4,7 +4,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import { createBackend, JindouApiError, payloadOf } from "../../src/backend/backend.ts";
+import {
+  type Backend,
+  createBackend,
+  JindouApiError,
+  payloadOf,
+} from "../../src/backend/backend.ts";
 import { startBroker } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
 
@@ -122,6 +127,25 @@ t.test("a message is sent again and stored once if the reply to it is lost", asy
   t.equal(messages.length, 1);
 });
 
+t.test(
+  "a message to many users is sent again and stored once for each if the reply to it is lost",
+  async (t) => {
+    const { url, bodies } = await startProxy(t, ["lost", undefined]);
+    const batch = { from_uid: "ann", subscribers: ["ben", "cleo"], payload: text("each") };
+    const { fail_uids } = await createBackend({ url }).sendMessageToUsers(batch);
+    t.same(fail_uids, []);
+    t.equal(bodies.length, 2);
+    for (const uid of batch.subscribers) {
+      const channel = { channel_id: uid, channel_type: 1, login_uid: "ann" } as const;
+      const { messages } = await createBackend({ url: api }).syncMessages({
+        ...channel,
+        limit: 10,
+      });
+      t.equal(messages.length, 1, uid);
+    }
+  },
+);
+
 t.test("an event is sent again and added once if the reply to it is lost", async (t) => {
   const { url } = await startProxy(t, [undefined, "lost", undefined, "lost", undefined]);
   const jindou = createBackend({ url });
@@ -178,4 +202,12 @@ t.test("a webhook is created once, and its secret is returned", async (t) => {
   const lost = createBackend(await startProxy(t, ["lost", undefined]));
   t.equal(await failureOf(lost.createWebhook(webhook)), "0 unreachable");
   t.equal((await idsOf()).length, 2, "the call without a reply is not repeated");
+  for (const call of [
+    (jindou: Backend) => jindou.sendWebhookFailure({ id, event_id: "1" }),
+    (jindou: Backend) => jindou.deleteWebhook({ id }),
+  ]) {
+    const proxy = await startProxy(t, ["lost", undefined]);
+    t.equal(await failureOf(call(createBackend(proxy))), "0 unreachable");
+    t.equal(proxy.bodies.length, 1, `${call} is not repeated`);
+  }
 });

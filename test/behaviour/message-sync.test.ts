@@ -153,6 +153,29 @@ t.test(
   },
 );
 
+t.test(
+  "a retry of POST /message/sendbatch with the same client_msg_no reaches only users who lack the message",
+  async (t) => {
+    const [alice, bob, eve] = [world.name("alice"), world.name("bob"), world.name("eve")];
+    const [bobs, eves] = [await world.join(t, bob), await world.join(t, eve)];
+    const batch = (subscribers: readonly string[], content: string) =>
+      world.call("/message/sendbatch", {
+        ...{ from_uid: alice, client_msg_no: "batch-1", subscribers },
+        payload: btoa(JSON.stringify({ type: 1, content })),
+      });
+    const none = { fail_uids: [], reason: [] };
+    t.same((await batch([bob], "once")).body, none);
+    t.same((await batch([bob, eve], "once")).body, none);
+    t.same((await batch([bob], "other")).body.fail_uids, [bob], "another payload is refused");
+    await world.call("/message/sendbatch", {
+      ...{ from_uid: alice, subscribers: [bob, eve] },
+      payload: btoa('{"type":1,"content":"last"}'),
+    });
+    t.same(await untilReceived(bobs, 2), ["once", "last"]);
+    t.same(await untilReceived(eves, 2), ["once", "last"]);
+  },
+);
+
 // Covers [decisions: Values that clients really send]
 t.test(
   "POST /message/sendbatch lists invalid uids in fail_uids and sends to the other users",

@@ -162,9 +162,16 @@ t.test(
     t.equal((await world.call("/message/send", forNobody)).status, 400);
     const forAnn = { ...command, ...channel, subscribers: ["", null, ann] };
     t.equal((await world.call("/message/send", forAnn)).status, 200);
-    const personal = { ...command, subscribers: ["", bob] };
-    const { body } = await world.call("/message/send", personal);
-    t.same([body.status, body.fail_uids, body.data], [200, [""], undefined]);
+    const client_msg_no = world.name("command");
+    const personal = { ...command, subscribers: ["", bob], client_msg_no };
+    for (const _ of ["first", "retry"]) {
+      const { body } = await world.call("/message/send", personal);
+      t.same([body.status, body.fail_uids, body.data], [200, [""], undefined]);
+    }
+    const inbox = { uid: bob, message_seq: 0, limit: 10 };
+    const commands: { client_msg_no: string }[] = (await world.call("/message/sync", inbox)).body;
+    const stored = commands.filter((command) => command.client_msg_no === client_msg_no);
+    t.equal(stored.length, 1, "a retry is not stored again");
   },
 );
 

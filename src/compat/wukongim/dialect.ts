@@ -438,8 +438,9 @@ function sendRow(
   maxSubscribers: number,
   table: readonly ApiRoute[],
 ): ApiRoute {
-  const send = createSend(asWukongim(messages), explain);
-  const sendBatch = createSendBatch(messages);
+  const sender = asWukongim(messages);
+  const send = createSend(sender, explain);
+  const sendBatch = createSendBatch(sender);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;
   return postRoute({
