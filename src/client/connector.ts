@@ -289,9 +289,9 @@ export class Connector {
     const { url } = this.#ports.settings;
     const policy = isBlocked && "document" in globalThis;
     const message = isConnectSent
-      ? `Closed with code ${code} before a session was open`
-      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. Use the address of the client listener, not of the API${
-          policy ? ", and the page's Content-Security-Policy (connect-src) must allow it" : ""
+      ? `Closed with code ${code} before a session opened`
+      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. Use the URL of the client listener, not of the API${
+          policy ? ". The Content-Security-Policy (connect-src) must allow it" : ""
         }`;
     return new JindouError("connection_lost", { message });
   }

@@ -173,16 +173,16 @@ export class Unreads {
         });
         cursor = page.cursor;
       } while (cursor !== undefined);
+      if (epoch === this.#epoch) this.#sinceMs = nowMs;
     } catch {
-      // the connection was lost, and the next connection lists the changes again
+      // the next connection lists the changes again
     }
     if (epoch !== this.#epoch) return;
     this.#isListing = false;
-    this.#sinceMs = nowMs;
     for (const [, entry] of this.#entries) {
       if (entry.isCurrent) continue;
       // conversations that were deleted, and groups that the user left, are not in the list
-      if (entry.unread > 0 || entry.isTouched) void this.#read(entry);
+      if (this.#sinceMs < nowMs || entry.unread > 0 || entry.isTouched) void this.#read(entry);
       else entry.isCurrent = true;
     }
   }
