@@ -105,6 +105,13 @@ t.test(
   },
 );
 
+t.test("a signed URL of a personal channel must name both users in its path", async (t) => {
+  const url = await sign(closed, "/v1/stream/channel/1/alice/answer", "read");
+  const { json } = await at(closed.clientPort)(url);
+  t.match(json, { status: 400, code: "bad_request", error: /name both in the path/ });
+  t.notOk("details" in (json as object), "no parameter of the URL can name the user");
+});
+
 t.test("a URL signed for writing allows all methods except DELETE", async (t) => {
   const url = await sign(closed, "/v1/stream/signed/write", "write");
   const call = at(closed.clientPort);

@@ -167,6 +167,13 @@ t.test("an offset from before a stream was recreated is answered with 410", asyn
   t.equal((await call(`${path}?offset=-1`)).text, "[2]");
 });
 
+t.test("the error of a fork without a source names the header that was sent", async (t) => {
+  for (const name of ["Stream-Fork-Offset", "Stream-Fork-Sub-Offset"]) {
+    const reply = await put("/v1/stream/fork-of-nothing", "", { [name.toLowerCase()]: "1" });
+    t.match(reply.json, { status: 400, error: new RegExp(`${name} needs`) });
+  }
+});
+
 t.test("a waiting reader is notified when its stream is deleted", async (t) => {
   const path = "/v1/stream/deleted";
   t.equal((await put(path, "[1]")).status, 201);

@@ -14,7 +14,7 @@ import {
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { HttpReply } from "../../transport/types.ts";
-import { edgeReply, errorReply, uidRequired } from "../errors.ts";
+import { edgeReply, errorReply } from "../errors.ts";
 
 export const STREAMS_PATH = "/v1/stream/*";
 export const STREAMS_PREFIX = "/v1/stream/";
@@ -107,7 +107,7 @@ export function viewStream(
   if (type === GROUP_CHANNEL) return viewedStream({ id, type }, "", clientMsgNo);
   if (second === undefined)
     return uid === undefined
-      ? uidRequired(PAIR_NEEDED)
+      ? errorReply("bad_request", { message: PAIR_NEEDED })
       : viewedStream({ id, type }, uid, clientMsgNo);
   if (uid === undefined || uid === second) return viewedStream({ id, type }, second, clientMsgNo);
   if (uid === id) return viewedStream({ id: second, type }, uid, clientMsgNo);

@@ -132,7 +132,8 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     const subOffsetText = headers["stream-fork-sub-offset"];
     if (from === undefined) {
       if (offsetText === undefined && subOffsetText === undefined) return undefined;
-      return { refusal: badHeader("Stream-Fork-Offset", "needs the header Stream-Forked-From") };
+      const name = offsetText === undefined ? "Stream-Fork-Sub-Offset" : "Stream-Fork-Offset";
+      return { refusal: badHeader(name, "needs the header Stream-Forked-From") };
     }
     const place = readForkPlace(offsetText, subOffsetText);
     if ("refusal" in place) return place;
