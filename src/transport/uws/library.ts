@@ -45,11 +45,11 @@ function remedy(machine: Machine): string {
   const { platform, glibc } = machine;
   const major = Number.parseInt(machine.node, 10);
   if (platform === "linux" && glibc === undefined)
-    return "It needs a system with glibc, such as Debian or Ubuntu.";
+    return "It needs a system with glibc, such as Debian or Ubuntu";
   const fits =
     platform !== "linux" || (glibc ?? "").localeCompare(NEWER_GLIBC, "en", { numeric: true }) >= 0;
   if (fits && NEWER_NODES.includes(major)) return `Run in the folder of Jindou: ${NEWER}`;
   if (PINNED_NODES.includes(major)) return `Run in the folder of Jindou: ${PINNED}`;
-  if (fits) return "Use Node 20, 22 or 24.";
+  if (fits) return "Use Node 20, 22 or 24";
   return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04; there, run: ${NEWER}`;
 }
