@@ -18,8 +18,8 @@ export interface ApiLog {
 
 const OUTAGE_LOG_MS = 1000;
 /**
- * Maximum size of the body of a call without a credential. A login fits even if all its characters
- * are escaped.
+ * Maximum size of the body of a call without a credential. A login fits even if each of its UTF-16
+ * units is escaped, unless most of the password's characters have two units.
  */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
