@@ -1,6 +1,6 @@
-// Collects acknowledgements of messages by users, and writes them to the store in batches. The node
-// that decides which users need a push notification reads the acknowledgements from the store.
-// State: the acknowledgements that are not yet written.
+// Collects the acknowledgements that users send for messages, and writes them to the store in
+// batches. The node that decides which users need a push notification reads the acknowledgements
+// from the store. State: the acknowledgements that are not yet written.
 
 import { isTransient } from "./errors.ts";
 import type { ChannelKey } from "./model.ts";

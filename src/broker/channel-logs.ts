@@ -21,13 +21,13 @@ export interface SentStream {
 }
 
 /**
- * All calls throw a `SendRefusal` code, `bad_id`, `bad_request`, `overloaded`, `disk_full` or
+ * All methods may throw a `SendRefusal` code, `bad_id`, `bad_request`, `overloaded`, `disk_full` or
  * `unavailable`.
  */
 export interface ChannelLogs {
   /**
    * Creates the stream. If it exists, checks that it has this configuration and sender. Throws
-   * `client_msg_no_reused` if the clientMsgNo belongs to another message of the sender.
+   * `client_msg_no_reused` if the clientMsgNo belongs to a message that is not a stream.
    */
   create(
     stream: SentStream,

@@ -124,7 +124,7 @@ export interface EventStore {
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
    * Calls the listener soon after events were written. A call may name a partition without new
-   * events, and may come up to a second late. The returned function removes the listener.
+   * events, and may be up to a second late. The returned function removes the listener.
    */
   onEvents(listener: EventListener): () => void;
   /**

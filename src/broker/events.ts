@@ -129,7 +129,7 @@ export class Events {
     return this.#isClosed;
   }
 
-  /** Ends all waits. Waiting readers get the events that were read so far. */
+  /** Ends all waits. Each waiting reader reads once more, and may get an empty page. */
   close(): void {
     this.#isClosed = true;
     for (const endWait of this.#waits) endWait();
@@ -171,8 +171,8 @@ export class Events {
 
   /**
    * Reads a page of a partition's events that `selects` accepts. The page has at most `limit`
-   * events, and no event with a number above `through`. If events are missing, the first event of
-   * the page is `feed.gap`.
+   * events, and no event with a number above `through`. If events are missing, the page begins with
+   * an additional event `feed.gap`.
    */
   async readPartition(
     partition: number,
@@ -251,8 +251,8 @@ export class Events {
   }
 
   /**
-   * Does the same as `read`, but waits up to `waitMs` for an event. `close` ends the wait at once,
-   * an abort within `MAX_WAIT_MS`.
+   * Does the same as `read`, but waits up to `waitMs` for an event. `close` ends the wait at once.
+   * An abort of `signal` ends the wait within `MAX_WAIT_MS`.
    */
   async readWithin(
     start: readonly EventPosition[],

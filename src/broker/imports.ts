@@ -127,7 +127,7 @@ const CONFLICT: LineResult = {
 export class Imports {
   readonly #ports: ImportPorts;
   readonly #calls = new Semaphore(CALLS_AT_ONCE);
-  /** Phase in the store when it was last read. */
+  /** Phase of the import, as this node last read it from the store. */
   #phase: ImportPhase = "none";
   /** Phase that this node has adopted and announces to the other nodes. */
   #adopted: ImportPhase = "none";

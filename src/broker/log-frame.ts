@@ -303,8 +303,8 @@ export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
 }
 
 /**
- * Returns the size of the frame that begins at `at`, `undefined` if `piece` ends within its first
- * two fields.
+ * Returns the size of the frame that begins at `at`, `undefined` if `piece` ends within the first
+ * two fields of the frame.
  */
 export function frameSize(piece: Uint8Array, at: number): number | undefined {
   if (at + BODY_AT > piece.length) return undefined;

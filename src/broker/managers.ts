@@ -33,7 +33,8 @@ export interface Managers {
    */
   start(): Promise<void>;
   /**
-   * Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded` or `unavailable`.
+   * Throws `bad_credentials`, `too_many_attempts` with the time to wait, `overloaded` or
+   * `unavailable`.
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**

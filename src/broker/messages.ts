@@ -191,7 +191,7 @@ export function createMessages(
   }
 
   /**
-   * Calls the hook unless the call is a retry of a stored message, or the sender may not send. The
+   * Calls the hook unless the draft is a retry of a stored message, or the sender may not send. The
    * later step that stores the message checks both conditions again.
    */
   async function passHook(
@@ -217,7 +217,7 @@ export function createMessages(
     }
   }
 
-  /** Returns the result of the first call if the store knows its `clientMsgNo`. */
+  /** Returns the result for a `clientMsgNo` that was used before, otherwise `undefined`. */
   async function resultOfRetry(draft: MessageDraft): Promise<AppendResult | undefined> {
     if (draft.clientMsgNo === "") return undefined;
     const result = await store.append({ ...draft, permission: "refused_by_hook" });
@@ -290,10 +290,7 @@ export function createMessages(
   };
 }
 
-/**
- * A message that has passed the hook. `result` is set if the message is a retry, which must not be
- * stored.
- */
+/** Outcome of `passHook`. `result` is set if the message is a retry, which must not be stored. */
 interface HookedDraft {
   readonly result: AppendResult | undefined;
   readonly draft: MessageDraft;

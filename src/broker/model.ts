@@ -271,7 +271,8 @@ export function streamPayload(text: string): Uint8Array {
 
 /**
  * Returns the payload as Jindou's own formats show it. For a stream, this is the text so far, even
- * if the producer chose another payload. Other formats have separate fields for the two.
+ * if the producer chose another payload. Other formats have separate fields for the payload and the
+ * text.
  */
 export function textPayload({ payload, stream }: Pick<Message, "payload" | "stream">): Uint8Array {
   return stream === undefined ? payload : streamPayload(stream.text);

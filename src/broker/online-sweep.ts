@@ -11,7 +11,7 @@ interface SweepPorts {
   readonly cluster: Pick<Cluster, "isLive" | "nodes">;
   readonly clock: () => number;
   readonly delayMs: number;
-  /** True if the feed is on. The sweep makes no call while it is off. */
+  /** True if the feed is on. The sweep makes no call while the feed is off. */
   readonly isOn: () => boolean;
   onOffline(users: number): void;
   onError(error: unknown, message: string): void;
@@ -34,7 +34,7 @@ export class OnlineSweep {
   #isClosed = false;
   /** Nodes that were live at the last turn, `undefined` before the first turn with the feed on. */
   #nodes: ReadonlySet<string> | undefined;
-  /** Users who have not been checked since this time must be checked. */
+  /** Unix milliseconds. Users who were last checked before this time must be checked again. */
   #checkedMs = 0;
   /** Time of the start on the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;

@@ -1,5 +1,5 @@
 // Creates, parses and checks scrypt hashes of passwords. State: the running and waiting checks.
-// The number of both is limited, because a check needs 16 MiB of memory and a thread of the pool
+// The number of each is limited, because a check needs 16 MiB of memory and a thread of the pool
 // that also writes to the disk.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";

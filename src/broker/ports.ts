@@ -288,7 +288,7 @@ export interface MessageStore {
    *    returns the first message as a duplicate, even if the sender is now refused. If it was used
    *    with another payload, refuses the message with `client_msg_no_reused`. If `allowsReuse` is
    *    true, continues with step 2 instead, and the clientMsgNo then belongs to the later message.
-   *    An unknown payload counts as equal.
+   *    If the store does not know the payload of the first message, the payloads count as equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. Assigns the next seq of the channel and a messageId that is higher than all earlier ones of
    *    the channel.
@@ -1103,7 +1103,7 @@ export type ClusterEvent =
       readonly uid: string;
       /**
        * Reason why a session ended, `undefined` if no session ended or if only its connection
-       * ended. Redis publishes it only for the last session of the user.
+       * ended. Redis publishes the reason only for the last session of the user.
        */
       readonly cause?: CloseReason | undefined;
     }

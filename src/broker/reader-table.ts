@@ -1,5 +1,5 @@
-// Table of the readers of streams or logs on this node, by source, viewer and topic. Limits the
-// number of readers, and listens to every topic that has a reader. State: the open readers.
+// Table of the readers of streams or logs on this node, by source, viewer, bearer and topic. Limits
+// the number of readers, and listens to every topic that has a reader. State: the open readers.
 
 import { BrokerError } from "./errors.ts";
 import type { Interest } from "./interest.ts";
@@ -26,7 +26,7 @@ interface ReaderTablePorts {
   readonly maxReadersPerUser: number;
 }
 
-/** Maximum fraction of the readers of a node that may belong to one bearer of a signed URL. */
+/** Fraction of `maxReaders` that the readers of one bearer of a signed URL may use. */
 const BEARER_SHARE = 1 / 4;
 
 export class ReaderTable<R extends Reader> {

@@ -11,7 +11,7 @@ interface NamedSession {
   readonly sessionId: string;
   readonly order: number;
   readonly connectedMs: number;
-  /** The client knows the ends of all streams that ended before this time. */
+  /** Time before which the client has not missed the end of any stream. */
   readonly endsSinceMs: number;
 }
 

@@ -68,11 +68,12 @@ export interface Sessions {
    */
   verify(login: Login): Promise<void>;
   /**
-   * Replaces the JWT of an open session with a later JWT of the same uid, device flag and level. A
-   * session whose expiry was set by a hook may have a registered token instead of a JWT. `token`
-   * must then be that token. A refresh is not a login: it ends no session and keeps the order of
-   * logins. Throws `bad_request` if the session does not expire, and also `unauthorized`,
-   * `token_expired` or `unavailable`. If it throws, the session keeps its token.
+   * Replaces the JWT of an open session with a later JWT of the same uid, device flag and level.
+   * The device id must also be the same if the new JWT has one. A session whose expiry was set by a
+   * hook may have a registered token instead of a JWT. `token` must then be that token. A refresh
+   * is not a login: it ends no session and keeps the order of logins. Throws `bad_request` if the
+   * session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. If the call
+   * throws, the session keeps its token.
    */
   refresh(session: OpenSession, token: string): Promise<RefreshedToken>;
 }

@@ -25,8 +25,9 @@ export interface SignedUrls {
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
    * Throws `unauthorized` if the signature is for another path or has expired. A signature for
-   * another path counts as a wrong credential from `address`. After too many wrong credentials,
-   * throws `rate_limited`. Checks without an address are not counted.
+   * another path counts as a wrong credential from `address`. After too many wrong credentials, the
+   * checks for the network of `address` are slowed down, and may throw `rate_limited`. Checks
+   * without an address are not counted.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
