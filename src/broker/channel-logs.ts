@@ -64,7 +64,8 @@ export function createChannelLogs(ports: ChannelLogPorts): ChannelLogs {
       if (creation.verdict === "refused") throw new BrokerError(creation.refused);
       if (creation.verdict === "taken")
         throw new BrokerError("client_msg_no_reused", {
-          message: "The client_msg_no belongs to a message; start the stream with a new one",
+          message:
+            "The client_msg_no belongs to a message; start the stream with a new client_msg_no",
         });
       if (creation.verdict === "created") activity.event(sender.key);
       return creation;

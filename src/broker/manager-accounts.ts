@@ -113,7 +113,7 @@ function toAccount(config: AccountConfig): ManagerAccount {
     if (!PERMISSIONS.some((valid) => valid === permission))
       throw configError(
         username,
-        `has the unknown permission ${JSON.stringify(permission)}; use ${PERMISSIONS.join(", ")}`,
+        `has the unknown permission ${JSON.stringify(permission)}; use only ${PERMISSIONS.join(", ")}`,
       );
   const granted = permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
   return { username, role, permissions: granted };

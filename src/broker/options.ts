@@ -202,7 +202,7 @@ export const commandsOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Maximum number of commands in one user's inbox. When it is full, a new command replaces the oldest one of the sender who has the most commands in it. All backends count as one sender, and a user's command never replaces theirs. Commands of one user take at most a tenth of another user's inbox; further commands are rejected as overloaded.",
+        "Maximum number of commands in one user's inbox. When the inbox is full, a new command replaces the oldest command of the sender who has the most commands in the inbox. All backends count as one sender, and a user's command never replaces a command of a backend. Commands of one user take at most a tenth of another user's inbox. If that share is full, a further command to this user alone is rejected as overloaded, and a further command to several users replaces the sender's oldest command in the inbox.",
     }),
     expireS: Type.Integer({
       default: 604_800,

@@ -207,7 +207,8 @@ export function createSessions({
         (proof.kind === "jwt" && !continuesWith(record, proof.claims))
       )
         throw new BrokerError("unauthorized", {
-          message: "The token is not for the uid, device flag and device level of the session",
+          message:
+            "The token does not match the uid, device flag, device level and device id of the session",
         });
       if (proof.kind === "none") return UNLIMITED;
       const device = await store.device(uid, flag);

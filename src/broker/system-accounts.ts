@@ -52,7 +52,7 @@ export class SystemAccounts {
     const resultingUids = new Set([...(await this.list()), ...uids]);
     if (resultingUids.size > MAX_SYSTEM_UIDS)
       throw new BrokerError("too_large", {
-        message: `There can be at most ${MAX_SYSTEM_UIDS} system accounts`,
+        message: `There can be at most ${MAX_SYSTEM_UIDS} system accounts; remove some of them first`,
       });
     await this.#change("add", uids);
   }
