@@ -99,8 +99,8 @@ export class ClosedSessions {
   #sweep: NodeJS.Timeout | undefined;
 
   /**
-   * Keeps the last `max` closed sessions and the last `max` refused connects, at most
-   * `MAX_REFUSED`. 0 means that none are kept.
+   * Keeps the last `max` closed sessions, and the last `max` refused connects but at most
+   * `MAX_REFUSED` of them. 0 means that none are kept.
    */
   constructor(max: number, now = () => performance.now()) {
     this.#now = now;

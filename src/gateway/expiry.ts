@@ -78,7 +78,7 @@ export class CredentialExpiry {
     if (session.isExpiring || expiresAtMs === undefined) return session.end("token_expired");
     session.isExpiring = true;
     this.#endAfter(session, expiresAtMs);
-    if (session.hasConnack) this.#pushExpiring(session); // otherwise the CONNACK has the expiry
+    if (session.hasConnack) this.#pushExpiring(session); // otherwise the CONNACK names the expiry
   }
 
   #pushExpiring(session: Session): void {

@@ -31,8 +31,8 @@ const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Size above which uWebSockets.js writes a published frame to each subscriber immediately, so that
- * a topic saves no work.
+ * Minimum size of a published frame that uWebSockets.js writes to each subscriber immediately. For
+ * such a frame, a topic saves no work.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 

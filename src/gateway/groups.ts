@@ -137,7 +137,8 @@ export class Group implements Scope {
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
   /**
-   * Live members whose frames are encrypted one by one, so that a transport topic saves no work.
+   * Live members whose frames are encrypted one by one. A transport topic would save no work for
+   * these members.
    */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();

@@ -39,7 +39,7 @@ export function endsMissedSince(
   const { connectedMs, endsSinceMs } = times;
   if (points.length === 0) return Math.max(endsSinceMs, connectedMs - MARGIN_MS);
   // The previous connection may have been lost before all ends were sent to the client. The client
-  // has them all if it has a message from long after that connect.
+  // has all of them if its newest message is at least `MARGIN_MS` later than the previous connect.
   return shownMs >= connectedMs ? Math.max(endsSinceMs, shownMs) : endsSinceMs;
 }
 
@@ -80,8 +80,7 @@ export function lackedEnds(
       newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
   return ends.filter(({ key, messageSeq, endedMs }) => {
     const point = byKey.get(key);
-    // For a channel without a position, an end is returned only if it is known since when the client
-    // may have missed ends.
+    // For a channel without a position, ends are returned only if `sinceMs` is known (not 0).
     if (point === undefined) return sinceMs > 0;
     const { lastSeq, lastId = 0 } = point;
     const isLater = lastId > 0 && endedMs >= messageTimeMs(lastId);

@@ -397,7 +397,9 @@ async function connect(
   session.endResume();
 }
 
-/** Returns the close reason for a failed CONNECT. It decides whether the client reconnects. */
+/**
+ * Returns the close reason for a failed CONNECT. The reason decides whether the client reconnects.
+ */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

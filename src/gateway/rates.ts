@@ -70,7 +70,7 @@ export interface Rate {
 export const lookups = (count: number): number => count / LOOKUPS_PER_FRAME;
 
 export interface WatchChange {
-  /** Number of users watched before and after the request. */
+  /** Number of users that the session watches both before and after the request. */
   readonly kept: number;
   readonly started: number;
   readonly ended: number;
@@ -164,8 +164,8 @@ class UserRate {
 }
 
 /**
- * Token counts that were removed for a request. They are lower than the work of the request if
- * a debt has reached its maximum.
+ * Numbers of tokens that were removed from the budgets for a request. They are lower than the work
+ * of the request if the debt of a budget has reached its maximum.
  */
 export interface Reservation {
   readonly own: number;

@@ -1,5 +1,5 @@
 // Reads from the store for a session whose permission to read may have ended. A node that missed
-// events may not know yet that a permission has ended.
+// events may still treat an ended permission as valid.
 
 import {
   type ChannelKey,

@@ -238,8 +238,7 @@ export class Session {
   }
 
   /**
-   * Sends a push. Drops it if it is about a channel that the session may not read, as `pushShared`
-   * does.
+   * Sends a push. Like `pushShared`, drops a push about a channel that the session may not read.
    */
   push(push: Push): void {
     if (this.rights !== undefined && !mayReceive(this.rights, push)) return;
@@ -305,7 +304,7 @@ export class Session {
     sendFrames(this.connection, frames);
   }
 
-  /** Keeps a push for later. Every other frame of the session is sent after it. */
+  /** Keeps a push for later. Later frames of the session are sent after this push. */
   defer(push: DeferredPush): void {
     if (this.#ended !== undefined) return;
     if (this.#deferred === undefined) this.#deferred = [push];
