@@ -65,7 +65,7 @@ export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   for (const tail of position.otherStreams) sequencer.delivered.startAt(tail);
   sequencer.begin(position.publicationSeq, position.headSeq);
-  sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
+  sequencer.delivered.advanceTo(position); // before `begin`, it would skip buffered publications
 }
 
 /**

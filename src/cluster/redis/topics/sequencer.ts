@@ -160,7 +160,7 @@ export class Sequencer {
     this.#isSuspended = true;
   }
 
-  /** Ends the suspension. The catch-up of publications that may be missed must have started. */
+  /** Ends the suspension. If publications may have been missed, a catch-up must have started. */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;

@@ -81,9 +81,9 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics. Resolves when Redis has the subscriptions. The result is true if `listen`
-   * has already resolved for all topics and none of them is being restored. Rejects with the same
-   * errors as `listen`.
+   * Subscribes to topics. Resolves when Redis has confirmed the subscriptions. The result is true
+   * if `listen` has already resolved for all topics and none of them is being restored. Rejects
+   * with the same errors as `listen`.
    */
   subscribe(...topics: readonly Topic[]): Promise<boolean> {
     return this.#requestAll(topics, (entry) => entry.subscribed);
