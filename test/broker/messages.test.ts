@@ -285,7 +285,10 @@ t.test(
   },
 );
 
-/** Makes a message a command without stored copies, which is ordered with the messages. */
+/**
+ * Returns the fields of a command without stored copies if the `clientMsgNo` begins with
+ * `command`. Such a command is ordered with the messages.
+ */
 const commandFields = (clientMsgNo: string): Partial<SendInput> =>
   clientMsgNo.startsWith("command")
     ? { header: { noPersist: true, redDot: false, syncOnce: true } }

@@ -21,7 +21,7 @@ export const RANGE = {
 export const published = ({ events }: TestNode): readonly ChannelEvent[] =>
   events.flatMap((event) => (event.kind === "event" ? [event.event] : []));
 
-/** Starts a node with a group g of alice and bob. The calls post events of alice to it. */
+/** Starts a node with a group g of alice and bob. The calls post events of alice to the group. */
 export async function nodeOfProducer(t: Test, over: Parameters<typeof startNode>[1] = {}) {
   const node = await startNode(t, over);
   await node.channels.create(rules(group("g")), ["alice", "bob"]);
