@@ -7,7 +7,7 @@ import { t } from "../support/suite.ts";
 
 const MINUTE_MS = 60_000;
 
-t.test("counts leave the window of 15 minutes minute by minute", async (t) => {
+t.test("a message or event counts towards the busiest channels for 15 minutes", async (t) => {
   let nowMs = 5 * MINUTE_MS;
   const activity = new ChannelActivity(() => nowMs);
   activity.message("2:a");

@@ -209,7 +209,7 @@ t.test("every channel call rejects invalid ids", async (t) => {
 });
 
 t.test(
-  "an addition that cannot be announced fails, and a repeated call announces it",
+  "adding members who cannot be notified fails, and a repeated call notifies the members",
   async (t) => {
     const node = await startNode(t);
     const { store, cluster } = node;

@@ -59,7 +59,7 @@ t.test("a gap at the end of the feed has the time of the newest event", async (t
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("a reader's request that could not be stored is stored with the next request", async (t) => {
+t.test("a reader's request that could not be stored is stored when it is repeated", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let isFull = true;

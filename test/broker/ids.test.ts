@@ -47,7 +47,7 @@ t.test("an invalid id is rejected with bad_id and the name of the field", async 
 });
 
 t.test(
-  "a label consists of 1 to 128 characters of well-formed Unicode, which may be any characters",
+  "a label has 1 to 128 characters of well-formed Unicode, and may contain @, #, & and control characters",
   async (t) => {
     for (const label of ["a@b#c&d", "\n", "x".repeat(128)])
       t.doesNotThrow(() => assertLabel(label, "client_msg_no"));

@@ -250,7 +250,7 @@ t.test("a failed read ends the follower and is reported", async (t) => {
   t.same([...store.listening], []);
 });
 
-t.test("closing ends every follower once and refuses followers that are being added", async (t) => {
+t.test("`close` ends every follower once and refuses followers that are being added", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store, 2);
   const reading = await follow(node.followers);

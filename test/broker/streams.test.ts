@@ -193,7 +193,7 @@ t.test("events keep the timestamp of their producer", async (t) => {
   matchObject(t, published(node), [{ timestampMs: 1_700_000_000_123 }, { timestampMs: 5 }]);
 });
 
-t.test("custom events, and tool calls outside a stream, are pushed and not stored", async (t) => {
+t.test("custom events and tool calls outside a stream are pushed and not stored", async (t) => {
   const node = await nodeOfProducer(t);
   t.same(await node.post("order.paid", '{"id":1}'), { state: undefined });
   t.same(await node.post("___ToolCallArgs", "{}"), { state: undefined });
@@ -211,7 +211,7 @@ t.test("custom events, and tool calls outside a stream, are pushed and not store
   t.equal(headSeq, 1, "only the stream has a seq");
 });
 
-t.test("a custom event of an active stream is stored, and others are only pushed", async (t) => {
+t.test("a custom event is stored only while its stream is active", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
   const status = { type: "status", data: "thinking" };
