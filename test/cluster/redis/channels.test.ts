@@ -163,7 +163,7 @@ t.test(
 );
 
 t.test(
-  "a topic whose subscription was lost no longer delays a channel after the node has unsubscribed from it",
+  "a topic whose subscription was lost no longer delays a channel after the node has unsubscribed from the topic",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);

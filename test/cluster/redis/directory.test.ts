@@ -175,7 +175,7 @@ t.test("an expired session entry is dropped by the user's next login", async (t)
   t.same((await raw.hkeys(sessionsKey(a, "u"))).sort(), [next.sessionId, third.sessionId].sort());
 });
 
-t.test("a login ends a session that is still connected although its entry expired", async (t) => {
+t.test("a login ends a connected session even if the session's entry has expired", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const old = sessionOn(a, "u");
   await a.directory.login(old);
@@ -497,7 +497,7 @@ t.test("presence of 1,000 users is returned in the order of the query", async (t
   );
 });
 
-t.test("a session that cannot be confirmed does not cause repeated reads of others", async (t) => {
+t.test("a session that cannot be confirmed causes no extra reads of other sessions", async (t) => {
   const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
   const uids = Array.from({ length: 119 }, (_, at) => `a${at}`).concat("b0");
   await Promise.all(uids.map((uid) => a.directory.login(sessionOn(a, uid))));

@@ -152,7 +152,7 @@ t.test(
   },
 );
 
-t.test("streams that started or ended while publications were lost are complete", async (t) => {
+t.test("streams that start or end while publications are lost are fully delivered", async (t) => {
   const log = new ChannelLog("group");
   const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
