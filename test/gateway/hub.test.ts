@@ -137,7 +137,7 @@ t.test("a session that is joining gets no held copy of its own message", async (
   t.same(alice.connection.messageNos, [other]);
 });
 
-t.test("unstored messages from before a session's CONNACK are not pushed to it", async (t) => {
+t.test("a session is not pushed unstored messages from before its CONNACK", async (t) => {
   const { world } = await liveWorld(["bob"]);
   const alice = world.session({ uid: "alice" });
   const before: string[] = [];
@@ -183,7 +183,7 @@ t.test("a client is sent the reason and disconnected when its session is ended",
   t.equal(second?.connection.endedWith, undefined);
 });
 
-t.test("a live session follows a change of membership at once", async (t) => {
+t.test("a change of membership takes effect on live sessions at once", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
   const send = async (): Promise<readonly number[]> => {
     world.server.append({ channel: group("new"), fromUid: "bob" });
