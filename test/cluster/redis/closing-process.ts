@@ -9,8 +9,8 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import { startWholeNode } from "./whole-node.ts";
 
 /**
- * Number of links. Each reads the slots regularly, and they are started at intervals so that some
- * link is always about to read them.
+ * Number of links. Each link reads the slots regularly. The links are started at intervals, so that
+ * some link is always about to read the slots.
  */
 const LINKS = 8;
 const START_INTERVAL_MS = 250;
