@@ -133,7 +133,7 @@ t.test("an outage of Redis does not make nodes count as dead", async (t) => {
   t.type(
     a.topics.silentSinceMs(),
     "number",
-    "heartbeats that Redis has not answered are not rejected heartbeats, so topics are suspended",
+    "heartbeats without a reply do not count as rejected, so topics are suspended",
   );
   redis.signal("SIGCONT");
   const seen = new Set<boolean>();

@@ -104,14 +104,14 @@ t.test(
     await receiver.topics.barrier();
     const received = () =>
       receiver.events.flatMap((event) => (event.kind === "event" ? event.event.type : []));
-    await until(async () => received().length > types.length, "all events");
-    t.same(received(), [...types, "last"], "an event that came on two topics is delivered once");
-    await until(async () => publications.length >= 2, "both publications");
+    await until(async () => received().length > types.length, "all events have arrived");
+    t.same(received(), [...types, "last"], "an event that arrived on two topics is delivered once");
+    await until(async () => publications.length >= 2, "both publications have arrived");
     t.equal(publications.length, 2, "each user's topic has one publication");
     const large = eventOf("a", person("b"), "large", "x".repeat(40_000));
     for (let count = 0; count < 4; count++) sender.topics.publish(large);
     await sender.topics.barrier();
-    await until(async () => publications.length >= 6, "the publications of large events");
+    await until(async () => publications.length >= 6, "the publications of large events arrive");
     t.equal(publications.length, 6, "a publication above 64 KiB is split");
   },
 );
