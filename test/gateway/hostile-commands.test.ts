@@ -13,7 +13,7 @@ import { t } from "../support/suite.ts";
 const MEMBERS = Number(process.env.JINDOU_TEST_MEMBERS ?? 2000);
 const COMMANDS = 40;
 const ACKS = 100;
-/** Number of attempts. A busy machine may delay any single one. */
+/** Number of attempts. A busy machine may delay any single attempt. */
 const ATTEMPTS = 3;
 const UNKNOWN = Array.from({ length: 1000 }, (_, at) => at + 2);
 const SETTINGS = {

@@ -1,6 +1,6 @@
-// Joining under many interleavings: missed and live messages meet without a gap or a repeat,
-// memberships that change during the join end up right, and a session that ends during the join
-// leaves nothing behind. JINDOU_TEST_ROUNDS sets the number of random runs.
+// Joining under many interleavings: live messages follow missed messages without a gap or a repeat,
+// memberships that change during the join are correct afterwards, and a session that ends during
+// the join leaves nothing behind. JINDOU_TEST_ROUNDS sets the number of random runs.
 
 import type { Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
@@ -140,7 +140,7 @@ const CHANGES = [
   { change: "is added and removed again", changes: [true, false] },
 ] as const;
 
-/** Maximum number of steps. No join of these tests needs as many. */
+/** Maximum number of steps. Every join in these tests needs fewer steps. */
 const MOST_STEPS = 80;
 /** Number of random runs for each step at which the change happens. */
 const EACH = volume(5);
@@ -224,8 +224,8 @@ for (const { change, changes } of CHANGES)
     );
 
 /**
- * Checks that alice follows g1 exactly if she is a member, and receives the next message there at
- * most once.
+ * Checks that alice follows g1 if and only if she is a member, and receives the next message in g1
+ * at most once.
  */
 async function checkMembership(t: Test, world: World, alice: Joiner, round: string): Promise<void> {
   const isMember = world.server.groupsOf("alice").includes("g1");
@@ -306,7 +306,7 @@ t.test(
       await world.server.step();
       for (let step = seed % MOST_STEPS; step > 0 && !alice.isLive; step--)
         await world.server.step();
-      if (alice.isLive) continue; // from here on notifications apply
+      if (alice.isLive) continue; // the test is about sessions that are still joining
       const isMember = random.chance(0.5);
       world.server.changeMember("g1", "alice", isMember);
       for (const member of [isMember, !isMember])

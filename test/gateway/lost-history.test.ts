@@ -14,7 +14,7 @@ const redis = await startRedis(t);
 const admin = redis.client();
 const world = await startWorld(t, {
   JINDOU_REDIS_URL: redis.url,
-  // Prevent a busy process from being declared dead, and its calls from timing out.
+  // So long that a busy process is not declared dead, and its calls do not time out.
   ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", JINDOU_REDIS_TIMEOUT_MS: "20000" },
 });
 
@@ -55,8 +55,8 @@ const idsIn = ({ pushes }: NativeClient, { id }: ChannelRef) =>
   });
 
 /**
- * Number of messages sent to each group after the loss. Before it, each channel keeps three
- * messages and loses three.
+ * Number of messages sent to each group after the loss. Before the loss, each channel gets three
+ * messages that it keeps, and then three that are lost.
  */
 const AFTERWARDS = [0, 2, 3, 5];
 

@@ -1,5 +1,5 @@
-// The budgets of users whose sessions come and go. Tested with a simulated clock, because from
-// outside the effects take seconds.
+// The budgets of users whose sessions open and close. Tested with a simulated clock, because with a
+// real clock the effects take seconds.
 
 import { ConnectionRate, UserRates } from "../../src/gateway/rates.ts";
 import { t } from "../support/suite.ts";

@@ -133,7 +133,7 @@ export class RecordedConnection implements Connection {
   readonly topics = new Set<string>();
   /** Return value of `bufferedBytes`. A value above 0 simulates a client that does not read. */
   unread = 0;
-  /** Value that the next frame assigns to `unread`. */
+  /** Value that each sent frame assigns to `unread`. `undefined` leaves `unread` unchanged. */
   fills: number | undefined;
   endedWith: number | undefined;
   readonly #wire: Wire;

@@ -40,7 +40,7 @@ function produce(world: World, random: Random, places = PLACES): void {
   }
 }
 
-/** Creates a world in which alice and carol are in both groups, some of which have history. */
+/** Creates a world in which alice and carol are in both groups. Channels may have history. */
 function populated(random: Random): World {
   const world = new World(random);
   world.server.answersSynchronously = random.chance(0.5);

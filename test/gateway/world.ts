@@ -63,8 +63,8 @@ const METRICS = {
 };
 
 /**
- * Maximum number of unread bytes. Above a quarter of it a session lags, and at an eighth it has
- * caught up.
+ * Maximum number of unread bytes. A session lags above a quarter of this number, and has caught up
+ * at an eighth.
  */
 const MAX_BUFFERED_BYTES = 800;
 const LIMITS = { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 };
