@@ -14,7 +14,7 @@ const redis = await startRedis(t);
 const admin = redis.client();
 const world = await startWorld(t, {
   JINDOU_REDIS_URL: redis.url,
-  // So long that a busy process is not declared dead, and its calls do not time out.
+  // With these limits, a busy process is not declared dead, and its calls do not time out.
   ...{ JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", JINDOU_REDIS_TIMEOUT_MS: "20000" },
 });
 
