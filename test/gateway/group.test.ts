@@ -97,7 +97,7 @@ t.test("a message is held for joining sessions, except for the session that sent
   t.equal(g.deliver(MESSAGE, own.session, new Wire()), 0);
   for (const backlog of backlogs) g.add(backlog);
   t.same(other.connection.messageNos, ["n1"]);
-  t.same(own.connection.messageNos, [], "the origin has it already");
+  t.same(own.connection.messageNos, [], "the origin already has the message");
 });
 
 t.test(
@@ -128,7 +128,7 @@ t.test(
     for (const joiner of [own, other, shared]) add(g, joiner);
     t.equal(g.members, 3);
     t.equal(g.deliver(MESSAGE, own.session, wire), 2);
-    t.same(own.connection.messageNos, [], "the origin has it already");
+    t.same(own.connection.messageNos, [], "the origin already has the message");
     t.same(other.connection.messageNos, ["n1"]);
     const event = {
       ...{ key: "2:g", channel: MESSAGE.channel, fromUid: "x", data: "" },
