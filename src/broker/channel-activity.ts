@@ -2,9 +2,9 @@
 // minutes, for the list of the busiest channels. State: at most `MAX_CHANNELS` counters, regardless
 // of the traffic.
 //
-// If all counters are in use, a message or event for a channel without a counter takes one credit
-// from the next counter in a ring. If that counter has no credit left, or has counted nothing for
-// 15 minutes, it is reassigned to the channel. A channel that receives more than one in
+// If all counters are in use, each message or event for a channel without a counter examines the
+// next counter in a ring. A counter that has credit, and was used in the last 15 minutes, loses one
+// credit. Any other counter is reassigned to the channel. A channel that receives more than one in
 // `MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries 1982]. A
 // channel that lost its counter is later counted from 0 again.
 

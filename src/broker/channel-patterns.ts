@@ -22,7 +22,7 @@ export function parseChannelPattern(text: string): ChannelPattern | undefined {
   const isPrefix = rest.endsWith("*");
   const id = isPrefix ? rest.slice(0, -1) : rest;
   if (type === undefined || id.includes("*") || (id !== "" && !isId(id))) return undefined;
-  return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows 1 and 2
+  return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows only 1 and 2
 }
 
 /** Returns true if a pattern matches. The id of a personal channel is the uid of the other user. */

@@ -73,9 +73,9 @@ export type LineResult =
 /**
  * Outcome of opening or closing an import.
  *
- *     done     the import is now open, or closed
+ *     done     the import is now open (after `open`) or closed (after `finish`)
  *     refused  the store has other data: `what` names its kind
- *     closed   an import was closed earlier, or none was opened
+ *     closed   `open` failed because the import was closed, or `finish` because none is open
  */
 type ImportOutcome =
   | { readonly kind: "done" | "closed" }

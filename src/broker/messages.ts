@@ -101,8 +101,8 @@ export interface Messages {
 }
 
 /**
- * Maximum number of copies that concurrent commands of a sender may store. A command with more
- * copies runs alone.
+ * Number of copies that a sender's concurrent commands store, at which the sender's next command
+ * waits.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;

@@ -113,8 +113,8 @@ export interface Message {
   /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
   /**
-   * Position in the channel, counted from 1. Only imported messages can have gaps between them. 0
-   * if the message is not stored.
+   * Position in the channel, counted from 1. Only the positions of imported messages can have gaps.
+   * 0 if the message is not stored.
    */
   readonly messageSeq: number;
   readonly key: ChannelKey;

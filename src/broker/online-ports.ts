@@ -11,7 +11,7 @@ export interface OnlineTerms {
    * nodes.
    */
   readonly turnMs: number;
-  /** Users whose last session left at this time or earlier are returned first. */
+  /** Users whose last session ended at this time or earlier are returned first. */
   readonly leftMs: number;
   /** Other users are also returned if they have not been returned since this time. */
   readonly checkedMs: number;
@@ -27,9 +27,9 @@ export interface OnlineStore {
    * Removes `deadSessions`, which belong to dead nodes, from the user. If the user then has no
    * other session, the same atomic step does one of the following:
    *
-   * - If the last session left at `leftMs` or earlier, and no session was removed now, removes the
+   * - If the last session ended at `leftMs` or earlier, and no session was removed now, removes the
    *   row, writes `user.offline` and returns true.
-   * - Otherwise, stores the current time as the time at which the last session left, unless such a
+   * - Otherwise, stores the current time as the time at which the last session ended, unless such a
    *   time is already stored.
    *
    * Has no effect on a user without a row, or while the feed is off.

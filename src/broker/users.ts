@@ -26,8 +26,8 @@ import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 export interface Users {
   /**
    * Registers a token. If the token of a main device changes, the main sessions of that flag are
-   * ended, except sessions with a JWT. If the token does not change, only sessions with an older
-   * token are ended, because an earlier call may have failed to end them.
+   * ended, except sessions with a JWT or with the new token. If the token does not change, only
+   * sessions with an older token are ended, because an earlier call may have failed to end them.
    */
   setToken(input: {
     readonly uid: string;
