@@ -126,7 +126,7 @@ export const pushOptions = Type.Object(
     enabled: Type.Boolean({
       default: false,
       description:
-        "Whether the cluster decides which users need a push notification for a message (docs/push.md). If a stored message did not reach all its users, events `message.unreached` in the event feed name the others. The event feed must be on. All nodes should have the same value.",
+        "Whether the cluster decides which users need a push notification for a message (docs/push.md). If a stored message did not reach all its users, events `message.unreached` in the event feed name the users who were not reached. The event feed must be on. All nodes should have the same value.",
     }),
     afterMs: Type.Integer({
       default: 3000,
@@ -142,7 +142,7 @@ export const pushOptions = Type.Object(
       maximum: 50_000,
       unit: "members",
       description:
-        "Number of members of a group above which only the users in `mention.uids` of a message can get an event `message.unreached`. In groups with `large` = 1, this is always so.",
+        "Number of members of a group above which only the users in `mention.uids` of a message can be named in an event `message.unreached`. In groups with `large` = 1, only these users can be named, whatever the number of members.",
     }),
   },
   { additionalProperties: false },
@@ -156,7 +156,7 @@ export const logsOptions = Type.Object(
       maximum: 268_435_456,
       unit: "bytes",
       description:
-        "Maximum size of one log (a Durable Stream), including 13 bytes for each append and what a fork inherits. Further appends are rejected.",
+        "Maximum size of one log (a Durable Stream), including 13 bytes for each append and the bytes that a fork inherits. Further appends are rejected.",
     }),
     maxRecords: Type.Integer({
       default: 100_000,
@@ -180,7 +180,7 @@ export const logsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "logs",
       description:
-        "Number of logs whose heads a node with the embedded store keeps in memory. Any number of logs can exist: the head of another log is read from the database.",
+        "Number of logs whose heads a node with the embedded store keeps in memory. More logs can exist. Their heads are read from the database when they are needed.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,
