@@ -263,7 +263,7 @@ t.test("a late notification of a removal does not cause messages to be pushed tw
 });
 
 t.test(
-  "a user who rejoins a group that lost messages gets the new messages that reuse their seqs",
+  "a user who rejoins a group that lost messages gets the new messages that reuse the lost seqs",
   async (t) => {
     const world = new World(seeded(1));
     world.server.setMember("g", "alice", true);

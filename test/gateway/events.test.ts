@@ -71,7 +71,7 @@ t.test("an event of a group is encoded once per wire format", async (t) => {
 });
 
 t.test(
-  "an event of a personal channel reaches both users, each under the uid of the other",
+  "an event of a personal channel reaches each of its users under the uid of the other user",
   async (t) => {
     const names = ["alice", "alice", "bob", "carol"];
     const { world, sessions } = await liveWorld(names);

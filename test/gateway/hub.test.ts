@@ -70,7 +70,7 @@ t.test("a session of another user is not treated as the origin of a message", as
   t.same(counts(sessions), [1, 1]);
 });
 
-t.test("a personal message reaches both users, each under the uid of the other", async (t) => {
+t.test("a personal message reaches each user under the uid of the other user", async (t) => {
   const { world, sessions } = await liveWorld(["alice:a", "bob:a", "bob:a", "carol:a"]);
   const [alice, bob, bobs] = sessions;
   world.server.append({ channel: person("bob"), fromUid: "alice" });

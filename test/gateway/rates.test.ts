@@ -63,7 +63,7 @@ t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
 });
 
 t.test(
-  "the budgets of only a limited number of users without a session are remembered",
+  "the budgets of users without a session are remembered for a limited number of users",
   async (t) => {
     const { rates, connect, leave } = createFixture();
     for (let i = 0; i < 11_000; i++) {

@@ -80,7 +80,7 @@ t.test(
 );
 
 t.test(
-  "a client with 65,536 unread bytes is sent messages again, and a client with one more is not",
+  "a client with 65,536 unread bytes is sent messages again, and a client with one byte more is not",
   async (t) => {
     const [lagging, reading] = [pushed([10]), pushed([10])]; // the timer of `lagging` runs first
     reading.connection.unread = MAX_UNREAD_BYTES;
@@ -99,7 +99,7 @@ t.test("a message that has expired is not sent again", async (t) => {
   t.same(await sentAgain(alice), ["n1", "n3"]);
 });
 
-t.test("the clock of the store decides whether a message is sent again", async (t) => {
+t.test("the clock of the store decides whether a message is too old to be sent again", async (t) => {
   const storeMs = Date.now() - 3_600_000;
   const alice = pushed([], () => storeMs);
   push(alice, [10, 10], { expireS: 60, timestampMs: storeMs });

@@ -88,7 +88,7 @@ async function afterSettling<T>(world: World, answer: Promise<T>): Promise<T> {
   return answer;
 }
 
-t.test("the reply to WATCH is in the order of the request, with duplicates", async (t) => {
+t.test("the reply to WATCH has the order and the duplicates of the request", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   world.server.setOnline("u2", true);
