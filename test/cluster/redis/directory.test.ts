@@ -525,7 +525,7 @@ t.test("a session that cannot be confirmed causes no extra reads of other sessio
 });
 
 t.test(
-  "sessions with a lost subscription to the user's topic do not delay the checks of other sessions",
+  "sessions with a lost subscription to their user's topic do not delay the checks of other sessions",
   async (t) => {
     const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
     const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];

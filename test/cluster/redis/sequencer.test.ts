@@ -345,7 +345,7 @@ t.test(
 
 for (const isHeard of [true, false])
   t.test(
-    `reused seqs in a channel without delivered messages are noticed ${isHeard ? "when frames arrive" : "by a catch-up"}`,
+    `messages that reuse seqs of a channel without delivered messages are delivered ${isHeard ? "when their frames arrive" : "by a catch-up"}`,
     async (t) => {
       const log = new ChannelLog("group");
       const fixture = createFixture(t, log);
