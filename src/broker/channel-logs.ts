@@ -65,7 +65,7 @@ export function createChannelLogs(ports: ChannelLogPorts): ChannelLogs {
       if (creation.verdict === "taken")
         throw new BrokerError("client_msg_no_reused", {
           message:
-            "The client_msg_no belongs to a message; start the stream with a new client_msg_no",
+            "The client_msg_no belongs to a message that is not a stream; start the stream with a new client_msg_no",
         });
       if (creation.verdict === "created") activity.event(sender.key);
       return creation;

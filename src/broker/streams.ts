@@ -263,8 +263,8 @@ function outcome({ verdict, state }: StreamResult): {
     case "taken":
       throw new BrokerError("client_msg_no_reused", {
         message:
-          "The client_msg_no belongs to a message; start the stream with a new client_msg_no",
-        details: [{ path: "client_msg_no", message: "belongs to a message" }],
+          "The client_msg_no belongs to a message that is not a stream; start the stream with a new client_msg_no",
+        details: [{ path: "client_msg_no", message: "belongs to a message that is not a stream" }],
       });
   }
 }
