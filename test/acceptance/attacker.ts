@@ -15,9 +15,7 @@ export interface Identity {
 /** How a connection ended, or `alive` if it is still open. */
 export type Outcome = Ending | "alive";
 
-/**
- * Ref of the ping that is sent after the frames of one call to `sendAll`. No hostile frame uses it.
- */
+/** Ref of the ping that `sendAll` sends after its frames. No hostile frame uses this ref. */
 const LAST_REF = 0xffff_fff0;
 
 export class Attacker {

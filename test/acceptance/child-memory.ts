@@ -9,7 +9,10 @@ import type { Settings } from "../support/broker.ts";
 const MIB = 1024 * 1024;
 /** Time between two garbage collections. */
 const STEP_MS = 200;
-/** Number of collections in a row without a new minimum after which the memory is stable. */
+/**
+ * Number of successive collections that may each free at most 1 MiB before the memory counts as
+ * stable.
+ */
 const STABLE_STEPS = 15;
 
 /**
@@ -42,8 +45,8 @@ export function memoryMib(pid: number | undefined): number {
 }
 
 /**
- * Collects garbage until 3 s have passed without a new minimum, or until the process uses
- * `enoughMib` or less. Returns the lowest value in MiB. The process must run with
+ * Collects garbage until the lowest value has not fallen by more than 1 MiB for 3 s, or until the
+ * process uses `enoughMib` or less. Returns the lowest value in MiB. The process must run with
  * `MEASURED_SETTINGS`.
  */
 export async function settledMib(pid: number | undefined, enoughMib = 0): Promise<number> {

@@ -1,5 +1,5 @@
-// Nodes whose wall clock is set forward and back. The steps must not affect lists by version, the
-// catch-up of the SDK, streams and live delivery, on the embedded store and on Redis.
+// Sets the wall clock of nodes forward and back. These steps must not affect conversation syncs by
+// version, the catch-up of the SDK, streams or live delivery, with either store.
 
 import t, { type Test } from "tap";
 import { WebSocket } from "ws";

@@ -17,7 +17,9 @@ interface Member {
 export class Failovers {
   readonly #members: readonly Member[];
   readonly #random: Random;
-  /** Milliseconds from each kill until a replica had taken over. */
+  /**
+   * Milliseconds from the start of each fail-over, including `#cutOff`, until a replica took over.
+   */
   readonly tookMs: number[] = [];
   /** Number of fail-overs in which the replica lagged when its primary was killed. */
   laggingReplicas = 0;

@@ -114,8 +114,8 @@ function isPublishedTimes(times: number, { publishes, seconds }: Statistics): bo
 }
 
 /**
- * Returns true if the bytes of the messages left Redis about `times` times. The payload is sent as
- * base64 in the request and as plain bytes after that.
+ * Returns true if Redis sent the payload of each message about `times` times. Payloads are base64
+ * only in the HTTP request, not in Redis.
  */
 function isSentTimes(times: number, cost: Statistics): boolean {
   const extraBytes = cost.outputBytes - times * MESSAGES * BYTES;

@@ -1,6 +1,7 @@
 // Computes the losses of a fail-over from what users can see: acknowledgements and messages shown
-// to readers are compared with history. Messages that a replica had not received when its primary
-// was killed are reported as lost. Every other difference is an error. Pure functions.
+// to readers are compared with history. An acknowledged message that is not in history is lost, and
+// a message that was shown but is not in history is retracted. Every other difference is an error.
+// Pure functions.
 
 import type {
   Acknowledgement,

@@ -34,10 +34,7 @@ const SETTINGS: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "1000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
-/**
- * Settings for tests without faults. The time-outs are so long that none of them passes on a busy
- * machine.
- */
+/** Settings for tests without faults. Their timeouts do not expire even on a busy machine. */
 export const CALM: Settings = {
   JINDOU_REDIS_TIMEOUT_MS: "10000",
   JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
@@ -68,7 +65,7 @@ export interface ClusterNodesOptions {
   readonly launch?: LaunchOptions;
   /** Data folder of the nodes. Default: a new folder for each node. */
   readonly dataPath?: string;
-  /** True if `setClock` sets the clocks of the nodes. Default: false. */
+  /** True if each node has its own clock, which `setClock` sets. Default: false. */
   readonly hasOwnClocks?: boolean;
 }
 
@@ -127,7 +124,7 @@ export class ClusterNodes {
     return this.#random.below(this.count);
   }
 
-  /** Starts a node that does not run. `overrides` are settings for this start only. */
+  /** Starts a node that is not running. `overrides` are settings for this start only. */
   async start(at: number, overrides: Settings = {}): Promise<void> {
     const slot = this.#slot(at);
     const settings = { ...slot.settings, ...overrides };

@@ -43,7 +43,7 @@ export class CommandDevice {
 
   /**
    * Receives and acknowledges commands until `stop`, even across restarts of the broker. With
-   * `cuts` it sometimes closes the connection.
+   * `cuts`, the device sometimes closes its connection after an acknowledgement.
    */
   async run(cuts: boolean): Promise<void> {
     this.#isRunning = true;

@@ -1,6 +1,6 @@
 // Checks command inboxes from what users can see: the commands sent to each user, the commands each
 // device was shown and acknowledged, and the number of acknowledgements the server counted. Keeps
-// all of that per user, and the problems found. Never calls the broker.
+// these records per user, and a list of the problems found. Never calls the broker.
 
 import type { Message } from "../../src/broker/model.ts";
 

@@ -1,7 +1,7 @@
 // Commands to two devices, an offline user and members that join and leave, with retries of every
-// send, lost replies to acknowledgements, and SIGKILL: no command is lost, and each user's command
-// is acknowledged once. JINDOU_TEST_ROUNDS sets the number of kills, JINDOU_TEST_SEED repeats a
-// run.
+// send, lost replies to acknowledgements, and SIGKILL: no command is lost, and the server counts
+// the acknowledgement of each user's copy once. JINDOU_TEST_ROUNDS sets the number of kills,
+// JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";

@@ -12,7 +12,10 @@ const USERS = ["alice", "bob", "carol"];
 /** Calls allowed for heartbeats and other work of the node. */
 const OTHER_CALLS = 40;
 const OTHER_BYTES = 40_000;
-/** Bytes that the node may send to Redis for each group. A key name alone has about 30 bytes. */
+/**
+ * Bytes per group that a later login may send to Redis. The first login may send three times as
+ * many. A key name alone has about 30 bytes.
+ */
 const BYTES_PER_GROUP = 100;
 
 const redis = await startRedis(t);

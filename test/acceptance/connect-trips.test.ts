@@ -142,7 +142,9 @@ t.test(
       const { body } = await other.call("/user/onlinestatus", [uid]);
       return body[0].online === 1;
     };
-    /** Logs in at the delayed node and makes the change as soon as the store has the session. */
+    /**
+     * Logs in at the delayed node and makes the change as soon as the store contains the session.
+     */
     const connectDuring = async (uid: string, change: () => Promise<unknown>) => {
       const { clientPort: port } = node;
       const client = await openNative(t, { port, uid, token: TOKEN });

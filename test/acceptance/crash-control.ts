@@ -22,8 +22,8 @@ const CLUB = { channel_id: "club", channel_type: GROUP_CHANNEL };
 const HALL = { channel_id: "hall", channel_type: GROUP_CHANNEL };
 
 /**
- * A value that calls change. After a crash, the value is the last acknowledged one or that of the
- * interrupted call.
+ * A value that HTTP calls change. After a crash it is the value set by the last answered call or by
+ * the interrupted call.
  */
 class Cell<T> {
   #possible: readonly T[];

@@ -17,9 +17,12 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const DISK_ROUNDS = volume(10);
 
 const FORMAT_KILLS = 2;
-/** Number of messages each client sends between two kills. */
+/** Number of new messages each client sends in each round that ends with a kill. */
 const FORMAT_SENDS = 100;
-/** Number of messages a client has in flight. The remaining messages are sent after the kill. */
+/**
+ * Maximum number of messages a client has in flight. Messages interrupted by a kill are sent again
+ * in the next round.
+ */
 const IN_FLIGHT = 10;
 
 /** Settings with which kills often happen during a retention sweep. */

@@ -1,5 +1,5 @@
-// Defaults that are the same in every interface: the red dot of a message and the order of history.
-// Also the refusal of a client whose token is for another device flag.
+// The default red dot of a message in each interface, the order of history, and the refusal of a
+// client whose token is for another device flag.
 
 import { connect, group } from "../../src/client/index.ts";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";

@@ -1,7 +1,7 @@
 // The control plane under faults: writers that change memberships and tokens, and devices that log
 // in, at random nodes. Each value has one writer, so the last acknowledged change decides the
-// value. Keeps the possible values of each, and the problems: a change that an older call undid,
-// and a newest login that was ended.
+// value. Keeps the possible values and the problems found: a change undone by an older call, or a
+// newest login that was ended.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -13,7 +13,7 @@ import type { ClusterNodes } from "./cluster-nodes.ts";
 
 /** Number of writers of each kind. */
 const WRITERS = 2;
-/** Number of tokens that one user is given before the next user is used. */
+/** Number of tokens that are set for one user before the next user is used. */
 const TOKENS_PER_USER = 3;
 const MAX_PAUSE_MS = 60;
 const TIMEOUT_MS = 120_000;
@@ -21,7 +21,7 @@ const TIMEOUT_MS = 120_000;
 const KICK_MS = 60_000;
 
 /**
- * The possible values of something that changes, newest last. There is more than one if a change
+ * The possible values of something that changes, newest last. Has more than one value if a change
  * was not acknowledged.
  */
 class Cell<T> {
@@ -196,9 +196,8 @@ export class FaultControl {
   }
 
   /**
-   * Logs in at a random node. A login that is ended as kicked before the next attempt has begun is
-   * a problem: an older login ended it, although that login was answered as failed or was
-   * acknowledged earlier.
+   * Logs in at a random node. A kick before the next attempt begins is a problem: only an older
+   * login can have caused it, one that had already failed or been acknowledged.
    */
   async #openLogin(uid: string): Promise<Login> {
     const number = (this.#attempts.get(uid) ?? 0) + 1;

@@ -238,7 +238,10 @@ const VALUES: readonly unknown[] = [
 const DEEP = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
 const NESTED = `${'{"a":'.repeat(50_000)}1${"}".repeat(50_000)}`;
 
-/** Yields bodies of `path` that must be refused. */
+/**
+ * Yields invalid bodies of `path`. A call must refuse each of them unless `mayBeServed` returns
+ * true.
+ */
 export function* wrongBodies(path: string): Iterable<string | Uint8Array> {
   const right = RIGHT_BODIES[path] ?? {};
   yield* KINDS;

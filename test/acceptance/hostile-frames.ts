@@ -88,8 +88,8 @@ export function* falseLengthsAndNesting(): Iterable<Uint8Array> {
 }
 
 /**
- * Returns a random frame. Most are well-formed with wrong values, so that a connection receives
- * more than one of them.
+ * Returns a random frame. Most frames are well-formed but have wrong values, so that the connection
+ * stays open for further frames.
  */
 export function randomFrame(seed: number): Uint8Array {
   const random = new Random(seed);

@@ -34,7 +34,7 @@ const DAMAGED_PER_CALL = volume(400, "JINDOU_TEST_BODIES");
 const RANDOM_REQUESTS = 500;
 const MAX_BODY_BYTES = 1_048_576;
 const AT_ONCE = 8;
-/** Upper bound for closing slow clients: more than two time-outs of the transport. */
+/** Upper bound for closing slow clients: more than twice the timeout of the transport. */
 const SLOW_MS = 60_000;
 
 /**

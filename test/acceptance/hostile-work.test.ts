@@ -3,7 +3,7 @@
 // before the attack. JINDOU_TEST_QUIET=1 also checks the promised 250 ms, on a machine that does
 // nothing else. JINDOU_TEST_ATTACK_MS sets the duration of the attack, JINDOU_TEST_CONVERSATIONS
 // the length of the conversation lists, JINDOU_TEST_ATTACK one kind of frame, or `all` for all
-// kinds and commands.
+// kinds. By default no commands and no acknowledgements of commands are sent.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -34,7 +34,7 @@ const MAX_P99_MS = 250;
  * attack. Without work limits no response arrives for a minute.
  */
 const SLOWDOWN = 10;
-/** Time added to that bound. */
+/** Time added to the bound of the median. */
 const ALLOWANCE_MS = 20_000;
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
 /**
@@ -42,7 +42,7 @@ const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
  * attackers need longer to send them.
  */
 const REFUSED_FRAMES = 100;
-/** Longest time that the attackers get to send frames that are refused. */
+/** Maximum duration of the attack while fewer than `REFUSED_FRAMES` frames are refused. */
 const MAX_ATTACK_MS = 60_000 + ATTACK_MS;
 
 t.setTimeout(180_000 + ATTACK_MS * 4);

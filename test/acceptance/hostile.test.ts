@@ -21,7 +21,7 @@ import { BROKER_CODES, OPCODES, RawSocket, webSocketFrame } from "./raw-socket.t
 
 const FRAMES = volume(100_000, "JINDOU_TEST_FRAMES");
 const CONNECTS = volume(10_000, "JINDOU_TEST_CONNECTS");
-/** Share of the frames and connections that is used for the warm-up. */
+/** Size of the warm-up as a share of `FRAMES` and `CONNECTS`. */
 const WARM_UP = 0.15;
 const ATTACKERS = 8;
 const BATCH = 25;
@@ -229,7 +229,7 @@ async function fuzz(t: Test, frames: number): Promise<void> {
   for (const attacker of attackers) assertErrors(t, attacker, ["malformed_frame"]);
 }
 
-/** Opens connections and drops each at a different stage of its opening. */
+/** Opens connections and drops each at one of four stages of the handshake and login. */
 async function openAndDrop(connects: number): Promise<void> {
   let remaining = connects;
   const work = async (uid: string) => {

@@ -39,7 +39,7 @@ interface Request {
 
 const JSON_TYPE = { "content-type": "application/json" };
 
-/** Sends a request that is not a POST of JSON, and returns its status. */
+/** Sends a request with any method and headers, and returns its status. */
 async function send(
   { apiPort }: Pick<ChildBroker, "apiPort">,
   { method, path, headers = {}, body }: Request,

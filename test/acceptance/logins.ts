@@ -20,7 +20,8 @@ export interface Contender {
   /** Close code of the connection, `undefined` while it is open. */
   closeCode: number | undefined;
   /**
-   * Settles when the CONNECT is answered: with `undefined`, or with the error code of the refusal.
+   * Resolves when CONNECT is answered: to `undefined` after a CONNACK, or to the error code of the
+   * refusal.
    */
   connected: Promise<string | undefined> | undefined;
 }

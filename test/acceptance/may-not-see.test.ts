@@ -127,7 +127,10 @@ class Round {
     );
   }
 
-  /** Reads until the reader may no longer read. Like an EventSource, connects again after a loss. */
+  /**
+   * Reads the stream until the broker refuses access. Reconnects after a lost connection, as an
+   * EventSource does.
+   */
   async #readAgain(port: number, path: string): Promise<void> {
     while (!this.#isClosed) {
       try {

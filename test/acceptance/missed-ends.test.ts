@@ -225,7 +225,7 @@ t.test("a client that cannot resume gets the streams that ended in the last minu
 
 /**
  * Returns `<clientMsgNo> <channel> <state>` of each ended stream that was pushed. The `clientMsgNo`
- * is given without its round.
+ * is cut before its first hyphen.
  */
 function endsOf(client: NativeClient): readonly string[] {
   return client.pushesOf("stream").flatMap(({ channel, snapshot }) => {

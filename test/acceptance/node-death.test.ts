@@ -37,7 +37,7 @@ t.test("sessions of a dead node count as offline, and their Redis entries expire
   await until(async () => String(await online()) === "1,0");
   t.comment(`offline after ${(performance.now() - killedMs).toFixed(0)} ms`);
 
-  // This test reads Redis directly, because the API does not show expired entries.
+  // This test reads Redis directly, because the API does not show when an entry expires.
   const key = "jd:{u:there}:sessions";
   t.equal(await client.hlen(key), 1, "no node has removed the entry");
   const keptMs = await client.pttl(key);

@@ -1,7 +1,7 @@
-// Many clients and hostile peers behind one address, seen from outside. Uses its own broker
-// processes with the default limits. JINDOU_TEST_CLIENTS sets the number of clients that connect at
-// once, and JINDOU_TEST_SLOW_LORIS the number of silent sockets. Each client and each socket needs
-// a file descriptor.
+// Many clients and hostile peers that connect from one address. Uses its own broker processes with
+// the default limits. JINDOU_TEST_CLIENTS sets the number of clients that connect at once, and
+// JINDOU_TEST_SLOW_LORIS the number of silent sockets. Each client and each socket needs a file
+// descriptor.
 
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";

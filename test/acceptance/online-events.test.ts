@@ -41,7 +41,7 @@ async function eventsOf(broker: Pick<Broker, "call">, types: string): Promise<Fe
   }
 }
 
-/** Returns `<type> <uid> <device flag>` of each event of a user. */
+/** Returns `<type> <device flag>` of each event of a user. */
 async function storyOf(broker: Pick<Broker, "call">, uid: string): Promise<readonly string[]> {
   const events = await eventsOf(broker, "user.*");
   return events

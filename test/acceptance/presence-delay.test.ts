@@ -1,7 +1,7 @@
 // Presence that watchers are pushed when sessions end, on every store. A user who comes back within
 // `presence.offlineDelayMs`, at any node, is never pushed as offline. A user who logged out is
-// pushed as offline at once. In most tests the delay is so long that a push within it proves that
-// the push did not wait.
+// pushed as offline at once. In most tests the delay is longer than the test, so a push that
+// arrives did not wait for the delay.
 
 import t, { type Test } from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -84,7 +84,7 @@ async function untilStatus(node: ChildBroker, { uid }: User, online: 0 | 1): Pro
 }
 
 interface StoreNode extends ChildBroker {
-  /** Settings that all nodes on its store share. */
+  /** Settings shared by all nodes on the same store. */
   readonly settings: Settings;
 }
 
@@ -99,7 +99,7 @@ const stores = [
 let prefixes = 0;
 const longDelay = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(LONG_MS) };
 
-/** Starts two nodes on the store. On the embedded store, the pair has one node twice. */
+/** Starts two nodes on the store. On the embedded store, the pair is the same node twice. */
 async function startPair(t: Test, url: string, settings: Settings): Promise<NodePair> {
   prefixes += 1;
   const shared: Settings = {

@@ -11,8 +11,8 @@ import { AwayWorld } from "./redis-away-world.ts";
 /** Number of calls on each node. */
 const CALLS = volume(300);
 /**
- * Upper bound for refusing all calls: longer than one call waits for Redis, shorter than three
- * calls in turn.
+ * Upper bound for refusing all calls: longer than one call waits for Redis, but much shorter than
+ * if the calls waited one after the other.
  */
 const SLOW_MS = 3000;
 

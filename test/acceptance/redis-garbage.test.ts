@@ -107,8 +107,8 @@ t.test("a frame with a forged seq or message id neither delays nor hides a messa
 });
 
 /**
- * Returns true if no repair happens in one of ten periods of half a second. The last frames may
- * cause a few repairs before that.
+ * Returns true if at least one of ten periods of half a second passes without a repair. The last
+ * frames may cause a few repairs before that.
  */
 async function repairsEnd(node: ChildBroker): Promise<boolean> {
   for (let round = 0; round < 10; round++) {
@@ -306,8 +306,8 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   ];
   for (let index = 0; index < 3; index++)
     for (const change of changes) yield (frame) => changed(frame, [index, change]);
-  // The next publication number together with an id from long ago or from days ahead. A frame whose
-  // id is close to the current time could be a real one.
+  // These combine the next publication number with an id from long ago or from days ahead. A frame
+  // whose id is close to the current time could be a real one.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }

@@ -24,7 +24,7 @@ export interface SdkDeviceOptions {
 }
 
 export class SdkDevice {
-  /** False makes new connections fail at once. */
+  /** True if the device can connect. If false, new connections fail at once. */
   hasNetwork = true;
   readonly #options: SdkDeviceOptions;
   readonly #sockets = new Set<LossySocket>();

@@ -13,7 +13,7 @@ export interface SeqReaderOptions {
   readonly port: number;
   readonly uid: string;
   readonly channel: ChannelRef;
-  /** Last seq the reader has. The first message must have the next seq. */
+  /** Last seq that the reader received earlier. The first message must have the next seq. */
   readonly lastSeq: number;
   /** True if the reader resumes the channel. Default: it starts with live messages. */
   readonly resume?: boolean;

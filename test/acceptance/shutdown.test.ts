@@ -222,7 +222,8 @@ t.test(
     const started = performance.now();
     broker.process.kill("SIGTERM");
     await untilStopping(broker);
-    // A signal that follows at once may be an echo of the first and is ignored, so it is repeated.
+    // A node ignores a second signal that follows at once, because it may be an echo of the first,
+    // so the test repeats the signal.
     const timer = setInterval(() => broker.process.kill("SIGTERM"), 100);
     const exit = await broker.exited;
     clearInterval(timer);
@@ -260,8 +261,8 @@ t.test("a client that does not read does not delay the shutdown", async (t) => {
 });
 
 /**
- * Resolves when the node has locked its data folder. From then on signals are handled, while the
- * start is not complete.
+ * Resolves when the node has locked its data folder. From then on signals are handled, although the
+ * start is not complete yet.
  */
 async function untilFolderLocked({ dataPath }: BrokerProcess): Promise<void> {
   const untilMs = Date.now() + 60_000;

@@ -98,7 +98,9 @@ async function assertInterrupted(t: Test, channel: ChannelRef): Promise<void> {
 
 const maxMs = (stalls: StallMeter) => IDLE_MS + SLACK_MS + 10 * stalls.totalMs();
 
-/** Asserts that the text is kept, and how late events of the producer are answered. */
+/**
+ * Asserts that the text is kept, that a late end is acknowledged, and that late content is refused.
+ */
 async function assertStaysInterrupted(t: Test, channel: ChannelRef, name: string): Promise<void> {
   const read = await broker.ok(pathOf(channel, name));
   t.equal(read.state, "interrupted");

@@ -176,7 +176,10 @@ t.test(
   },
 );
 
-/** Beginnings of packets: lengths of 2³² and 2²⁸, a length that never ends, and impossible fields. */
+/**
+ * Beginnings of packets: lengths of almost 2³² and 2²⁸, a length that never ends, and impossible
+ * fields.
+ */
 const STARTS = ["10", "10ffffffff0f", "10ffffff7f", "1080808080", "1005050100", "101300", "30ff"];
 
 function attackBytes(random: Random, at: number): Buffer {

@@ -1,6 +1,6 @@
-// Silent connections, half-sent bodies and ambiguous request heads, seen from outside. Uses its own
-// broker process with 256 file descriptors. The hostile peers have their own addresses.
-// JINDOU_TEST_SOCKETS and JINDOU_TEST_HALF_BODIES set the counts.
+// Silent connections, half-sent bodies and ambiguous request heads. Uses its own broker process
+// with 256 file descriptors. The hostile peers have their own addresses. JINDOU_TEST_SOCKETS and
+// JINDOU_TEST_HALF_BODIES set the counts.
 
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";

@@ -26,7 +26,7 @@ export class SseReader {
   text = "";
   /** Number of UTF-16 code units of the stream's text before the first event received. */
   firstOffset: number | undefined;
-  /** Index and data of all other events, in order. */
+  /** Index and data of all events except content, in order. */
   readonly otherEvents: { readonly index: number; readonly data: string }[] = [];
   readonly #from: number;
   #nextIndex: number;

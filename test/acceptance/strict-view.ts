@@ -58,7 +58,7 @@ export class StrictView {
     this.#respondedIndex = snapshot.nextIndex;
   }
 
-  /** Replaces the picture with a snapshot. The picture must be a beginning of the snapshot. */
+  /** Replaces the picture with a snapshot. The snapshot must contain everything in the picture. */
   replace(snapshot: StreamSnapshot): void {
     const { nextIndex, text, notes } = snapshot;
     if (nextIndex < this.#nextIndex)
