@@ -62,7 +62,7 @@ async function until(event: string, isTrue: () => boolean | Promise<boolean>): P
 }
 
 for (const { name, settings } of STORES)
-  t.test(`a sync by version returns every change after clock steps, on ${name}`, async (t) => {
+  t.test(`a conversation sync returns every change after clock steps, on ${name}`, async (t) => {
     const random = new Random(SEED);
     const node = await spawnShifted(t, settings());
     let version = 0;
@@ -91,7 +91,7 @@ for (const { name, settings } of STORES)
     }
   });
 
-t.test("two nodes whose clocks differ leave no conversation stale", async (t) => {
+t.test("a conversation sync misses no change if the clocks of two nodes differ", async (t) => {
   const settings = onRedis();
   const ahead = await spawnShifted(t, settings, 900);
   const behind = await spawnShifted(t, settings, -900);
@@ -138,7 +138,7 @@ for (const { name, settings } of STORES)
 
 for (const { name, settings } of STORES)
   t.test(
-    `an active stream survives forward steps of the clock, and a silent stream ends, on ${name}`,
+    `a forward clock step does not end an active stream, and a backward step does not keep a silent stream open, on ${name}`,
     async (t) => {
       const node = await spawnShifted(t, settings());
       const shortLimit = { ...settings(), JINDOU_STREAMS_IDLE_TIMEOUT_MS: "1200" };

@@ -78,7 +78,7 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
 });
 
 t.test(
-  "a refused login names the device flag of its token in the log and, in protected mode, to the client",
+  "if the device flag of a login does not match its token, the log names the flag of the token, and so does the refusal in protected mode",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: "0123456789abcdef" });
     const headers = { token: "0123456789abcdef" };

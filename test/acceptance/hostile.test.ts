@@ -67,7 +67,7 @@ t.test("the broker survives random frames and dropped connections", async (t) =>
   warmMib = await settledMib(pid);
 });
 
-t.test("a truncated frame is answered with malformed_frame and ends the connection", async (t) => {
+t.test("a truncated frame is answered with an error code and ends the connection", async (t) => {
   for (const [attacker, codes] of [
     [stranger(), ["malformed_frame", "not_connected"]], // only a CONNECT is read before the login
     [loggedIn(), ["malformed_frame"]],

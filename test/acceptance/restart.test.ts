@@ -17,7 +17,7 @@ const BACK_MS = 20_000;
 t.setTimeout(180_000);
 
 t.test(
-  "the clients of a single node are closed at once when it restarts, and reconnect",
+  "a single node that restarts closes all client connections at once, and the clients reconnect",
   async (t) => {
     const [apiPort, clientPort] = [await freePort(), await freePort()];
     const settings = {

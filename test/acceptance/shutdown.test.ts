@@ -203,7 +203,7 @@ t.test(
   },
 );
 
-t.test("SIGINT drains like SIGTERM", async (t) => {
+t.test("SIGINT makes a node drain, like SIGTERM", async (t) => {
   const broker = await spawnBroker(t, drainWithin(500));
   const closed = watchClosings(await openCrowd(broker, 20));
   t.same(await broker.stop("SIGINT"), { code: 0, signal: null });

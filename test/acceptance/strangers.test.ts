@@ -145,7 +145,7 @@ t.test("a WKProto client with a wrong token costs no key agreement", async (t) =
 });
 
 t.test(
-  "a WKProto client key without a shared secret is refused only after the guess limit and the token were checked",
+  "a WKProto client key that yields no shared secret is refused only after the guess limit and the token were checked",
   async (t) => {
     const guarded = await startBroker(t, { JINDOU_AUTH_TOKEN_ATTEMPTS: "1" });
     const target = `ws://127.0.0.1:${guarded.clientPort}`;
@@ -214,7 +214,7 @@ t.test(
     for (let i = 0; i < 20 && !codes.has(4100); i++)
       for (const code of await Promise.all(Array.from({ length: 20 }, () => stranger(250, frame))))
         codes.add(code); // many at once, because the budget grows while the test waits
-    t.ok(codes.has(4100), "the network is closed with 4100");
+    t.ok(codes.has(4100), "connections of the network are closed with 4100");
     const login = (padding: string) =>
       `{"jsonrpc":"2.0","id":"1","method":"connect","params":{"protocol":1,"uid":"bob","resume":[${padding}],"token":"t"}}`;
     const small = login("");
