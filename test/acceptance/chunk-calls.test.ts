@@ -41,7 +41,7 @@ t.test(
         await post(t, { id: "g", no: "s", type: "___TextMessageContent", data: `${n} ` });
     });
     t.equal(functions, 100);
-    t.ok(scripts < 50, `${scripts} scripts, of heartbeats and sweeps`);
+    t.ok(scripts < 50, `${scripts} scripts were called, for heartbeats and sweeps`);
   },
 );
 

@@ -92,5 +92,5 @@ t.test("apps see no error and miss no message during a rolling restart under loa
     `/channel/messages?channel_id=${TEAM}&channel_type=2&limit=1&order=desc`,
   );
   t.equal(body.head_seq, teamTotal, "history contains each sent message once");
-  t.comment(`the group received ${numbers.length} messages`);
+  t.comment(`${numbers.length} messages were sent`);
 });

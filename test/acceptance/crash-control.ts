@@ -90,15 +90,18 @@ export class Control {
     for (const token of this.#token.possible)
       if (await isAccepted(broker, token)) accepted.push(token);
     t.equal(accepted.length, 1, "exactly one token is valid");
-    t.ok(this.#token.settle(accepted[0]), "the valid token is the last one set");
+    t.ok(
+      this.#token.settle(accepted[0]),
+      "the valid token was set by the last acknowledged call or by the interrupted one",
+    );
     const [club] = await memberships(broker, ["club"]);
     t.ok(
       this.#isMember.settle(club),
-      "the membership has the value of the last acknowledged change",
+      "the membership was set by the last acknowledged call or by the interrupted one",
     );
     t.ok(
       this.#isBanned.settle(await isBanned(broker)),
-      "the ban has the value of the last acknowledged change",
+      "the ban was set by the last acknowledged call or by the interrupted one",
     );
     await this.#verifyChannels(t, broker);
     await this.#verifyManagers(t, broker);

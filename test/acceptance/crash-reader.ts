@@ -105,7 +105,7 @@ export class Follower {
     if (push.kind !== "message" && push.kind !== "messages") return;
     const followed = this.#followed.get(channelKey(push.channel, this.uid));
     if (followed === undefined)
-      throw new Error("a push for a channel that the reader does not follow");
+      throw new Error("the broker pushed a message for a channel that the reader does not follow");
     const range = observedRangeOf(push);
     followed.seenSeq = Math.max(followed.seenSeq, range.throughSeq);
     this.#unchecked.push({ reader: followed.reader, range });

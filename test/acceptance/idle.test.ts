@@ -31,5 +31,5 @@ for (const store of ["the embedded store", "Redis"])
     await pause(MEASURED_MS);
     const perSecond = ((waits(pid) - before) * 1000) / (performance.now() - startMs);
     t.ok(perSecond > 0, "wake-ups are counted");
-    t.ok(perSecond <= MAX_PER_SECOND, `${perSecond.toFixed(1)} wake-ups in a second`);
+    t.ok(perSecond <= MAX_PER_SECOND, `${perSecond.toFixed(1)} wake-ups per second`);
   });

@@ -304,7 +304,7 @@ t.test("after a node dies, users who do not return are reported offline once", a
   t.equal(
     (await eventsOf(alive[1] ?? dying, "user.online")).length,
     count,
-    "nobody is online twice",
+    "no user is reported online twice",
   );
 });
 
@@ -322,5 +322,5 @@ t.test("after a restart, users who do not return are reported offline once", asy
   const third = await spawnBroker(t, settings, first.dataPath);
   await loginAll(t, [third], ["b"]);
   t.strictSame(await offlineUsers(third, 3, delayMs), ["a", "c", "d"]);
-  t.equal((await eventsOf(third, "user.online")).length, 4, "nobody is online twice");
+  t.equal((await eventsOf(third, "user.online")).length, 4, "no user is reported online twice");
 });

@@ -439,7 +439,7 @@ t.test("a user's commands do not remove the commands of others from an inbox", a
       ["ok", 10],
       ["overloaded", 140],
     ],
-    "the sender has a tenth of the inbox",
+    "the commands of one sender fill at most a tenth of the inbox",
   );
   const receiver = await connect("bob");
   await receiver.waitFor(() => receiver.commands.length >= 12, "the commands in the inbox");

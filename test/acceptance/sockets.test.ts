@@ -67,7 +67,7 @@ t.test(
       "silent connections over the limit for one address are closed, and other addresses are served",
       async (t) => {
         const silent = openSockets(t, SILENT, { port, from: "127.0.0.2" });
-        await until("the connections beyond the share are closed", () => {
+        await until("the connections over the limit are closed", () => {
           const openCount = silent.filter((peer) => peer.isOpen).length;
           return openCount > 0 && openCount <= MAX_FILES / 2;
         });

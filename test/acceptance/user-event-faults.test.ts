@@ -196,17 +196,17 @@ function faultsIn(events: readonly FeedEvent[], ledgers: readonly UserLedger[]):
   for (const { uid, tokens, tokenCalls, kickedDevices, commands } of ledgers) {
     const changes = eventsOf("user.token_changed", uid).length;
     if (changes < tokens || changes > tokenCalls)
-      faults.push(`${uid}: ${changes} events of ${tokens} to ${tokenCalls} changed tokens`);
+      faults.push(`${uid}: ${changes} events for ${tokens} to ${tokenCalls} changed tokens`);
     const devices = eventsOf("session.kicked", uid).map(({ data }) => data.device_id);
     if (new Set(devices).size < devices.length) faults.push(`${uid}: a kick has several events`);
     for (const device of kickedDevices)
-      if (!devices.includes(device)) faults.push(`${uid}: no event of the kick of ${device}`);
+      if (!devices.includes(device)) faults.push(`${uid}: no event for the kick of ${device}`);
     const expired = eventsOf("command.expired", uid).flatMap(
       ({ data }) => data.command_ids as readonly number[],
     );
     if (new Set(expired).size < expired.length) faults.push(`${uid}: a command has several events`);
     for (const id of commands)
-      if (!expired.includes(id)) faults.push(`${uid}: no event of the expired command ${id}`);
+      if (!expired.includes(id)) faults.push(`${uid}: no event for the expired command ${id}`);
   }
   return faults;
 }
