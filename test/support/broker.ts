@@ -59,7 +59,8 @@ export async function tempFolder(t: Test, parent = tmpdir()): Promise<string> {
 
 /**
  * Returns the environment of a test broker: both listeners on free loopback ports, only errors
- * logged, and no limit on unauthenticated clients from one address. `settings` overrides all of it.
+ * logged, and no limit on unauthenticated clients from one address. `settings` overrides these
+ * values.
  */
 function environment(dataPath: string, settings: Settings): Settings {
   return {

@@ -26,8 +26,8 @@ const HAS_SETPRIV = process.platform === "linux" && existsSync(SETPRIV);
 
 /**
  * Wraps a command so that the kernel kills its process when the calling process ends. Only this
- * process is killed, not the processes that it starts. Returns the command unchanged on systems
- * other than Linux.
+ * process is killed, not the processes that it starts. Returns the command unchanged unless the
+ * system is Linux with `setpriv`.
  */
 export function tieToParent(command: string, args: readonly string[]): [string, string[]] {
   if (!HAS_SETPRIV) return [command, [...args]];

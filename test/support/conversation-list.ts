@@ -28,7 +28,7 @@ export async function conversationsIn(
   return inRange(heads, range);
 }
 
-/** Returns the conversations in `heads`, which must be all of a user's, that lie in the range. */
+/** Returns the conversations in the range. `heads` must contain all conversations of the user. */
 export function inRange(
   heads: readonly ConversationHead[],
   { sinceMs, count, beforeId, onlyUnread = false, excludedTypes = [] }: ConversationRange,

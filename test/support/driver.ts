@@ -18,8 +18,8 @@ export type Driver = "embedded" | "redis" | "three";
 export const DRIVER = readDriver();
 
 /**
- * False on three nodes, except with JINDOU_TEST_VOLUME=full: tests whose result depends on one
- * process only, such as the form of a frame, run on one node.
+ * True if the tests whose result depends on one process only, such as the form of a frame, are run.
+ * False on three nodes without JINDOU_TEST_VOLUME=full, because these tests also run on one node.
  */
 export const TESTS_ONE_PROCESS = DRIVER !== "three" || IS_FULL;
 

@@ -50,7 +50,7 @@ export interface FaultyNetwork {
 
 type Action = "drop" | "repeat" | "delay" | "watch";
 
-/** What to do with the next publication to a node that contains a string. */
+/** Action on the next publication to a node if the publication contains `text`. */
 interface PublicationRule {
   readonly nodeId: string;
   readonly text: string;
@@ -59,7 +59,7 @@ interface PublicationRule {
   onMatch(send: () => void): void;
 }
 
-/** The next command of a node that must not reach Redis. */
+/** A command of a node that must not reach Redis, recognised by its `texts`. */
 interface CommandRule {
   readonly nodeId: string;
   readonly texts: readonly string[];
@@ -111,7 +111,7 @@ export async function startFaultyRedisCluster(t: Test): Promise<FaultyNetwork> {
   return network.controls(urls.join(","), primaries);
 }
 
-/** Waits until every server reports the network's port of every other server. */
+/** Waits until every server reports the network's ports of all servers. */
 async function waitUntilAnnounced(
   { primaries }: RedisClusterServers,
   ports: readonly number[],

@@ -250,14 +250,14 @@ function isSame(ack: Acknowledgement, other: Acknowledgement): boolean {
 }
 
 /**
- * True if the message may have expired by `atMs`. The broker accepted it between the send and the
- * acknowledgement, so the earliest possible expiry counts from the send.
+ * Returns true if the message may have expired by `atMs`. The broker accepted it between the send
+ * and the acknowledgement, so the earliest possible expiry counts from the send.
  */
 function mayBeExpired({ message, sentAtMs }: Entry, atMs: number): boolean {
   return message.expireS > 0 && atMs >= sentAtMs + message.expireS * 1000;
 }
 
-/** True if the message had certainly expired when the read started. */
+/** Returns true if the message had certainly expired when the read started. */
 function isExpired({ message, ack }: Entry, { readStartedAtMs = 0 }: ObservedRange): boolean {
   if (ack === undefined || message.expireS === 0) return false;
   return readStartedAtMs >= ack.atMs + message.expireS * 1000;

@@ -3,7 +3,7 @@
 
 import { Agent, request } from "node:http";
 
-/** Idle time after which a connection is closed, earlier than by the broker. */
+/** Idle time after which a connection is closed. The broker waits longer before it closes one. */
 const IDLE_MS = 4000;
 
 const agent = new Agent({ keepAlive: true, timeout: IDLE_MS });

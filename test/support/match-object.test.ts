@@ -1,4 +1,4 @@
-// Which values `matchObject` accepts, and which it rejects.
+// Tests which values `matchObject` accepts and which it rejects.
 
 import { matchObject } from "./match-object.ts";
 import { t } from "./suite.ts";

@@ -1,4 +1,4 @@
-// Signs JWTs as an issuer does, with the package `jose`, and writes its keys into files.
+// Signs JWTs as an issuer does, with the package `jose`, and writes the issuer's keys into files.
 
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// The native test client, against a WebSocket server that plays a broker with the real codec.
+// Tests the native test client against a WebSocket server that plays a broker with the real codec.
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";

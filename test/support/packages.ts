@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/packages", import.meta.url));
 
-/** Returns the folder whose `node_modules` has the packages of the room. */
+/** Returns the folder whose `node_modules` contains the packages of the room. */
 export function packagesFolder(room: string): string {
   return execFileSync(SCRIPT, ["--print", room], { encoding: "utf8" }).trim();
 }

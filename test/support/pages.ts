@@ -1,5 +1,5 @@
-// The built pages in Chromium, for tests: opens a page, fails the test for its errors, checks that it
-// is accessible, and takes the pictures of the docs.
+// Opens the built pages in Chromium for tests, fails the test if a page reports an error, checks
+// that a page is accessible, and takes the pictures of the docs.
 
 import { readFileSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
@@ -22,8 +22,8 @@ const IMAGES = new URL("../../docs/images/", import.meta.url);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /**
- * Opens a page of a node. An error of the page, on its console, or a violation of its
- * Content-Security-Policy, which Chromium writes to the console, fails the test.
+ * Opens a page of a node. The test fails on an uncaught error, on a dialog, and on an error or
+ * warning in the console, where Chromium also reports violations of the Content-Security-Policy.
  */
 export async function openPage(
   t: Test,

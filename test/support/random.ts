@@ -36,7 +36,7 @@ export class Random {
 
   /**
    * Returns an integer of 0 to `bits` bits (at most 53). Every number of bits is equally likely,
-   * and the largest integer of that size is chosen once in eight times.
+   * and one time in eight the largest integer with that number of bits is returned.
    */
   uint(bits: number): number {
     const size = this.below(bits + 1);

@@ -1,5 +1,5 @@
 // A TCP proxy between nodes and one Redis server, for tests. It can delay, hold or drop what Redis
-// sends to the nodes' subscriber connections, and can unsubscribe a node without its knowledge.
+// sends to the nodes' subscriber connections, and can unsubscribe a node without the node noticing.
 // Owns the connections.
 
 import { createServer, type Socket, connect as tcp } from "node:net";

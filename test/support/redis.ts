@@ -87,7 +87,7 @@ function reserve(port: number): boolean {
   }
 }
 
-/** True if the process that reserved the port has ended. */
+/** Returns true if the process that reserved the port has ended. */
 function isAbandoned(file: string): boolean {
   try {
     process.kill(Number(readFileSync(file, "utf8")) || process.pid, 0);

@@ -8,7 +8,9 @@ import type { Test } from "tap";
 import { tempFolder } from "./broker.ts";
 import { tieToParent } from "./child.ts";
 
-/** Writes the program to a file with this name, and returns what it printed and its exit code. */
+/**
+ * Writes the program to a file with this name and runs it. Returns the output and the exit code.
+ */
 export async function run(
   t: Test,
   name: string,
@@ -24,7 +26,7 @@ export async function run(
   return outputOf(child);
 }
 
-/** Waits for the end of a process. Returns what it printed and its exit code. */
+/** Waits for the end of a process. Returns its output and its exit code. */
 export async function outputOf(child: ChildProcessWithoutNullStreams) {
   let output = "";
   let errors = "";

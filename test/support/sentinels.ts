@@ -54,7 +54,7 @@ export async function startSentinels(
   );
   const admin = primary.client();
   // A replica counts as online before it has loaded the data. A Sentinel that promoted it then
-  // would lose writes, so wait until every replica has confirmed one.
+  // would lose writes, so wait until every replica has confirmed a write.
   await until("the replicas did not confirm a write", async () => {
     await admin.multi().set("follow", "").del("follow").exec();
     return (await admin.wait(replicas, 1000)) === replicas;

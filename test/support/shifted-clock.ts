@@ -33,7 +33,7 @@ export class ShiftedClock {
     return new ShiftedClock(file);
   }
 
-  /** Sets the clock for the next process. A running process may use it later. */
+  /** Sets the clock for the next process. A running process adopts the new time with a delay. */
   set(shiftMs: number): void {
     writeFileSync(`${this.#file}.next`, String(shiftMs));
     renameSync(`${this.#file}.next`, this.#file);

@@ -56,7 +56,7 @@ export async function mountSmallDisk(
     throw new Error(`a ${kind} of ${sizeMib} MiB cannot be mounted in a namespace here`);
   });
   await Promise.race([mounted, ended]);
-  ended.catch(() => undefined); // it is killed at the end of the test
+  ended.catch(() => undefined); // the process is killed at the end of the test
 
   const outside = `/proc/${holder.pid}/root${path}`;
   const filler = join(outside, FILLER);

@@ -1,5 +1,5 @@
 // A network that stalls: a TCP proxy that can hold back everything a client sends and deliver it
-// later, even if the client has closed its connection in the meantime. State: the connections.
+// later, even if the client has closed its connection in the meantime. Owns the connections.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";
@@ -18,7 +18,7 @@ export interface StallingProxy {
   readonly port: number;
   /** Holds back what clients send from now on. */
   stall(): void;
-  /** Holds back what a client sends from the first bytes on that contain `text`. */
+  /** Holds back what a client sends, starting with the first bytes that contain `text`. */
   stallAt(text: string): void;
   /** Delivers what was held back, in order. */
   resume(): void;

@@ -15,8 +15,8 @@ export interface StoredCounts {
 }
 
 /**
- * Returns a function that counts the records of the channel. On the embedded store it counts those
- * of all channels, so the test must use no other channel.
+ * Returns a function that counts the records of the channel. On the embedded store the function
+ * counts the records of all channels, so the test must use no other channel.
  */
 export async function countStored(
   t: Test,

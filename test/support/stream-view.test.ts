@@ -16,7 +16,7 @@ import { t } from "./suite.ts";
 
 const NAME = RUNNING.clientMsgNo;
 
-/** Returns a push of one event. It covers one index unless `place` has a `nextIndex`. */
+/** Returns a push of one event. The event covers one index unless `place` has a `nextIndex`. */
 function event(
   type: string,
   data: string,

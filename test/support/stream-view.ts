@@ -27,7 +27,7 @@ export class StreamView {
   /** Data of the End event, `undefined` while the stream is active. */
   endData: string | undefined;
   notes: readonly StreamNote[] = [];
-  /** Number of applied events into which the server had merged several. */
+  /** Number of applied events into which the server had merged several events. */
   merged = 0;
   /** Number of events that were ignored because they had been received before. */
   repeated = 0;

@@ -15,8 +15,8 @@ export class Waiters {
   }
 
   /**
-   * Resolves when `condition` returns true, which may be at once. Rejects with the error that it
-   * throws, or after the timeout with an error that contains the description.
+   * Resolves when `condition` returns true, which may be at once. Rejects with the error that
+   * `condition` throws, or after the timeout with an error that contains the description.
    */
   async until(description: string, condition: () => boolean): Promise<void> {
     if (condition()) return;

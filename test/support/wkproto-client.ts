@@ -149,7 +149,7 @@ export class WkprotoClient {
     return encodeClientPacket({ packet, flags, fields }, version, this.#keys);
   }
 
-  /** Sends bytes as one WebSocket message, or in one write. */
+  /** Sends bytes as one WebSocket message, or over TCP in random pieces. */
   writeBytes(bytes: Uint8Array): void {
     this.#wire.send(bytes);
   }
