@@ -498,7 +498,7 @@ t.test(
     const startedMs = performance.now();
     await mute.connect();
     t.match(await mute.closed, { code: 1006 });
-    // The library's clock ticks every 4 s and rounds down, so 8 s take 4 to 8 s.
+    // The library's timer ticks every 4 s and rounds down, so a time-out of 8 s takes 4 to 8 s.
     t.ok(performance.now() - startedMs > 3500, "the client is not closed early");
     t.equal((await answering.ping()).kind, "pong");
   },

@@ -1,4 +1,4 @@
-// How a backend lists and ends the sessions of its users, on whichever node they are.
+// Tests how a backend lists and ends the sessions of its users on any node.
 
 import { t } from "../support/suite.ts";
 import { endingOf, eventually, startWorld } from "./world.ts";

@@ -50,7 +50,7 @@ async function onSocket(t: Test, uid: string): Promise<ReadPage> {
   };
 }
 
-/** Reads all pages. `between` runs after each page but the last. */
+/** Reads all pages. `between` runs after each page except the last. */
 async function readAll(
   read: ReadPage,
   limit?: number,

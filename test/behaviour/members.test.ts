@@ -1,4 +1,4 @@
-// The members of a group, as its members read them on a socket.
+// Tests how a member of a group reads the list of members on a socket.
 
 import { t } from "../support/suite.ts";
 import { codeOf, person, range, startWorld, wire } from "./world.ts";

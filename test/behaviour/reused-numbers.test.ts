@@ -23,7 +23,10 @@ import {
 const REUSED = "client_msg_no_reused";
 /** The text that `JSON.stringify` writes for this object. */
 const HELLO = '{"type":1,"content":"hello"}';
-/** Payloads that differ from HELLO: one only in its bytes, others in their content. */
+/**
+ * Payloads that differ from HELLO: the first three only in their bytes, the last one in its
+ * content.
+ */
 const OTHERS = [
   '{"content":"hello","type":1}',
   '{"type":1, "content":"hello"}',

@@ -1,8 +1,8 @@
 // Names of the rows of the specification's tables and of the decisions, and of further features.
 // The comments above the behaviour tests name these rows in brackets. The documents are not in this
-// repository, so this is a copy. The 500 response is tested in test/api/endpoint.test.ts, where a
-// use case can be made to fail, and the merging of stream events for lagging viewers in
-// test/gateway and test/acceptance.
+// repository, so this file copies the names. The 500 response is tested in
+// test/api/endpoint.test.ts, where a use case can be made to fail, and the merging of stream events
+// for lagging viewers in test/gateway and test/acceptance.
 
 /** Rows of http-interface.md. */
 export const SPEC_ROWS = [

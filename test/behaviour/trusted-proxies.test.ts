@@ -1,5 +1,5 @@
-// Limits by client address behind a proxy, as backends, managers and clients meet them. The peer
-// 127.0.0.1 is a trusted proxy. The proxy headers of every other peer must be ignored.
+// Tests the limits by address for managers and clients behind a proxy. The peer 127.0.0.1 is a
+// trusted proxy. The proxy headers of every other peer must be ignored.
 
 import { connect } from "node:net";
 import { openNative } from "../support/native-client.ts";

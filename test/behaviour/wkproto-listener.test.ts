@@ -247,7 +247,7 @@ for (const sdk of PHONE_SDKS)
     phoneScenario(t, sdk),
   );
 
-/** A phone logs in, pings, sends, receives and acknowledges, loses its network and is kicked. */
+/** Makes a phone log in, ping, send, receive, acknowledge and lose its network, and kicks it. */
 async function phoneScenario(t: Test, sdk: PhoneSdk): Promise<void> {
   const [uid, peerUid] = [world.name("ann"), world.name("ben")];
   await world.register(uid, { flag: 0, level: 1 });

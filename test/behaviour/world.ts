@@ -16,7 +16,7 @@ import { connectNative, type NativeClientOptions } from "../support/native-clien
 import { type NativeClient, NativeClientError, textOf } from "../support/native-session.ts";
 import { nativeWire, type Wire } from "../support/wire.ts";
 
-/** Long enough for a machine that is busy with other tests. */
+/** Timeout of every wait. It is long enough for a machine that is busy with other tests. */
 export const TIMEOUT_MS = 120_000;
 
 export const person = (uid: string): ChannelRef => ({ id: uid, type: 1 });
@@ -193,7 +193,7 @@ export async function receivedTexts(client: NativeClient): Promise<readonly stri
   return client.messages.map(textOf);
 }
 
-/** Waits until the client has `count` messages. Returns the texts of all its messages. */
+/** Waits until the client has received `count` messages. Returns the texts of all its messages. */
 export async function untilReceived(
   client: NativeClient,
   count: number,

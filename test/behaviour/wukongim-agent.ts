@@ -70,8 +70,9 @@ export function start({ addr, uid, token, heartbeatInterval }: Start): void {
 }
 
 /**
- * The SDK's heartbeat continues during a reconnect, and throws between the creation and the opening
- * of the new socket. The error would end Node, and a page would report it.
+ * Ignores errors of the SDK's heartbeat while a socket is opening. The heartbeat continues during a
+ * reconnect and throws between the creation and the opening of the new socket. Such an error would
+ * end Node, and a page would report it.
  */
 function ignorePingsWhileConnecting(): void {
   const manager = internals();
