@@ -202,7 +202,7 @@ t.test("an event with an invalid type or too much data is refused", async (t) =>
 });
 
 t.test(
-  "a user who sends more than client.maxEventsPerSecond events is refused on all connections",
+  "events over client.maxEventsPerSecond are refused, counted over all connections of a user",
   async (t) => {
     const limited = await startWorld(t, {
       JINDOU_CLIENT_MAX_EVENTS_PER_SECOND: "5",

@@ -11,7 +11,7 @@ const world = await startWorld(t);
 // Covers [spec: Event event.type; spec: Event type cannot be empty]
 // Covers [decisions: Status of the four /event errors]
 t.test(
-  'a missing or empty event type is refused first, with "Event type cannot be empty"',
+  'a missing or empty event type is refused before other fields are checked, with "Event type cannot be empty"',
   async (t) => {
     const fixture = await createFixture(t, world);
     const refusal = {

@@ -115,7 +115,7 @@ t.test(
   },
 );
 
-t.test("an import is refused in a store that has data, and changes nothing", async (t) => {
+t.test("an import into a store that contains data is refused and changes nothing", async (t) => {
   const world = await startWorld(t);
   await world.register("ann");
   t.match(await world.call("/admin/import/open", {}), {

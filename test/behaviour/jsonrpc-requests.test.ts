@@ -30,7 +30,7 @@ async function answerTo(client: JsonRpcClient, message: string): Promise<string>
 
 const ping = (id?: string | number) => ({ jsonrpc: "2.0", method: "ping", ...{ id } });
 
-t.test("the id of a response has the JSON text of the request's id", async (t) => {
+t.test("a response repeats the id of its request, as a number or a string", async (t) => {
   const client = await connected(t);
   const ids = ["7", "0", "-3", "1.5", "12345678901234567890", "1e3", '"7"', '"\\u00e9\\n"'];
   for (const id of ids) {
@@ -46,7 +46,7 @@ t.test("the id of a response has the JSON text of the request's id", async (t) =
   }
 });
 
-t.test("an id that is neither a string nor a number is refused with a null id", async (t) => {
+t.test("a request with an invalid id is refused with an error whose id is null", async (t) => {
   const client = await connected(t);
   for (const id of ["true", "{}", "[1]", '""', "null", JSON.stringify("x".repeat(129))]) {
     const answer = JSON.parse(await answerTo(client, `{"id":${id},"method":"ping"}`));
@@ -134,7 +134,7 @@ t.test("a batch of notifications has no response", async (t) => {
   t.equal(answer.id, "next");
 });
 
-t.test("a batch that is not valid or too long is refused as a whole", async (t) => {
+t.test("a batch that is invalid or too long is refused as a whole", async (t) => {
   const client = await connected(t);
   const commands = '{"id":1,"method":"ping"}';
   const rows = [

@@ -245,7 +245,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/readers compares the read positions of the members with a message",
+  "GET /channel/readers reports each member's read position and whether the member has read a message",
   async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
@@ -272,7 +272,7 @@ t.test(
   },
 );
 
-t.test("POST /stream/cancel ends an active stream as cancelled, for its readers too", async (t) => {
+t.test("POST /stream/cancel ends an active stream as cancelled and keeps its text", async (t) => {
   const channel = await world.newGroup([world.name("ann")]);
   const stream = { client_msg_no: "s", channel_id: channel.id, channel_type: 2 };
   const post = (type: string, data = "") =>

@@ -257,7 +257,7 @@ t.test(
 );
 
 // Covers [feature: Hooks]
-t.test("a send hook that hangs delays only the messages it judges", async (t) => {
+t.test("a send hook that hangs delays only the messages that it checks", async (t) => {
   const { sender, channel, member } = await pair(t);
   const other = await world.join(t, world.name("eve"));
   const free = group(world.name("free"));

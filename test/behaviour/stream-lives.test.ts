@@ -26,7 +26,7 @@ t.test(
 
 // Covers [decisions: stream_no]
 t.test(
-  "a message with stream_no is linked to the stream whose client_msg_no equals it",
+  "a message whose stream_no is the client_msg_no of a stream is delivered with that stream_no",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

@@ -255,7 +255,7 @@ t.test("a viewer with a device token can read only the streams of its own channe
 
 // Covers [feature: GET /stream]
 t.test(
-  "a viewer can send a uid and token with letters beyond ASCII in headers in the form of RFC 8187, as the reply to the token's registration says",
+  "a viewer can send a uid and token with letters beyond ASCII in headers in the form of RFC 8187, and the reply to the token's registration says so",
   async (t) => {
     const uid = `${world.name("jos")}é`;
     const token = "gehéim ";

@@ -273,7 +273,7 @@ t.test("events whose id is the client_msg_no are all added, even if they are equ
 
 // Covers [decisions: Event id]
 t.test(
-  "an event with the id, type and data of an earlier event is a retry unless both have different timestamps",
+  "an event with the id, type and data of an earlier event is a retry unless their timestamps differ or several events already share the id",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

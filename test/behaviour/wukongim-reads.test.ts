@@ -60,7 +60,7 @@ t.test(
 
 // Covers [feature: calls of public backends]
 t.test(
-  "GET /message/byclientmsgno takes a personal channel with both uids joined by @, in either order",
+  "GET /message/byclientmsgno accepts both uids of a personal channel, joined by @ in either order, as its id",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "hello", { client_msg_no: "no 1" });

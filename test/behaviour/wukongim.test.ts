@@ -175,7 +175,7 @@ t.test(
   },
 );
 
-t.test("in the wukongim dialect, payloads may have line breaks", async (t) => {
+t.test("in the wukongim dialect, payloads may contain line breaks", async (t) => {
   const [ann, bob] = [world.name("ann"), world.name("bob")];
   const payload = textPayload("x".repeat(101));
   for (const lineBreak of ["\n", "\r\n"]) {
