@@ -123,7 +123,7 @@ t.test(
       t.same(
         new Set(ids),
         new Set([at(2), at(1), at(5)]),
-        `${door}: the last page has the changed conversations again`,
+        `${door}: the last page lists the changed conversations again`,
       );
     }
   },

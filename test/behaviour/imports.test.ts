@@ -324,7 +324,7 @@ t.test(
       return messages.map(({ message_seq: seq }: { readonly message_seq: number }) => seq);
     };
     const names = { client_msg_nos: ["no-1", "no-5200", "x".repeat(5000)] };
-    t.same(await find(names), [newest], "the search covers the newest 5,000");
+    t.same(await find(names), [newest], "the search covers the newest 5,000 messages");
     t.same(await find({ ...names, from_uid: "ann" }), [1, newest]);
     t.same(await find({ ...names, from_uid: "bob" }), [], "no message of another sender is found");
     await world.ok("/channel/subscriber_add", { ...wire(G), subscribers: ["bob"] });

@@ -219,7 +219,7 @@ t.test(
     const stranger = await world.newGroup([]);
     t.equal(await outcomeOf(sender.send(stranger, "not a member")), "not_subscriber");
     t.equal(await outcomeOf(sender.send(channel, "x".repeat(70_000))), "too_large");
-    t.equal(hook.questions.length, 0, "the hook is not asked");
+    t.equal(hook.questions.length, 0, "the hook is not called");
     t.equal((await untilReceived(member, 2))[0], "from the backend");
     t.equal(await outcomeOf(sender.send(channel, "covered")), "refused_by_hook");
   },
@@ -383,7 +383,7 @@ for (const policy of ["deny", "allow"] as const)
         t.equal(await outcomeOf(ann.send(person("ben"), `${number}`)), expected);
       t.equal(hook.questions.length, 10);
       t.equal(await outcomeOf(ann.send(person("ben"), "11")), expected);
-      t.equal(hook.questions.length, 10, "the hook is not asked");
+      t.equal(hook.questions.length, 10, "the hook is not called");
       t.equal(await seqOf(ann, person("ben")), isAllowed ? 11 : 0);
       const pages = await Promise.all(range(1, nodes).map(() => failing.call("/metrics")));
       const metrics = pages.map(({ body }) => String(body)).join("\n");
