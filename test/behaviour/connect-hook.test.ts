@@ -133,7 +133,7 @@ t.test("the connect hook gets the handshake headers that `forwardHeaders` names"
     },
   ]);
   const [question] = hook.questions;
-  t.equal(question?.headers["x-service"], "jindou", "the request to the hook has the static header");
+  t.equal(question?.headers["x-service"], "jindou", "the hook gets the static header");
   t.same(Object.keys(question?.data.headers), ["cookie", "x-service"]);
 });
 
