@@ -1,5 +1,5 @@
-// Tests of `docs/architecture.md` and `docs/adr/README.md`: the files, tables, keys and records that
-// the pages name exist, and no table, key or record is missing.
+// Tests of `docs/architecture.md` and `docs/adr/README.md`: the files that the page names exist,
+// and the pages list every table, key and record.
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-// Tests of `config/compose/`: the settings exist and would start a node, no secret has a default
-// value, and the processes of the files run with the same settings and the same HAProxy. Docker
+// Tests of `config/compose/`: the settings exist and are valid, no secret has a default value, and
+// nodes, Redis and HAProxy run with the settings of the files and the addresses of the test. Docker
 // itself is not used, because the test machines do not have it.
 
 import { spawn, spawnSync } from "node:child_process";

@@ -149,7 +149,9 @@ const SITUATIONS: Readonly<Record<string, Series>> = {
   },
 };
 
-/** The series of a healthy node: counters of refusals stay constant, and other counters grow. */
+/**
+ * The series of a healthy node: counters of faults stay constant, and counters of usual work grow.
+ */
 const HEALTHY: Series = {
   up: "1x420",
   jindou_ready: "1x420",
@@ -191,7 +193,7 @@ function inputOf(series: Series) {
   }));
 }
 
-/** Returns the minute of the last value. */
+/** Returns the minute of the last value, or 30 if there are no values. */
 function lastMinute(series: Series): number {
   const lengths = Object.values(series).map((values) =>
     [...values.matchAll(/x(\d+)/g)].reduce((sum, [, count]) => sum + Number(count) + 1, -1),

@@ -1,4 +1,5 @@
-// Tests of `docs/operations.md`: a backup and a lost password, handled as the page describes.
+// Tests of `docs/operations.md`: a backup and a lost password, handled as the page describes, and
+// the systemd unit.
 
 import { cp } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-// Tests of the pages that list promises: each row of their tables names a test that shows the
-// statement.
+// Tests of the pages that list promises: each row of their tables names an existing test or says
+// that the statement is not tested.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";

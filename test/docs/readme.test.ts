@@ -30,7 +30,7 @@ function shellBlocks(page: string): readonly string[] {
     .map(({ text }) => text);
 }
 
-/** Time at the beginning of a line of `jindou`. */
+/** Pattern of the time at the beginning of a line that `jindou` prints. */
 const TIME = String.raw`\d\d:\d\d:\d\d`;
 
 t.test("the commands of the README and of the tour print what the pages say", LONG, async (t) => {
