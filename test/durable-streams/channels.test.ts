@@ -214,7 +214,7 @@ t.test(
     const start = { type: "___TextMessageStart", data: "" };
     const base = { client_msg_no: "limited", channel_id: "lab", channel_type: 2, from_uid: "bot" };
     t.equal((await node.call("/event", { ...base, event: start })).status, 200);
-    // The text that viewers get has one character.
+    // Viewers receive only one character of text from this record.
     const record = { type: "text-delta", delta: "x", pad: "y".repeat(1500) };
     const append = () =>
       callAt(node.apiPort, path, {
@@ -251,7 +251,7 @@ t.test(
       { status: 400, body: { error: "Stream already running in channel" } },
     );
     await postEvent(no, "___TextMessageEnd");
-    await postEvent(noOf(newPath()), "___TextMessageStart"); // the durable streams do not count
+    await postEvent(noOf(newPath()), "___TextMessageStart"); // active durable streams allow it
     await postEvent(`s${streams}`, "___TextMessageEnd");
     for (const path of paths) t.equal((await close(path)).status, 204);
     for (const clientMsgNo of names)
@@ -505,7 +505,7 @@ t.test("a range of a channel's stream has the same bytes after a kill of the nod
   }
   const end = { method: "POST", headers: { ...BOT, "stream-closed": "true" } };
   t.equal((await at(asText, end)).status, 204);
-  /** Returns the bytes of each range from a batch's beginning to the end, and the ETags. */
+  /** Returns the ETag, the next offset and the text of the range that follows each offset. */
   const rangesOf = async (path: string) => {
     const ranges: string[] = [];
     for (const offset of offsets[path] ?? []) {

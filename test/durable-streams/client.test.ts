@@ -1,5 +1,5 @@
 // The published client of Durable Streams and the transports built on it, unchanged, against a real
-// node. JINDOU_TEST_WORKER_KILLS sets how many workers are killed.
+// node. JINDOU_TEST_WORKER_KILLS sets how many workers of each stream are killed.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -72,7 +72,7 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
   const nodes = await Promise.all(settings.map((one) => restartableNode(t, one)));
   const ports = nodes.map(({ port }) => port);
   const origin = `${await startRoundRobin(t, ports)}/v1/stream`;
-  // The workers write to one of these two streams in turn.
+  // The workers write to these two streams alternately.
   const urls = [`${origin}/work`, `${origin}/channel/2/lab/work`];
   const worker = await writeModule("worker.mjs", WORKER);
   const headers = { "content-type": "application/json" };

@@ -58,7 +58,7 @@ async function conforms(t: Test, url: string): Promise<void> {
   t.equal(numPassedTests, TESTS, `${TESTS} tests of the suite pass`);
 }
 
-/** Checks that each node reads what POST /event writes through the other one, late and live. */
+/** Checks that the second node reads what POST /event writes through the first. */
 async function readsChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
   const [writer, reader] = nodes;
   const path = `http://127.0.0.1:${reader?.apiPort}/v1/stream/channel/2/lab/answer`;
@@ -77,7 +77,7 @@ async function readsChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
   t.match(text, /\{"type":"end","state":"closed"\}\]\n\nevent: control\n.*"streamClosed":true/);
 }
 
-/** Checks that an answer whose requests are spread over the nodes is one message and one log. */
+/** Checks that requests for one durable stream that are spread over the nodes write one log. */
 async function writesChannels(t: Test, nodes: readonly Broker[]): Promise<void> {
   let calls = 0;
   const path = "/v1/stream/channel/2/lab/spread";

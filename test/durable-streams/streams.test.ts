@@ -1,4 +1,4 @@
-// Tests of streams below /v1/stream/ that the public conformance suite leaves out.
+// Tests of streams below /v1/stream/ for behaviour that the public conformance suite does not test.
 
 import t from "tap";
 import { type Broker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
@@ -92,7 +92,8 @@ t.test("headers over their limits are refused", async (t) => {
 });
 
 t.test("requests of a producer that overtake each other are all appended", async (t) => {
-  // Repeated if a busy machine delays number 0 for longer than the other requests wait for it.
+  // Tried up to five times, because a busy machine may delay number 0 for longer than the other
+  // requests wait for it.
   for (let at = 1, isInTime = false; !isInTime; at++) {
     const path = `/v1/stream/overtaken-${at}`;
     t.equal((await put(path)).status, 201);
