@@ -1,5 +1,5 @@
-// The code of the pages in docs/frameworks as apps: compiled and built by the tools of the frameworks
-// from the built package of the SDK, and played in Chromium against a real broker. Only
+// The code of the pages in docs/frameworks as apps: compiled and built by the tools of the
+// frameworks from the built package of the SDK, and used in Chromium with a real broker. Only
 // `npm run test:full` runs these tests; .ci/frameworks and .ci/runtimes install what they need.
 
 import { execFileSync, spawn } from "node:child_process";
