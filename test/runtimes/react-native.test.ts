@@ -84,7 +84,7 @@ await require("metro").runBuild(config, {
 `;
 
 /**
- * The functions that React Native adds to the engine. Each printed line that begins with @ is a
+ * The functions that React Native adds to the engine. In a printed line, the JSON after @ is a
  * request to the host.
  */
 const HOST = `
@@ -135,7 +135,9 @@ type HostRequest =
   | { readonly kind: "cut" }
   | { readonly kind: "result"; readonly result: unknown };
 
-/** Runs the bundle in Hermes, and returns what its function `story` resolves with. */
+/**
+ * Runs the bundle in Hermes. Returns the result of its function `story`, or the text of an error.
+ */
 function runInHermes(t: Test, bundle: string, url: string): Promise<unknown> {
   const binary = join(packages, "hermes-engine-cli/linux64-bin/hermes");
   const child = spawn(...tieToParent(binary, []));

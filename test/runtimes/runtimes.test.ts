@@ -37,7 +37,7 @@ await refused.close();
 if (errors.some(({ code }) => code !== "connection_lost")) console.log(errors);
 `;
 
-/** A durable stream that is read while it is written. Its signed path is the second argument. */
+/** Code that reads a durable stream and appends to it. The signed path is the second argument. */
 const RECORDS = `
 const reader = connect({ url: process.argv[2], uid: "amy", token: "amy-token" });
 const stream = reader.stream(process.argv[3]);
