@@ -1,6 +1,6 @@
 // Tokens that third-party packages have signed, presented to a running node: every algorithm with
-// the right and with wrong keys, tokens without a signature, odd kids, and times and claims at their
-// limits.
+// the right and with wrong keys, tokens without a signature, unusual kids, and times and claims
+// within and beyond their limits.
 
 import { generateKeyPairSync, type KeyObject } from "node:crypto";
 import { ALGORITHMS } from "../../src/auth/options.ts";
@@ -14,7 +14,7 @@ interface Pair {
   readonly privateKey: KeyObject;
 }
 
-/** A token to sign, and the code that a CONNECT with the token must get. */
+/** A token to sign, and the code that the reply to a CONNECT with the token must have. */
 interface Case extends SignRequest {
   readonly code: string | RegExp;
   readonly title: string;
@@ -34,7 +34,7 @@ function newPair(alg: string): Pair {
     : generateKeyPairSync("rsa", { modulusLength: 2048 });
 }
 
-/** Returns a function that creates pairs by algorithm. The RSA algorithms share a pair. */
+/** Returns a function that creates one pair per algorithm. The RSA algorithms share a pair. */
 function pairs(): (alg: string) => Pair {
   const byKind = new Map<string, Pair>();
   return (alg) => {
