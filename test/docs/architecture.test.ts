@@ -32,7 +32,7 @@ t.test("every file in the text and the tables of docs/architecture.md exists", a
   );
 });
 
-t.test("docs/architecture.md has all tables and the format of the data folder", async (t) => {
+t.test("docs/architecture.md names all tables and the format of the data folder", async (t) => {
   const tables = readPage("src/store/embedded/engine/tables.ts");
   const [, format] = /DATA_FORMAT = (\d+)/.exec(tables) ?? [];
   const text = section(PAGE, "## The data folder");
@@ -46,7 +46,7 @@ t.test("docs/architecture.md has all tables and the format of the data folder", 
   );
 });
 
-t.test("docs/architecture.md has all keys and the format of the data in Redis", async (t) => {
+t.test("docs/architecture.md names all keys and the format of the data in Redis", async (t) => {
   const [, format] = /const FORMAT = (\d+)/.exec(readPage("src/redis/format.ts")) ?? [];
   const text = section(PAGE, "## Keys in Redis");
   t.ok(text.includes(`has the number ${format}.`), `the page names format ${format}`);

@@ -70,7 +70,7 @@ const SETTINGS: readonly (readonly [string, Settings])[] = [
   ...NODES.map((name) => ["cluster.yaml", settingsOf("cluster.yaml", name)] as const),
 ];
 
-t.test("the settings in the compose files exist, and a node starts with them", async (t) => {
+t.test("the settings in the compose files exist and are valid", async (t) => {
   const settingNames = new Set(CONFIG_KEYS.map(({ env }) => env));
   for (const [file, env] of SETTINGS) {
     const unknown = Object.keys(env).filter((setting) => !settingNames.has(setting));

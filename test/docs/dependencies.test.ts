@@ -93,7 +93,7 @@ t.test(
   },
 );
 
-t.test("the Docker image contains every script that its build needs", async (t) => {
+t.test("the Dockerfile copies every script that its build needs", async (t) => {
   const files = ["Dockerfile", ".dockerignore"] as const;
   const [image, includedInContext] = files.map((file) =>
     readFileSync(new URL(file, ROOT), "utf8").split("\n"),

@@ -16,7 +16,7 @@ import { ROOT, readPage } from "./pages.ts";
 const EXAMPLES = join(ROOT, "docs/examples");
 
 t.test(
-  "docs/examples/README.md names every example, and every example has 30 to 60 lines",
+  "docs/examples/README.md names every file in its folder, and each has 30 to 60 lines that are not blank",
   async (t) => {
     const index = readPage("docs/examples/README.md");
     const files = readdirSync(EXAMPLES, { withFileTypes: true })
