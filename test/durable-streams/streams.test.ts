@@ -56,7 +56,7 @@ t.test("a body that is not JSON is refused in JSON mode and changes nothing", as
   t.equal((await call(path)).text, "[0]");
 });
 
-t.test("a path has 1 to 8 percent-decoded segments, each an id", async (t) => {
+t.test("a path has 1 to 8 segments, which are ids after percent-decoding", async (t) => {
   const segments = Array.from({ length: 8 }, (_, at) => `s${at}`).join("/");
   t.equal((await put(`/v1/stream/${segments}`)).status, 201);
   t.equal((await put("/v1/stream/%73%30/caf%C3%A9")).status, 201);
@@ -113,7 +113,7 @@ t.test("requests of a producer that overtake each other are all appended", async
 });
 
 t.test(
-  "a gap in a producer's numbers is refused after half a second, with both numbers",
+  "a gap in a producer's numbers is refused after half a second, with the expected and the received number",
   async (t) => {
     const path = "/v1/stream/gap";
     const name = "jindou_log_producer_gaps_total";
@@ -185,7 +185,7 @@ t.test("a waiting reader is notified when its stream is deleted", async (t) => {
 });
 
 t.test(
-  "readers over the limit are answered with 503 until another reader disconnects",
+  "a reader over the limit is answered with 503, and readers that have disconnected are not counted",
   async (t) => {
     const path = "/v1/stream/readers";
     t.equal((await put(path)).status, 201);
