@@ -13,7 +13,7 @@ t.test("every file in the drawings of docs/architecture.md exists", async (t) =>
   const drawings = blocks(PAGE).filter(({ language }) => language === "mermaid");
   t.equal(drawings.length, 4);
   const files = drawings.flatMap(({ text }) => text.match(/[\w./-]+\.(?:ts|lua)\b/g) ?? []);
-  t.ok(files.length > 40, "the drawings name the files that they pass");
+  t.ok(files.length > 40, "the drawings name files");
   t.same(
     files.filter((file) => !SOURCES.includes(file)),
     [],

@@ -206,5 +206,5 @@ t.test("the receiver for web push pushes to browsers", async (t) => {
   const lines = ["The push service replied 400", "The push service replied 410", shown];
   t.strictSame(printed.split("\n").sort(), lines, "devices that the service refuses are reported");
   t.match(pushes, [{ from: "bob", text: "hi", channel: "1:alice@bob" }]);
-  t.equal(pushes.length, 1, "and skipped");
+  t.equal(pushes.length, 1, "only the device that the service accepts gets a push");
 });
