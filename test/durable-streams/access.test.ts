@@ -178,7 +178,7 @@ t.test("a URL stays valid after the signing key was rotated", async (t) => {
   const rotation = await call("/v1/sign/rotate", { method: "POST", headers: TOKEN });
   t.equal(rotation.status, 200);
   const remainingS = rotation.json.earlier_valid_until - Date.now() / 1000;
-  t.ok(remainingS > 86_000 && remainingS <= 86_401, "for a day");
+  t.ok(remainingS > 86_000 && remainingS <= 86_401, "earlier URLs stay valid for a day");
   const after = await sign(closed, "/v1/stream/rotated", "read");
   t.not(before, after, "the new key signs URLs");
   t.equal((await call(before)).status, 200);

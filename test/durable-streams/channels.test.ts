@@ -222,9 +222,9 @@ t.test(
         body: JSON.stringify(record),
         headers: { ...BOT, ...JSON_TYPE },
       });
-    t.equal((await append()).status, 204, "the first record has room");
+    t.equal((await append()).status, 204, "the first record fits");
     t.match((await append()).json, { status: 413, code: "log_full" });
-    t.equal((await append()).status, 413, "no append makes the stream longer");
+    t.equal((await append()).status, 413, "a repeated append is refused too");
   },
 );
 
@@ -574,7 +574,7 @@ t.test("clients of each wire format receive the text of a durable stream live", 
   const texts = phone.received
     .filter((packet) => isOwn(packet, "___TextMessageContent"))
     .map(({ fields }) => String(fields.data));
-  t.equal(texts.join(""), "Hello", "a session that joins during the stream is sent merged content");
+  t.equal(texts.join(""), "Hello", "the session receives all content");
 });
 
 t.test("a durable stream is interrupted if its writer is silent for too long", async (t) => {

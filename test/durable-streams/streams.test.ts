@@ -122,7 +122,7 @@ t.test(
     const before = await metric(broker, name);
     const startMs = performance.now();
     const reply = await post(path, "5", producer(0, 5));
-    t.ok(performance.now() - startMs >= GAP_MS - 5, "not earlier");
+    t.ok(performance.now() - startMs >= GAP_MS - 5, "the refusal takes half a second");
     t.equal(reply.status, 409);
     t.match(reply.headers, { "producer-expected-seq": "1", "producer-received-seq": "5" });
     t.match(reply.json.error, /Producer-Seq is 1, but the request has 5.*appendfsync/);
@@ -199,7 +199,7 @@ t.test(
     leave.abort();
     await Promise.all(readers);
     await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
-    t.pass("no reader is left");
+    t.pass("no reader is counted");
   },
 );
 
