@@ -154,7 +154,7 @@ async function play(t: Test, broker: Broker, address: string): Promise<void> {
   await page.getByRole("button", { name: "Send" }).click();
   await shows("amy: hello ben");
   await until(() => received.length > 0);
-  t.same(received, ["amy: hello ben"], "the app has sent once");
+  t.same(received, ["amy: hello ben"], "the app has sent its message once");
   await part("Start", "");
   await part("Content", "The answer ");
   await page.locator("em[data-state=active]").waitFor();
