@@ -250,7 +250,7 @@ t.test(
     }
     for (const endpoint of ENDPOINTS) {
       const [method = "", path = ""] = endpoint.split(" ");
-      if (ENDPOINTS.filter((each) => each.endsWith(` ${path}`)).length > 1) continue; // the path has several methods
+      if (ENDPOINTS.filter((each) => each.endsWith(` ${path}`)).length > 1) continue; // two methods
       const other = method === "POST" ? undefined : {};
       const response = await world.call(path, other);
       t.match(response, { status: 405, body: { code: "method_not_allowed" } });
