@@ -442,7 +442,7 @@ t.test("a fork of a channel's stream does not change when the source changes", a
   t.equal((await byUrl(tokenOf("alice"))).status, 201, "a member may read the source");
 });
 
-t.test("clients on sockets receive only the beginning of a long durable stream", async (t) => {
+t.test("viewers get a note for the rest of a long stream and for a long message", async (t) => {
   const client = await clientOf(t, "alice");
   const path = newPath();
   const no = noOf(path);
