@@ -366,8 +366,8 @@ local function stream_end()
   if since >= 0 then
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or log and log.is_changed then return stream_reply(channel, STREAM_MISSING) end
-    -- The score is the time of the start or of the last check. If the time of the last event is in
-    -- the future, it is ignored, because the clock has been set back since that event.
+    -- The score is the time of the start or of an event, and the last event may be newer. If the time
+    -- of the last event is in the future, it is ignored, because the clock has been set back since.
     if log and log.ending == 0 and log.last >= since and log.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(log.last), name)
       return stream_reply(channel, STREAM_MISSING)
