@@ -65,7 +65,7 @@ class Candidates {
     return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
   }
 
-  /** Returns at least the next `count` channels. */
+  /** Returns at least the next `count` channels, or all remaining ones if there are fewer. */
   next(count: number): readonly NewestMessage[] {
     const end = this.#ids.length - this.#returned;
     const highest = this.#ascendingIds[end - 1] ?? 0;

@@ -38,7 +38,7 @@ export interface MoveSource {
   readonly tables: Tables;
   readonly lastMessageId: number;
   readonly events: Pick<EventLog, "switch" | "newest" | "trimmed">;
-  /** Returns the stream of a message, if it is stored. */
+  /** Returns the stream of a message, `undefined` if the stream is not stored. */
   stream(message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }
@@ -48,7 +48,7 @@ export interface SourceStream {
   readonly log: Pick<SourceLog, "state" | "frames" | "producers">;
   /** Limits on what viewers are shown. `undefined` if `POST /event` started the stream. */
   readonly viewLimits: ViewLimits | undefined;
-  /** Unix milliseconds of the end. `undefined` if the stream is active. */
+  /** Time of the end in Unix milliseconds, `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
   readonly eventMarks: ReadonlyMap<string, string>;
 }

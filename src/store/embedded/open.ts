@@ -218,7 +218,7 @@ async function openFolder(
 }
 
 /**
- * Returns true if lmdb goes back to the last commit on the disk after this process was killed. On
+ * Returns true if lmdb rolls back to the last commit on the disk after this process is killed. On
  * other systems, lmdb does so only after a reboot, which it recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {

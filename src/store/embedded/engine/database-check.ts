@@ -147,7 +147,7 @@ interface MetaPages {
    * one transaction allocates and frees are never written.
    */
   readonly isComplete: boolean;
-  /** False if more pages are unwritten than any transaction can have left. */
+  /** False if more bytes are missing than any transaction can have left unwritten. */
   readonly isPlausible: boolean;
 }
 

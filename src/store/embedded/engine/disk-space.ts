@@ -10,8 +10,8 @@ import { DATA_FILE } from "./data-folder.ts";
 
 const MIB = 1024 * 1024;
 /**
- * Number of free bytes, besides four times `maxMemtableBytes`, above which no space is reserved.
- * Other programs are assumed to write less between two measurements.
+ * Number of free bytes, in addition to four times `maxMemtableBytes`, from which no space is
+ * reserved. Other programs are assumed to write fewer bytes between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */

@@ -1,6 +1,6 @@
-// The event feed: committed events that no checkpoint has written, the newest position of each
-// partition, and reads of all events. Numbers are assigned at commit, in the order of the WAL. A
-// replay from the last checkpoint therefore assigns the same numbers.
+// The event feed. Owns the committed events that no checkpoint has written and the newest position
+// of each partition, and reads all events. Numbers are assigned at commit, in the order of the WAL.
+// A replay from the last checkpoint therefore assigns the same numbers.
 
 import { ON_DEMAND_TYPES } from "../../../broker/event-demand-ports.ts";
 import {
@@ -41,7 +41,7 @@ interface PartitionFlush {
   readonly partition: number;
   readonly first: number;
   readonly count: number;
-  /** Grows during the flush. */
+  /** Pending events of the partition. The list may grow during the flush. */
   readonly pending: readonly PendingEvent[];
 }
 
@@ -86,7 +86,7 @@ export class EventLog {
     return this.#switch;
   }
 
-  /** Puts the switch, inside `commit`. The caller then sets it with `setOn`. */
+  /** Puts the switch. Must be called inside `commit`, before `setOn`. */
   putSwitch(isOn: boolean): void {
     void this.#tables.meta.put(SWITCH, [SWITCH_VERSION, isOn]);
   }
@@ -100,7 +100,7 @@ export class EventLog {
     return this.#trimmed[at] ?? 0;
   }
 
-  /** Puts the numbers up to which all events were removed, inside `commit`. */
+  /** Puts the numbers up to which all events were removed. Must be called inside `commit`. */
   putTrimmed(trimmed: ReadonlyMap<number, number>): void {
     for (const [at, number] of trimmed)
       this.#trimmed[at] = Math.max(this.#trimmed[at] ?? 0, number);

@@ -48,7 +48,10 @@ export class EventRows {
     this.#table = table;
   }
 
-  /** Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row, inside `commit`. */
+  /**
+   * Puts up to `MAX_ROW_EVENTS` events with consecutive numbers as one row. Must be called inside
+   * `commit`.
+   */
   put(partition: number, rows: readonly EventRow[]): void {
     const isPlain = rows.every(({ fields }) => fields === undefined);
     const values = rows.flatMap(({ id, type, key, messageSeq, fields }) => {

@@ -81,7 +81,7 @@ export class FolderLock {
   }
 
   /**
-   * Acquires the folder. Calls `onWait` before it waits for a sign of life of the previous owner.
+   * Acquires the folder. Calls `onWait` before it waits for a heartbeat of the previous owner.
    */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
@@ -213,8 +213,8 @@ export class FolderLock {
     try {
       this.#confirm();
     } catch {
-      // If the folder is lost, `onLost` was called. After any other error, a later write fails with
-      // the same error.
+      // If the folder is lost, `onLost` was called. After any other error, a later write confirms
+      // the ownership again and fails if the error persists.
     }
   }
 }
@@ -245,7 +245,10 @@ export async function livenessOf(owner: Owner, scope: string): Promise<Liveness>
   return owner.startedAt === "" && owner.pid === process.pid ? "unknown" : "running";
 }
 
-/** Returns "" if the system does not report the time, `undefined` if the process does not run. */
+/**
+ * Returns the start time of a process, "" if the system does not report it, `undefined` if the
+ * process does not run.
+ */
 function processStart(pid: number): string | undefined {
   if (!isRunning(pid)) return undefined;
   if (process.platform !== "linux") return "";

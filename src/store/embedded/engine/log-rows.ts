@@ -46,7 +46,9 @@ export class LogRows {
     this.#log = log;
   }
 
-  /** Puts a row, inside `commit`. `records` must fit in one row (see `rowLength`). */
+  /**
+   * Puts a row. Must be called inside `commit`. `records` must fit in one row (see `rowLength`).
+   */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }

@@ -21,7 +21,7 @@ import {
  */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
-/** Length from which a list is extended in place. A shorter list is copied, to save memory. */
+/** Minimum length of a list that is extended in place. A shorter list is copied, to save memory. */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
@@ -49,7 +49,7 @@ export interface MemtableChannel {
   headCounted: number;
   /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
   newestId: number;
-  /** Newest message, shared by all conversation lists. `undefined` if no list uses it. */
+  /** Newest message, shared by all conversation lists. `undefined` if it is not kept. */
   newest: NewestMessage | undefined;
   /** Committed messages that no checkpoint has written, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];

@@ -34,7 +34,10 @@ function isShared({ mode, uid }: Stats): boolean {
   return (mode & SETGID) !== 0 || uid !== process.geteuid?.();
 }
 
-/** Creates a folder and its parents. With `recursive`, Node.js may never return below /proc. */
+/**
+ * Creates a folder and its parents. With `recursive`, `mkdirSync` may never return for a path below
+ * /proc.
+ */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(path);

@@ -18,7 +18,7 @@ interface QueuedCall {
 }
 
 interface TurnSteps<Call> {
-  /** Assigns ids and seqs to a batch of about `bytes`. Returns the frame to write, if any. */
+  /** Assigns ids and seqs to a batch of about `bytes` bytes. Returns the frame to write, if any. */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;

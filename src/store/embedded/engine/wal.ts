@@ -26,7 +26,7 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first new segment. A higher number is used if the file exists. */
+  /** Number of the first new segment. A higher number is used if its file exists. */
   readonly firstSegment: number;
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next frame. */
@@ -204,7 +204,7 @@ export class Wal {
     try {
       this.#writeAtEnd(segment, header);
       if (this.#writer.synced) {
-        this.#files.fsyncSync(fd); // a checkpoint may refer to the header before the first frame
+        this.#files.fsyncSync(fd); // a checkpoint can refer to a segment without frames
         this.#syncFolder();
       }
     } catch (error) {

@@ -24,7 +24,7 @@ export function emitChannel(emit: Emit, before: ChannelInfo | undefined, after: 
   else if (Object.keys(fields).length > 0) emit(draftOf("channel.updated", after, fields));
 }
 
-/** Emits the events for added or removed members. Many uids are split into several events. */
+/** Emits the events for added or removed members, up to `MAX_EVENT_UIDS` uids per event. */
 export function emitMembers(
   emit: Emit,
   type: "channel.members_added" | "channel.members_removed",

@@ -261,7 +261,7 @@ export class ChannelTables {
 
   /**
    * Returns the groups in the first `limit` rows of the user, without disbanded groups. `isAll` is
-   * true if the user has no further rows.
+   * true if the user has fewer than `limit` rows.
    */
   firstGroupsOf(
     uid: string,

@@ -29,8 +29,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Number of listed channels above which the channels that left the memtable are dropped from the
- * list.
+ * Length of the list of channels without rows, above which channels that left the memtable are
+ * removed from it.
  */
 const MAX_UNSTORED = 100_000;
 

@@ -146,7 +146,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return this.#view(uid, channel);
   }
 
-  /** Returns the read position of each member of the channel (see `PushStore`). */
+  /** Returns the read position of each of the users in the channel (see `PushStore`). */
   readSeqs(key: ChannelKey, uids: readonly string[]): readonly number[] {
     const channel = channelOf(key, "");
     return uids.map((uid) => {

@@ -98,7 +98,7 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /** Returns true within the dedupe window, even if the clock was set back. */
+  /** Returns true if `first` is younger than the dedupe window, or in the future. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }

@@ -46,7 +46,7 @@ interface OutboxPorts {
 export class EventOutbox {
   readonly #ports: OutboxPorts;
   #lastKey = 0;
-  /** Sorted by key when ids are assigned. The order of the keys is the order of the steps. */
+  /** Events that wait for ids. `assign` sorts them by key, which is the order of their steps. */
   #waiting: WaitingEvent[] = [];
   #retry: NodeJS.Timeout | undefined;
 

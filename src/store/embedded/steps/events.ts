@@ -79,7 +79,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     return oldest.sort((a, b) => a.newest.id - b.newest.id).slice(0, count);
   }
 
-  /** Removes the oldest events of a table until it has about `maxBytes`. */
+  /** Removes the oldest events of a table until its size is about `maxBytes`. */
   async function shrink(table: EventTable, maxBytes: number): Promise<number> {
     tables.env.resetReadTxn();
     const excess = bytesOf(table) - maxBytes;

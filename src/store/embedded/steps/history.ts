@@ -48,7 +48,7 @@ export class History {
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
-  /** Returns the highest seq, at most `lastSeq`, through which no id is above `lastId`. */
+  /** Returns the highest seq, at most `lastSeq`, up to which no id is above `lastId`. */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
     if (hasCommonIds(lastSeq)) return lastSeq;

@@ -100,8 +100,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns false for a user whose share of the inbox is used up. Also returns false for a user if
-   * the inbox is full of copies from backends. Always returns true for a backend.
+   * Returns false if the sender is a user and either has used up its share of the inbox, or the
+   * inbox is full and contains only copies from backends. Always returns true for a backend.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
@@ -235,7 +235,7 @@ export class InboxBatch {
 
   /**
    * Returns the sender with the most copies among the senders that may lose a copy to make room for
-   * a copy of `by`.
+   * a copy from `by`.
    */
   #victim(inbox: OpenInbox, by: string): string | undefined {
     let most = by === BACKEND ? inbox.count - this.#userCopies(inbox) : 0;

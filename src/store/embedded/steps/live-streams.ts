@@ -160,9 +160,9 @@ export class LiveStreams {
   }
 
   /**
-   * Loads the active streams. Also loads the streams whose logs were in the WAL (`replayed` has the
-   * numbers of these logs), because the database may lack their rows. Must be called after the
-   * replay of the WAL. The silence of active streams is measured from this call on.
+   * Loads the active streams. Also loads the streams whose logs were in the WAL, because the
+   * database may lack their rows. `replayed` contains the numbers of these logs. Must be called
+   * after the replay of the WAL. The silence of active streams is measured from this call on.
    */
   load(replayed: ReadonlySet<number>): void {
     for (const number of new Set([...this.#rows.active(), ...replayed])) {

@@ -315,8 +315,7 @@ export class OpenLogs {
     let owner = log;
     let state = shown;
     let end = Infinity;
-    // This is a loop and not a recursion, because the chain of a fork's sources can have any
-    // length.
+    // This is a loop and not a recursion, because a fork can have a long chain of sources.
     for (;;) {
       const start = startOf(state);
       const { origin } = state.terms;

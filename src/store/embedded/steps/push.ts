@@ -12,7 +12,7 @@ import type { Conversations } from "./conversations.ts";
 import type { EventOutbox } from "./event-outbox.ts";
 
 const VERSION = 1;
-/** Number of messages whose acknowledgements are kept. */
+/** Maximum number of messages whose acknowledgements are kept. */
 const MAX_ACKNOWLEDGED = 50_000;
 const NOBODY: ReadonlySet<string> = new Set();
 
