@@ -34,9 +34,9 @@ export interface RegistryDriver {
   declareDead(node: RegisteredNode): Promise<void>;
 }
 
-/** Time-out after which a test expects a silent node to be considered dead. */
+/** Timeout after which a test expects a silent node to be considered dead. */
 const SOON_MS = 2000;
-/** Time-out that no test reaches, so that no node counts as dead because of silence. */
+/** Timeout that no test reaches, so that no node counts as dead because of silence. */
 const NEVER_MS = 600_000;
 
 /** Runs the contract against the driver. */

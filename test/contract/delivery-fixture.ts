@@ -76,7 +76,7 @@ export interface DeliveryDriver {
 }
 
 /**
- * A group or personal channel of two users as its sender names it, and the topic to which a node
+ * A group or a personal channel as its sender names it, and the topic to which a node
  * subscribes for its messages.
  */
 export interface Chat {

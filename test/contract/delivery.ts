@@ -1,6 +1,5 @@
 // The delivery contract: the guarantees that a store and a cluster together make to a node's
-// listener, whatever happens to the connections and to Redis. It uses only the calls `onEvent`,
-// `listen`, `append`, `streamEvent`, `removeSubscribers`, `barrier` and `recovery`.
+// listener, whatever happens to the connections and to Redis.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -73,7 +72,7 @@ async function pair(
   return { subscriber, publisher, id: subscriber.cluster.nodeId };
 }
 
-/** True if the node has, as far as it knows, missed no event. */
+/** Returns true if the node has not noticed that it missed events. */
 const hasMissedNothing = ({ cluster }: DeliveryNode): boolean => {
   const recovery = cluster.recovery(() => true);
   recovery?.catch(() => {}); // every call returns a promise of its own
@@ -997,8 +996,8 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 /**
- * The amount that a node reads when its subscriptions are restored grows with the number of topics
- * that changed.
+ * When the subscriptions of a node are restored, the number of scripts that run grows with the
+ * number of topics that changed.
  */
 async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   const TOPICS = 300;

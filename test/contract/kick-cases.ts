@@ -1,5 +1,5 @@
 // Tables of the kick rule: which sessions a login ends, and which sessions may stay or be
-// continued [decisions: Kick rule; resume is no login]. The file has data only; `sessions-kicks.ts`
+// continued [decisions: Kick rule; resume is no login]. Contains only data; `sessions-kicks.ts`
 // tests every driver with it.
 
 import type { CloseReason } from "../../src/broker/errors.ts";

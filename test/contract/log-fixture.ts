@@ -41,7 +41,7 @@ export interface LogFixture {
   reopen(): Promise<void>;
   /** Writes everything to the database, and removes what is due for removal. */
   sweep(): Promise<unknown>;
-  /** Returns the rows or keys that the store has for logs, described for a person. */
+  /** Returns descriptions of the rows or keys that the store keeps for logs. */
   leftovers(): Promise<readonly string[]>;
 }
 

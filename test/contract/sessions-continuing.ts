@@ -22,7 +22,7 @@ class User {
   #turn = 0;
 
   /**
-   * Each session logs in on the next of the nodes. The first node observes which sessions are
+   * Each session logs in on the next node in turn. The first node observes which sessions are
    * ended.
    */
   constructor(...nodes: readonly [ContractNode, ...ContractNode[]]) {

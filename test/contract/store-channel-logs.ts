@@ -1,4 +1,4 @@
-// Store contract: streams of channels that the protocol Durable Streams creates and appends to.
+// Store contract: streams of channels that are written with the Durable Streams protocol.
 
 import type { Test } from "tap";
 import { MAX_OPEN_STREAMS } from "../../src/broker/log-ports.ts";
@@ -53,7 +53,7 @@ const producing = (epoch: number, number: number, id = "p") => ({
   producer: { id, epoch, number },
 });
 
-/** Returns what was published of a stream: type, data, index and next index of each event. */
+/** Returns type, data, index and next index of each published event of a stream. */
 const publishedOf = (fixture: StoreFixture, no = "s") =>
   channelEventsOf(fixture)
     .filter(({ clientMsgNo }) => clientMsgNo === no)

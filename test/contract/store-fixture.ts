@@ -32,7 +32,7 @@ export interface TestedStore extends Store {
    * events.
    */
   listen?(topics: readonly Topic[]): Promise<void>;
-  /** Removes everything stored before the call that is due for removal. */
+  /** Removes everything that is due for removal and was stored before the call. */
   sweep(): Promise<unknown>;
 }
 
@@ -94,7 +94,7 @@ export class StoreFixture {
         publish: (event) => {
           if (event.kind === "message" && event.origin === FENCE)
             return this.#resolveFence(event.message.messageId);
-          // The stores differ in the streams of channels whose log changes they publish.
+          // The stores do not publish the same log events for streams of channels.
           if (event.kind === "log" && event.name.kind === "channel") return;
           this.events.push(event);
           this.onPublish(event);

@@ -1,4 +1,4 @@
-// Store contract: imported messages with their seqs, times and labels, beside messages that are sent
+// Store contract: imported messages with their seqs, times and source ids, and messages sent
 // afterwards [decisions: Imported messages].
 
 import type { Test } from "tap";

@@ -14,7 +14,7 @@ import { KEY, producer } from "./store-stream-fixture.ts";
 
 const MAX_MESSAGES = 10;
 
-/** Returns a fixture with group g, whose channels keep ten messages. */
+/** Returns a fixture with group g. Each channel of its store keeps the ten newest messages. */
 async function withLimit(createFixture: FixtureFactory, t: Test): Promise<StoreFixture> {
   const fixture = await withGroup(createFixture, t);
   fixture.maxChannelMessages = MAX_MESSAGES;

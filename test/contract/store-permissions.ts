@@ -46,7 +46,10 @@ const send = (
   permission: SendCheck = "check",
 ) => fixture.store.append(draftOf({ channel, fromUid, permission }));
 
-/** Returns why an event of the sender is refused. The channel has no such stream. */
+/**
+ * Returns why an event of the sender is refused, `undefined` if the sender may send. The stream of
+ * the event does not exist.
+ */
 async function eventRefusal(
   { store }: StoreFixture,
   channel: ChannelRef,

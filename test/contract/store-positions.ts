@@ -1,4 +1,4 @@
-// Store contract: read positions, and how changes by users and members move them.
+// Store contract: read positions, and how changes by users and of memberships affect them.
 
 import type { Test } from "tap";
 import {

@@ -1,5 +1,5 @@
 // Store contract: the state machine of streams by the table of `stream-cases.ts`. Further tests
-// cover retries, calls at the same time, and streams without events.
+// cover retries, concurrent calls, and streams without events.
 
 import type { Test } from "tap";
 import {

@@ -78,7 +78,7 @@ class CaseRunner {
       this.#lastPositions.set(name, await this.#positionOf(t, name));
   }
 
-  /** Checks that all positions are as at the end of the case. */
+  /** Checks that all positions are the same as at the end of the case. */
   async checkUnchanged(t: Test): Promise<void> {
     for (const [name, expected] of this.#lastPositions)
       t.equal(
@@ -207,7 +207,7 @@ function isChange(step: UnreadStep): step is Change {
   return ["read", "unread", "delete"].includes(step.kind);
 }
 
-/** Returns the name under which the table has the position that the step changes. */
+/** Returns the name under which the table lists the position that the step changes. */
 function positionName(step: Extract<UnreadStep, { readonly uid: string }>): string {
   return "with" in step ? `${step.uid} with ${step.with}` : step.uid;
 }

@@ -1,6 +1,6 @@
 // The state machine of streams as a table [spec: Streaming text session; decisions: Messages and
-// events]: the result of each call in each state, and the events that it publishes. The file has
-// data only; `store-streams.ts` tests every driver with it.
+// events]: the result of each call in each state, and the events that it publishes. Contains only
+// data; `store-streams.ts` tests every driver with it.
 
 /**
  * State of the channel before the call. Stream "s" is the one that the call is for, and "o" is
@@ -14,7 +14,7 @@
  * | closed                | stream "s" has ended                                |
  * | cancelled             | a forced start of stream "o" has ended stream "s"   |
  * | stopped               | `cancelStream` has ended stream "s"                 |
- * | interrupted           | stream "s" has ended because no event came          |
+ * | interrupted           | stream "s" has ended because no event arrived       |
  */
 export type Precondition =
   | "none"

@@ -1,5 +1,5 @@
 // Read positions and unread counts as a table [ports: ConversationStore]: steps, and the users'
-// positions after them. The file has data only; `store-unread.ts` tests every driver with it.
+// positions after them. Contains only data; `store-unread.ts` tests every driver with it.
 
 import type { ChannelFlags } from "../../src/broker/model.ts";
 import type { Membership } from "../../src/broker/ports.ts";
