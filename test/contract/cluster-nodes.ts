@@ -55,7 +55,7 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     t.same(
       await nodesListedBy(b),
       ["b", "a"],
-      "a node knows the other nodes when its start completes",
+      "a node lists the other nodes when its start completes",
     );
     await until(async () => (await nodesListedBy(a)).join() === "a,b", "node a lists node b");
     const [, other] = await a.cluster.nodes();
@@ -93,11 +93,11 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
       const tookMs = performance.now() - startMs;
       t.ok(
         tookMs > SOON_MS - 2 * heartbeatMs,
-        `the silent node is listed until the time-out, for ${tookMs} ms`,
+        `the silent node is listed until the timeout, for ${tookMs} ms`,
       );
       t.ok(
         tookMs < 3 * SOON_MS + 10 * stalls.totalMs(),
-        `the silent node disappears soon after the time-out, after ${tookMs} ms`,
+        `the silent node disappears soon after the timeout, after ${tookMs} ms`,
       );
     },
   );

@@ -108,7 +108,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a personal message reaches a node once if the node listens to both of its users",
+    "a personal message reaches a node once if the node listens to the topics of both users",
     async (t) => {
       const chat = newChat("personal");
       const { subscriber, publisher } = await pair(t, driver, chat);
@@ -206,7 +206,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
       t.strictSame(
         inAnyOrder(second.events.slice(1)),
         inAnyOrder([...ofSecond, { ...messageEvent, recipients: [a] }]),
-        "the event names only recipients on this node",
+        "the event contains only recipients on this node",
       );
       t.strictSame(
         inAnyOrder(first.events),
@@ -781,7 +781,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
       );
 
   t.test(
-    `${kind} channel: messages are delivered after a fail-over lost a message of another channel with a higher id`,
+    `${kind} channel: messages are delivered after a fail-over lost a message with a higher id in another channel`,
     async (t) => {
       const elsewhere = newChat("group");
       const ahead = await driver.open(t, { aheadMs: 20_000 });

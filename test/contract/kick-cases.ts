@@ -186,7 +186,7 @@ export const KICK_CASES: readonly KickCase[] = [
   },
   {
     title:
-      "a main session that its own device replaced stays replaced after the newer session left",
+      "a main session that a newer session of its device replaced stays replaced after that session left",
     lines: [
       ["a: main d1", "entered"],
       ["b: main d1", "entered", "a replaced"],
@@ -210,7 +210,7 @@ export const KICK_CASES: readonly KickCase[] = [
   },
   {
     title:
-      "a secondary session that its own device replaced stays replaced after the newer session left",
+      "a secondary session that a newer session of its device replaced stays replaced after that session left",
     lines: [
       ["a: secondary d1", "entered"],
       ["b: secondary d1", "entered", "a replaced"],
@@ -316,7 +316,7 @@ export const KICK_CASES: readonly KickCase[] = [
       remaining: "b",
     },
     {
-      title: `a ${level} session is ${level === "main" ? "refused" : "confirmed"} after its device got another token`,
+      title: `a ${level} session is ${level === "main" ? "refused" : "confirmed"} after its device received another token`,
       lines: [
         [`token t1 ${level}`],
         [`a: ${level} d1 token t1`, "entered"],
@@ -329,7 +329,7 @@ export const KICK_CASES: readonly KickCase[] = [
     },
   ]),
   {
-    title: "the registered level of the device decides about kicks, not the level in the login",
+    title: "the registered level of the device determines kicks, not the level in the login",
     lines: [
       ["token t1 main"],
       ["a: secondary token t1", "entered"],

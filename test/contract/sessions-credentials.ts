@@ -75,7 +75,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       t.equal(
         (await sessionsOf(store, uid)).length,
         count,
-        "the level of the device decides about kicks",
+        "the level of the device determines kicks",
       );
     }
   });
@@ -206,7 +206,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
         t.equal(await enter(revokedS - 1, 1, node), "entered", "another device flag");
       }
       await store.putDevice(device(uid, "b"));
-      t.equal((await store.device(uid, 0))?.revokedS, revokedS, "a new token keeps the time");
+      t.equal((await store.device(uid, 0))?.revokedS, revokedS, "a new token does not change it");
       t.equal(await enter(revokedS - 1), "unauthorized");
       t.equal(
         (await directory.login(sessionOf(cluster, uid), { tokenHash: hash("b") })).kind,
@@ -235,6 +235,6 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       const sessionIds = new Set(sessions.map(({ sessionId }) => sessionId));
       for (const id of entered) if (!sessionIds.has(id)) remaining.push(`round ${round}: ${id}`);
     }
-    t.same(remaining, [], "the caller who logs the device out finds every session");
+    t.same(remaining, [], "the caller that logs the device out finds every session");
   });
 }

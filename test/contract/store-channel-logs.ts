@@ -390,7 +390,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
       const { store } = fixture;
       await store.createStream(creation());
       const { start, content, tool } = producer(fixture);
-      t.match(await start(), { verdict: "done", state: "active" }, "a start is a retry");
+      t.match(await start(), { verdict: "done", state: "active" }, "a start counts as a retry");
       for (const _ of [1, 2]) t.match(await content("a", { eventId: "e1" }), { verdict: "done" });
       await tool("x", { eventId: "e2" });
       await store.streamEvent(eventOf(STREAM_END, "bye"));
@@ -410,7 +410,7 @@ const RANGE = {
 
 /** Needs a store that reads the time from the clock of the fixture. */
 export async function channelLogTimes(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a silent stream is interrupted, and a stream that gets records is not", async (t) => {
+  t.test("a silent stream is interrupted, a stream that receives records is not", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     for (const clientMsgNo of ["a", "b"]) await store.createStream(creation([], { clientMsgNo }));
@@ -462,7 +462,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
   });
 
   t.test(
-    "a stream accepts only its end as soon as its message is twice as old as the retention",
+    "a stream accepts only its end once its message is twice as old as the retention time",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.close();
@@ -488,7 +488,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     },
   );
 
-  t.test("a stream does not end before earlier messages if the clock is set back", async (t) => {
+  t.test("a stream's end time is not before earlier messages if the clock goes back", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     const { start, end } = producer(fixture);

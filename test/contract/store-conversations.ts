@@ -86,7 +86,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       fixture.nowMs += 10;
       t.same(await newest(2), ["a", "f"], "a message moves its group to the front of the list");
       await send(fixture, 1, { channel: personalChannel("bob") });
-      t.same(await newest(2), ["alice", "a"], "the first message of a user is in the list");
+      t.same(await newest(2), ["alice", "a"], "the first personal message is in the list");
       await store.changeConversation("bob", to("a"), { kind: "delete" });
       t.same(await newest(2), ["alice", "f"], "a deleted conversation is not in the list");
       await store.removeSubscribers(group("f"), ["bob"], "permanent");
@@ -106,7 +106,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
         t.same(
           await newest(9, { sinceMs }),
           ["b"],
-          "the range has only conversations that changed since that time",
+          "the range contains only conversations that changed since that time",
         );
         const [, second] = await conversationsOf(fixture.store, "bob");
         const beforeId = second?.last.messageId ?? 0;
@@ -119,7 +119,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a range of unread conversations has exactly the conversations with unread messages, before and after a restart",
+    "a range of unread conversations contains exactly the conversations with unread messages, before and after a restart",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;
@@ -169,7 +169,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
         t.same(
           await unread({ sinceMs }),
           ["again"],
-          "the range has unread conversations that changed since that time",
+          "the range contains unread conversations that changed since that time",
         );
         t.same(await unread({ excludedTypes: [2] }), ["alice"], "without groups");
         t.same(await unread({ excludedTypes: [1] }), ["again", "unread"], "only groups");

@@ -64,10 +64,10 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     const [personal] = (await fixture.store.readEvents(bucketOf(other.key), EVENTS_START, 1)).rows;
     t.match(personal, { key: "1:alice@bob", messageSeq: 1 });
     await fixture.store.sweep();
-    t.strictSame(await eventsOf(fixture.store, 2), rows, "the same after a sweep");
+    t.strictSame(await eventsOf(fixture.store, 2), rows, "the events are the same after a sweep");
     await fixture.reopen();
     t.equal(await fixture.store.feedSwitch(), true);
-    t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
+    t.strictSame(await eventsOf(fixture.store), rows, "the events are the same after a restart");
     await fixture.store.append(draftOf());
     const newest = (await fixture.store.newestEvents())[PARTITION];
     t.match(await fixture.store.readEvents(PARTITION, rows[2] ?? EVENTS_START, 10), {
@@ -116,7 +116,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     t.equal(await store.trimEvents({ beforeMs, maxBytes: 1e9, held: undefined }), 1);
     t.strictSame((await store.oldestEvents())[PARTITION], (await store.newestEvents())[PARTITION]);
     await store.append(draftOf());
-    t.equal((await eventsOf(store))[0]?.number, 4, "numbers continue");
+    t.equal((await eventsOf(store))[0]?.number, 4, "event numbers continue");
     await store.sweep();
     t.ok((await store.eventBytes()) > 0);
     t.equal(await store.trimEvents({ beforeMs: 0, maxBytes: 0, held: undefined }), 1);
@@ -143,7 +143,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("a reader that has no event in common with the store gets all events", async (t) => {
+  t.test("a reader that has no event in common with the store receives all events", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await Promise.all([1, 2, 3, 4].map(() => store.append(draftOf())));
@@ -157,7 +157,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       );
   });
 
-  t.test("the position of a time precedes the first event of that time", async (t) => {
+  t.test("the position for a time is before the first event at or after that time", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     for (let i = 0; i < 3; i++) {
@@ -188,7 +188,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
   });
 
   t.test(
-    "changes of a channel and its members have events, in order with its messages",
+    "changes of a channel and its members have events, in order with the channel's messages",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -224,7 +224,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       t.ok(rows.every(({ key }) => key === KEY));
       await fixture.store.sweep();
       await fixture.reopen();
-      t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
+      t.strictSame(await eventsOf(fixture.store), rows, "the events are the same after a restart");
     },
   );
 
@@ -282,6 +282,6 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     );
     await fixture.store.sweep();
     await fixture.reopen();
-    t.strictSame(await eventsOf(fixture.store), rows, "the same after a restart");
+    t.strictSame(await eventsOf(fixture.store), rows, "the events are the same after a restart");
   });
 }

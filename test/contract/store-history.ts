@@ -82,7 +82,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "every message after a login has an id above its newestId, even if the clock is set back",
+    "every message after a login has an id above the newestId of the login, even if the clock is set back",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.append(draftOf());
@@ -102,7 +102,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("maxBytes limits a page, but every page has at least one message", async (t) => {
+  t.test("maxBytes limits a page, but every page contains at least one message", async (t) => {
     const fixture = await createFixture(t);
     const payload = new Uint8Array(100);
     for (let i = 0; i < 4; i++) await fixture.store.append(draftOf({ payload }));

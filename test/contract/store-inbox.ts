@@ -199,11 +199,11 @@ function storing(t: Test, createFixture: FixtureFactory): void {
         "the sender can still send commands to other users",
       );
       await fixture.reopen();
-      t.equal(await send("eve", "s1"), "overloaded", "the share is known after a restart");
+      t.equal(await send("eve", "s1"), "overloaded", "the share still applies after a restart");
       t.equal(await fixture.store.acknowledgeCommands("zoe", [4]), 1);
       t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined);
       t.equal(await send("eve", "s1"), "overloaded");
-      t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined, "a retry is answered");
+      t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined, "a retry is accepted");
       const own = { recipients: ["eve"], channel: { id: "eve", type: 1 } } as const;
       for (let i = 0; i <= SHARE; i++) t.equal(await send("eve", "s1", own), undefined);
       t.equal(
@@ -268,7 +268,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     const both = commandOf({ fromUid: "carl", origin: "s1", recipients: ["zoe", "bob"] });
     await store.appendCommand(both);
     t.same(await countsOf(), { backend: MAX_INBOX });
-    t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients get their copy");
+    t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients receive their copy");
   });
 
   t.test("message ids increase across commands, messages and restarts", async (t) => {
@@ -441,7 +441,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "one of several concurrent messages and commands with one clientMsgNo and different payloads is stored",
+    "only one of several concurrent messages and commands with one clientMsgNo and different payloads is stored",
     async (t) => {
       const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc"]) {

@@ -41,14 +41,14 @@ export function logContract(t: Test, driver: LogDriver): void {
   suite("a closed log stays closed", closing);
   suite("a producer's retries are recognised", producing);
   suite("logs stay within their limits", limits);
-  suite("a deleted log is gone", deleting);
+  suite("a deleted log cannot be read", deleting);
   suite("a fork inherits frames", forking);
   suite("a log expires", expiring);
   suite("changes of logs are published", events);
 }
 
 function creating(t: Test, driver: LogDriver): void {
-  t.test("a created log has the head of its draft, even after a restart", async (t) => {
+  t.test("a created log has the configuration of its draft, even after a restart", async (t) => {
     const fixture = await driver.open(t);
     const draft = draftOf({ contentType: "text/plain; charset=UTF-8", ttlS: 3600 });
     const head = await created(fixture.store.createLog(NAME, draft));
@@ -315,7 +315,7 @@ function closing(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("a small log is read unchanged while it is closed and stored", async (t) => {
+  t.test("a small log keeps its records when it is closed and stored", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     const { tail: first } = await appended(fixture.store.appendLog(NAME, appendOf(["a"])));
@@ -449,7 +449,7 @@ function limits(t: Test, driver: LogDriver): void {
       fixture.advance(86_400_000);
       await appended(send("b", 1));
       await appended(send("c", 0));
-      t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 }, "a was forgotten");
+      t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 }, "producer a was forgotten");
       t.equal(await fullLimit(send("a", 0)), "producers");
       await fixture.reopen();
       t.strictSame(await send("a", 1), { verdict: "gap", expected: 0 });
@@ -744,7 +744,7 @@ function forking(t: Test, driver: LogDriver): void {
       });
       for (const name of [...forks, nested]) t.strictSame(await appendsOf(store, name), [["1"]]);
       for (const name of forks) t.equal(await store.deleteLog(name), "done");
-      t.strictSame(await appendsOf(store, nested), [["1"]], "the nested fork still reads it");
+      t.strictSame(await appendsOf(store, nested), [["1"]], "the nested fork reads the source");
       t.equal(await store.logHead(source), "deleted");
       t.equal(await store.deleteLog(nested), "done");
       for (const name of [source, ...forks, nested])
@@ -822,7 +822,7 @@ function expiring(t: Test, driver: LogDriver): void {
     t.equal(await fixture.store.logHead(NAME), "missing");
   });
 
-  t.test("a fixed expiry time does not move", async (t) => {
+  t.test("a read does not postpone a fixed expiry time", async (t) => {
     const fixture = await driver.open(t);
     const expiresAtMs = fixture.now() + 50_000;
     await created(fixture.store.createLog(NAME, draftOf({ expiresAtMs })));
@@ -895,7 +895,7 @@ function events(t: Test, driver: LogDriver): void {
     t.match(first, { ...common, change: "appended", from: LOG_START, tail: small.tail });
     t.equal(first?.closed, undefined);
     const { pieces: [piece = new Uint8Array(0)] = [] } = { pieces: [first?.frame] };
-    t.equal(framesIn(piece ?? new Uint8Array(0)).next().done, false, "the event has the frame");
+    t.equal(framesIn(piece ?? new Uint8Array(0)).next().done, false, "the frame is in the event");
     t.match(second, { ...common, change: "appended", from: small.tail, tail: large.tail });
     t.equal(second?.frame, undefined, "a large frame is not published");
     t.match(third, { ...common, change: "appended", from: large.tail, closed: "cancelled" });

@@ -305,7 +305,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       },
     );
 
-  t.test("only one of several concurrent payloads of a clientMsgNo is stored", async (t) => {
+  t.test("only one of several payloads with the same clientMsgNo is stored", async (t) => {
     const fixture = await createFixture(t);
     const results = await Promise.all(
       Array.from({ length: 12 }, (_, i) => {
@@ -317,7 +317,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       results.filter(({ messageSeq, duplicate }) => messageSeq === 1 && !duplicate).length,
       1,
     );
-    t.equal(results.filter(({ duplicate }) => duplicate).length, 3, "its retries");
+    t.equal(results.filter(({ duplicate }) => duplicate).length, 3, "retries of one message");
     t.equal(results.filter(({ refused }) => refused === "client_msg_no_reused").length, 8);
     await fixture.untilEvents(1);
     t.same(seqsOf(fixture.messages), [1]);

@@ -35,7 +35,7 @@ const typesOf = async (store: Store) =>
   (await eventsOf(store, userTopic("ann"))).map(({ type }) => type);
 
 export async function online(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a user is online until the last session has been gone for long enough", async (t) => {
+  t.test("a user stays online until the last session has been closed long enough", async (t) => {
     const { store } = await createFixture(t);
     await store.login(sessionOf("s0"), NODE);
     await store.switchFeed(true);
@@ -92,7 +92,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await store.login(sessionOf("s1"), NODE);
     t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), []);
     await store.removeSession(sessionOf("s1"));
-    await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+    await new Promise((resolve) => setTimeout(resolve, 5)); // longer than `turnMs`
     t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0, leftMs: 0 }), []);
     await new Promise((resolve) => setTimeout(resolve, 5));
     t.strictSame(await store.takeOnline({ ...ALL_USERS, checkedMs: 0 }), ["ann"]);
@@ -107,7 +107,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     const takeLeft = () => store.takeOnline({ ...ALL_USERS, checkedMs: 0 });
     for (const uid of await takeLeft())
       t.equal(await store.endOnline(uid, [], EVERY_TIME), false, "the user has a session");
-    await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+    await new Promise((resolve) => setTimeout(resolve, 5)); // longer than `turnMs`
     t.strictSame(await takeLeft(), [], "the user is not returned again");
   });
 
@@ -242,7 +242,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     const { store } = fixture;
     await store.setDemand({ feed: true, session: false, command: false });
     const takeAll = async () => {
-      await new Promise((resolve) => setTimeout(resolve, 5)); // the turn ends
+      await new Promise((resolve) => setTimeout(resolve, 5)); // longer than `turnMs`
       return store.takeOnline({ ...ALL_USERS, leftMs: 0, checkedMs: fixture.nowMs + 1 });
     };
     t.strictSame(await takeAll(), ["ann"]);
@@ -258,7 +258,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     await Promise.all(users.map((session) => store.removeSession(session)));
     const leavers = new Set<string>();
     for (let turn = 0; turn < 20 && leavers.size < users.length; turn++) {
-      await new Promise((resolve) => setTimeout(resolve, 2)); // the turn ends
+      await new Promise((resolve) => setTimeout(resolve, 2)); // longer than `turnMs`
       const uids = await store.takeOnline({ ...ALL_USERS, limit: 70, checkedMs: 0 });
       t.ok(uids.length <= 70);
       for (const uid of uids) {

@@ -380,7 +380,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
 function ownPayloads(t: Test, createFixture: FixtureFactory): void {
   const payload = new TextEncoder().encode('{"type":100,"content":"own"}');
   t.test(
-    "the message of a stream keeps the payload that its producer chose, and the text counts against the size of a page",
+    "the message of a stream keeps the payload that its producer chose, and the text counts towards the size of a page",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);
@@ -442,7 +442,7 @@ function retained(t: Test, createFixture: FixtureFactory): void {
 
 function expiring(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "the message of a stream expires, and a stream that is active then is removed after it ends",
+    "the message of a stream expires, but an active stream is removed only after it ends",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);

@@ -6,7 +6,7 @@ import type { FixtureFactory } from "./store-fixture.ts";
 export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<void> {
   const fixture = await createFixture(t);
 
-  t.test("a webhook's settings change only if the caller has their current version", async (t) => {
+  t.test("webhook settings change only if the caller passes their current version", async (t) => {
     const { store } = fixture;
     t.strictSame(await store.webhooks(), [], "a new store has no webhooks");
     t.equal(await store.putWebhook("b", "{}", 0, 2), "done");
@@ -25,7 +25,7 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     ];
     t.strictSame(await store.webhooks(), expected);
     await fixture.reopen();
-    t.strictSame(await fixture.store.webhooks(), expected, "the same after a restart");
+    t.strictSame(await fixture.store.webhooks(), expected, "unchanged after a restart");
   });
 
   t.test("a removed webhook loses its texts, and no further texts are stored for it", async (t) => {

@@ -64,7 +64,7 @@ const PARTS = {
   },
   streamRetries: { title: "a retried stream event has no effect", run: streamRetries },
   channelLogs: {
-    title: "streams are written with the protocol Durable Streams",
+    title: "streams are written with the Durable Streams protocol",
     run: channelLogs,
   },
   streamEnds: {
@@ -100,7 +100,7 @@ const PARTS = {
     ...{ run: limitsOfStreams, needsClock: true },
   },
   channelLogTimes: {
-    title: "streams of the protocol Durable Streams end and are removed",
+    title: "streams of the Durable Streams protocol end and are removed",
     ...{ run: channelLogTimes, needsClock: true },
   },
   inboxTime: { title: "commands expire in the inbox", run: inboxTime, needsClock: true },
