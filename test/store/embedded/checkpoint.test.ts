@@ -1,4 +1,4 @@
-// Checkpoints that fail: whatever part of a checkpoint the database has, the store continues, and a
+// Checkpoints that fail: whatever part of a checkpoint was stored, the store continues, and a
 // later crash loses nothing.
 
 import { join } from "node:path";

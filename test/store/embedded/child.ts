@@ -32,8 +32,8 @@ if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
 }
 
 /**
- * Point at which the process waits once to be stopped and continued. It goes on when it sees the
- * clock jump.
+ * Point at which the process waits once to be stopped and continued. The process continues when it
+ * detects that the clock has jumped.
  */
 let pauseAt = "";
 
@@ -152,7 +152,7 @@ async function send(channels: number): Promise<void> {
 
 /**
  * Sends commands to two users without end, several at a time, and acknowledges every other copy of
- * the first user. Prints each answer.
+ * the first user. Prints each result.
  */
 async function command(): Promise<void> {
   const runWorker = async (worker: number) => {
@@ -184,9 +184,9 @@ const CHUNKS = 60;
 const WINDOW = 7;
 
 /**
- * Posts streams without end, one after the other, in one channel per worker. `progress` has the
- * number of acknowledged events of each worker. A worker continues only when its calls are
- * answered, like any producer.
+ * Posts streams without end, one after the other, in one channel per worker. `progress` contains
+ * the number of acknowledged events of each worker. A worker continues only after its calls have
+ * returned, like any producer.
  */
 async function stream(progress: readonly number[]): Promise<void> {
   const post = async (worker: number, count: number) => {
@@ -209,7 +209,7 @@ async function stream(progress: readonly number[]): Promise<void> {
 }
 
 /**
- * Appends to one log per worker without end, several at a time. `progress` has the number of
+ * Appends to one log per worker without end, several at a time. `progress` contains the number of
  * acknowledged appends of each worker. The next appends may repeat appends that were not answered.
  */
 async function log(progress: readonly number[]): Promise<void> {
@@ -295,7 +295,7 @@ async function work(): Promise<void> {
   }
 }
 
-/** Executes the orders from standard input concurrently. Prints the answer to each order. */
+/** Executes the orders from standard input concurrently. Prints the result of each order. */
 function obey(): void {
   createInterface(process.stdin).on("line", async (text) => {
     const order = JSON.parse(text) as Record<string, string>;

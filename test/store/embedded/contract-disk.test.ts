@@ -1,6 +1,6 @@
 // Runs the Store contract against the embedded driver, with fsync. The fsync delays the return of a
-// call and its event, so one part runs for each way to store something: the WAL, the database, and
-// both. The fsync does not change what a call stores and what later reads return.
+// call and its event, so only parts that cover each way to store data run: the WAL, the database,
+// and both. The fsync does not change what a call stores and what later reads return.
 
 import { tmpdir } from "node:os";
 import { storeContract } from "../../contract/store.ts";

@@ -1,5 +1,5 @@
-// The filters in front of the dedupe tables never hide a used clientMsgNo, neither after a restart
-// nor over two windows.
+// The filters in front of the dedupe tables never hide a used clientMsgNo, even after a restart and
+// over two windows.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { draftOf } from "../../contract/store-fixture.ts";

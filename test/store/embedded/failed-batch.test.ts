@@ -9,7 +9,7 @@ import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const UNSTORED = { header: { noPersist: true, redDot: false } };
-/** A clock that stands still, like a clock that was set back. Only the store makes ids grow. */
+/** Constant clock. As after a clock was set back, only the store makes ids grow. */
 const clock = () => Date.UTC(2026, 0, 1);
 
 async function openBrittle(t: Test) {

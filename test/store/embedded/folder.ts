@@ -127,7 +127,7 @@ export async function crashedCopy(
   return copy;
 }
 
-/** Moves the position of the checkpoint to the start of the WAL, which is then replayed whole. */
+/** Moves the position of the checkpoint to the start of the WAL, so that all of it is replayed. */
 export function withoutCheckpoint(meta: Map<string, unknown[]>): void {
   meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 }
@@ -149,7 +149,7 @@ export function copyWal(path: string, target: string): void {
 }
 
 /**
- * Copies a folder of a running store. If the store renames or deletes a WAL file meanwhile, which it
+ * Copies a folder of a running store. If the store deletes a WAL file in the meantime, which it
  * does some time after a checkpoint, the copy is repeated.
  */
 function copyLive(path: string, target: string): void {

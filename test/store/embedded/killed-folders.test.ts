@@ -12,7 +12,7 @@ const FOLDERS = volume(1000, "JINDOU_TEST_FOLDERS", 8);
 /** Number of kills after which a folder is replaced by a new one. */
 const KILLS_PER_FOLDER = 10;
 const MAX_COMMITS = 80;
-/** Folders that are tested at the same time. */
+/** Number of folders that are tested at the same time. */
 const LANES = 2;
 
 t.test(

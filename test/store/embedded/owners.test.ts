@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-// Uses private files, because a process that lost the folder usually ends before such a
+// Imports internal modules, because a process that lost the folder usually ends before such a
 // transaction.
 t.test(
   "a transaction of a former owner writes nothing, and the loss of the folder is reported once",

@@ -29,8 +29,8 @@ const numbered = (i: number) =>
   });
 
 /**
- * Returns a folder whose WAL has messages 1 to `count`, each in a write of its own. The database
- * has none of them.
+ * Returns a folder whose WAL contains messages 1 to `count`, each in a write of its own. The
+ * database contains none of them.
  */
 async function crashedWith(t: Test, count: number): Promise<string> {
   const path = testFolder(t);

@@ -1,5 +1,5 @@
-// The embedded store passes the session contract with a cluster of one node, and logins that are on
-// the disk survive a restart.
+// The embedded store passes the session contract with a cluster of one node. Further tests cover
+// the order of logins, a clock that is set back, a full disk, and a publisher that throws.
 
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import { sessionOf, sessionsOf } from "../../contract/cluster-fixture.ts";

@@ -215,8 +215,9 @@ t.test("a message that could not be stored is not a duplicate when it is sent ag
 });
 
 /**
- * Sends messages of one connection, several per turn, while `trouble` causes failures. For each
- * rejected message returns the number of messages that had been sent before its rejection.
+ * Sends messages of one connection, several per turn, while `trouble` causes failures. Returns the
+ * accepted messages, and for each rejected message the number of messages that were sent before its
+ * rejection.
  */
 async function sendDuring(
   { store }: StoreNode,
@@ -266,7 +267,7 @@ async function assertOrder(
   node: StoreNode,
   result: Awaited<ReturnType<typeof sendDuring>>,
 ): Promise<void> {
-  // The first call after the failure may be the call that notices it.
+  // The first call after the failure may be the call that detects the failure.
   while ((await codeOf(numbersIn(node))) === "unavailable")
     await new Promise((resolve) => setTimeout(resolve, 2));
   const stored = await numbersIn(node);

@@ -38,7 +38,7 @@ export type TestStore = ChannelStore &
   StreamStore &
   Pick<ChannelFeed, "personalChannelsSince">;
 
-/** Opens a store with keys of its own on the server at `url`. Closed at the end of the test. */
+/** Opens a store with keys of its own on the server at `url`. It is closed when the test ends. */
 export async function openConversations(t: Test, url: string, options: ConversationOptions) {
   const { retentionS = 0, maxChannelMessages = 0, clock } = options;
   const prefix = `t${randomUUID().slice(0, 8)}`;

@@ -1,5 +1,5 @@
 // Conversations on Redis, in addition to the contract and the model: limits of counting, cost of a
-// list, peers that are added and removed, changes that wait for replicas, and Redis being away.
+// list, peers that are added and removed, changes that wait for replicas, and an unreachable Redis.
 
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
@@ -148,7 +148,7 @@ async function costs(t: Test, server: RedisServer): Promise<void> {
     return opened;
   }
 
-  /** Returns how much the server works for a page of conversations. */
+  /** Returns the numbers of commands and bytes that a page of conversations costs the server. */
   async function costOf(count: number, over: Partial<ConversationRange> = {}) {
     const { store, link } = await openWithGroups(count);
     const range = { sinceMs: 0, count: PAGE, beforeId: Number.MAX_SAFE_INTEGER, ...over };

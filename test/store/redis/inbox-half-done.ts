@@ -1,5 +1,5 @@
 // Commands whose copies were not put into all inboxes at once: retries and sweeps of any node
-// complete such a command, and each recipient gets one copy.
+// complete such a command, and each recipient receives one copy.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -40,7 +40,7 @@ async function leavePending(
 export const USERS = Array.from({ length: 40 }, (_, i) => `u${i}`);
 
 /**
- * Sends a command that only some of USERS get. Returns the node that could not complete the
+ * Sends a command that only some of USERS receive. Returns the node that could not complete the
  * command, and `repair`, after which the command can be completed.
  */
 async function sendIncomplete(t: Test, start: Start, limits: Partial<RedisStoreLimits> = {}) {

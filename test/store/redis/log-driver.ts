@@ -28,7 +28,7 @@ export interface LogNode {
 interface LogNodeOptions {
   readonly prefix?: string;
   readonly limits?: Partial<LogLimits>;
-  /** Default: an hour. */
+  /** The default is an hour. */
   readonly dedupeWindowS?: number;
   readonly timeoutMs?: number;
   readonly time?: { nowMs: number };

@@ -1,4 +1,4 @@
-// What the disk must have before the store answers a call or deletes a file. A killed process loses
+// Data that must be on the disk before a call returns or a file is deleted. A killed process loses
 // nothing that it handed to the kernel, so only the order of the file and database calls shows what
 // a power loss would lose.
 

@@ -1,5 +1,5 @@
 // Steps inside a transaction: nothing changes between the reads and writes of a step, a step that
-// fails writes nothing, and no step runs in a folder with another owner. Uses private files,
+// fails writes nothing, and no step runs in a folder with another owner. Imports internal modules,
 // because calls of the store show only the results of their own steps.
 
 import { join } from "node:path";
