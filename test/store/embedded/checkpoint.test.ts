@@ -108,7 +108,7 @@ t.test(
 );
 
 t.test(
-  "rows of an active stream whose message is missing do not keep the store from starting, because the WAL has the stream",
+  "rows of an active stream whose message is missing do not keep the store from starting, because the WAL contains the stream",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path);
@@ -155,7 +155,7 @@ t.test(
     const rows = await eventsOf(store);
     t.match(rows, [{ type: "channel.created" }, { type: "channel.updated", fields: { ban: 1 } }]);
     const replayed = await openStore(t, await crashedCopy(t, path));
-    t.strictSame(await eventsOf(replayed), rows, "the replay gives the same ids");
+    t.strictSame(await eventsOf(replayed), rows, "the replay assigns the same ids");
     await store.checkpoint();
     const stored = await openStore(t, await crashedCopy(t, path));
     t.strictSame(

@@ -114,7 +114,7 @@ t.test(
 );
 
 t.test(
-  "a failed database write ends the process, and the WAL has the messages that the database lacks",
+  "a failed database write ends the process, and the WAL contains the messages that the database lacks",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);

@@ -286,7 +286,7 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
 });
 
 t.test(
-  "with durability disk, a command whose flush failed is published, and its sender gets an error",
+  "with durability disk, a command whose flush failed is published, and its sender receives an error",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const events: ClusterEvent[] = [];

@@ -83,7 +83,7 @@ t.test("a record is found by its seq, whichever row contains it", async (t) => {
 
 const EMPTY = Buffer.alloc(8);
 
-t.test("a row has at most 64 records and 16 KiB, or a single larger record", async (t) => {
+t.test("a row contains at most 64 records and 16 KiB, or a single larger record", async (t) => {
   const few = Array.from({ length: 100 }, (_, i) => recordOf(i));
   t.equal(rowLength(few, 0, 100), 64);
   t.equal(rowLength(few, 64, 100), 36);

@@ -425,7 +425,7 @@ t.test("no seq is assigned twice if the database is ahead of a shortened WAL", a
   }
 });
 
-t.test("a user's own messages count as read even if the WAL no longer has them", async (t) => {
+t.test("a user's own messages count as read even if the WAL has lost them", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const toBob = { id: "b", type: 1 } as const;

@@ -244,7 +244,7 @@ t.test("events of a stream are not repeated if old WAL segments still exist", as
 });
 
 t.test(
-  "the count of messages with a red dot is exact after a crash, whether the WAL, the database or both have the channel's head",
+  "the count of messages with a red dot is exact after a crash, whether the WAL, the database or both contain the channel's head",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, OPTIONS);

@@ -306,7 +306,7 @@ t.test(
     t.match(await store.stream(KEY, "s2"), { text: "long lived" });
     t.equal((await store.readMessages(KEY, ALL)).messages.length, 0);
     await end("", s2);
-    t.equal(await store.sweep(), 0, "the database does not have the end of the stream");
+    t.equal(await store.sweep(), 0, "the end of the stream is not in the database");
     await store.checkpoint();
     t.equal(await store.sweep(), 1);
     const copy = await crashedCopy(t, path);

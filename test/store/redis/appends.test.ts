@@ -62,7 +62,7 @@ t.test(
     const [calls = 0, publications, entries, heads] = after.map(
       (count, at) => count - (before[at] ?? 0),
     );
-    t.equal(calls, 4, "one call has at most 32 messages");
+    t.equal(calls, 4, "one call contains at most 32 messages");
     t.equal(publications, calls, "each call publishes once");
     t.equal(entries, 100, "each message has an entry in the log");
     t.equal(heads, calls, "each call reads the head once");
@@ -103,7 +103,7 @@ t.test(
 );
 
 t.test(
-  "one run of the append script gets at most 256 KiB of messages, or a single larger message",
+  "one run of the append script receives at most 256 KiB of messages, or a single larger message",
   async (t) => {
     const own = await startRedis(t);
     const { store } = await openStore(t, own.url);
@@ -121,7 +121,7 @@ t.test(
 );
 
 t.test(
-  "a message that fails gets no seq and does not affect the other messages of its call",
+  "a message that fails uses no seq and does not affect the other messages of its call",
   async (t) => {
     const node = await openStore(t, server.url);
     const { store, link } = node;
@@ -364,7 +364,7 @@ t.test("a message waits for a slow server for at most four times the timeout", a
   const unanswered = stored.size - accepted.length;
   t.ok(
     unanswered <= 64,
-    `${unanswered} rejected messages are stored: at most the two calls in flight at the timeout`,
+    `${unanswered} rejected messages are stored: at most those of the two calls in flight at the timeout`,
   );
 });
 
@@ -382,7 +382,7 @@ t.test("the store has at most two full append calls in flight", async (t) => {
   await store.append(numbered(100, undefined)); // sent after the 64 messages in flight
   const [after] = await callsOf(own, "evalsha");
   t.equal(after - before, 3);
-  t.same(await numbersIn(node), [100], "the messages that were sent came too late to be stored");
+  t.same(await numbersIn(node), [100], "the messages that were sent arrived too late to be stored");
 });
 
 t.test(

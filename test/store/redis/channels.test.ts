@@ -53,7 +53,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
     t.equal(await codeOf(store.addSubscribers(group("g"), ["b"], PERMANENT)), "internal");
   });
 
-  t.test("a change is confirmed only when enough replicas have it", async (t) => {
+  t.test("a change is confirmed only after enough replicas have received it", async (t) => {
     const missing = new BrokerError("unavailable");
     let replicas: "present" | "absent" = "present";
     const { store } = await startControl(t, server.url, {
@@ -378,7 +378,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   });
 
   t.test(
-    "a user who joins again before the cleanup after leaving does not get the old read position",
+    "a user who leaves and joins again before the cleanup does not get the old read position",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       await store.createChannel(group("g"), []);

@@ -133,7 +133,7 @@ t.test("a user whom a node is logging in stays in the list of users to check", a
   t.equal(await link.call("zcard", online), 0, "no other node has announced the user");
 });
 
-t.test("a command has its event even if its node died before the inbox was listed", async (t) => {
+t.test("a command has an event even if its node died before it listed the inbox", async (t) => {
   const { store, link, time } = await openStore(t, url);
   await store.switchFeed(true);
   const due = link.keys.bucket("inboxDue", BUCKET);
@@ -210,7 +210,7 @@ t.test("each call that removes expired commands moves their events to the feed",
   t.strictSame(await expired(), [...first, ...second, ...third], "every 32nd command");
 });
 
-t.test("a command from a time without the feed has an event when it expires", async (t) => {
+t.test("a command sent while the feed was off has an event when it expires", async (t) => {
   const { store, time } = await openStore(t, url);
   const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
   await store.switchFeed(true);

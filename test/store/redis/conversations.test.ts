@@ -235,7 +235,7 @@ async function peers(t: Test, url: string): Promise<void> {
   });
 
   t.test(
-    "personalChannelsSince returns the channels that got a message at or after a time",
+    "personalChannelsSince returns the channels that received a message at or after a time",
     async (t) => {
       const { store, time } = await openAtTime(t, url);
       for (const fromUid of ["zoe", "alice", "bob"]) {

@@ -102,7 +102,7 @@ export function halfDone(t: Test, start: Start): void {
     t.same(
       copies.map(({ uid }) => uid),
       ["u30"],
-      "users that have the command get no second event",
+      "users that already have the command receive no second event",
     );
     t.ok(copiesOf(bench).some(({ uid }) => uid === "alice"));
     t.same(await bench.inbox.appendCommand(draft), first);

@@ -338,7 +338,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
         );
       await sendAll(1);
       await sendAll(450, true);
-      await sendAll(550); // the last one drops the first copy; the oldest copies are now of users
+      await sendAll(550); // the last one drops the first copy, so the oldest copies are from users
       const client = server.client();
       const before = await client.info("commandstats");
       await sendAll(3);

@@ -36,7 +36,7 @@ function loggedFiles(log: string[]) {
 }
 
 t.test(
-  "with durability disk, a message is acknowledged only after the disk has its segment and the segment's name",
+  "with durability disk, a message is acknowledged only after its segment and the segment's name are on the disk",
   async (t) => {
     const log: string[] = [];
     const store = await openStore(t, testFolder(t), {
@@ -76,7 +76,7 @@ t.test("a segment whose name cannot be made durable is not used", async (t) => {
   t.same(problems, ["Could not open the next WAL segment"]);
 });
 
-t.test("an orderly shutdown deletes the WAL only after the disk has its messages", async (t) => {
+t.test("an orderly shutdown deletes the WAL only after its messages are on disk", async (t) => {
   const path = testFolder(t);
   const { fail, databaseWrites } = brittleDatabase();
   const problems: string[] = [];
@@ -89,10 +89,10 @@ t.test("an orderly shutdown deletes the WAL only after the disk has its messages
   t.same(problems, ["The last checkpoint before the shutdown failed"]);
   t.equal(walFiles(path).length, 1, "the segment is kept if the database could not be flushed");
   const next = await openStore(t, path);
-  t.same(await seqsIn(next), [1], "the next start has the message");
+  t.same(await seqsIn(next), [1], "the message is stored after the next start");
 });
 
-t.test("segments are deleted only after the disk has the checkpoint", async (t) => {
+t.test("segments are deleted only after the checkpoint is on the disk", async (t) => {
   const path = testFolder(t);
   const { fail, databaseWrites } = brittleDatabase();
   const problems: string[] = [];
@@ -107,7 +107,7 @@ t.test("segments are deleted only after the disk has the checkpoint", async (t) 
   fail.flush = true;
   await store.checkpoint();
   await store.close();
-  t.ok(problems.includes("Could not delete old WAL segments"), "the deletion is given up");
+  t.ok(problems.includes("Could not delete old WAL segments"), "the deletion fails");
   t.same(walFiles(path), before, "every segment is kept");
 });
 
