@@ -46,7 +46,7 @@ t.test("expired messages are removed, other messages stay, and seqs continue", a
   t.equal((await store.append(draftOf())).messageSeq, 502);
 });
 
-t.test("a device is removed a day after its logout, unless it got a token again", async (t) => {
+t.test("a device is removed a day after its logout, unless it received a new token", async (t) => {
   const { time, store: opening } = setUp(t);
   const store = await opening;
   const put = (uid: string, flag: DeviceFlag, token: string) =>

@@ -35,7 +35,7 @@ t.test("an append through one node reaches the readers of another node", async (
   t.match(small, { kind: "log", name: free("a/b"), incarnation, change: "appended" });
   t.same([small?.from, small?.tail, small?.closed], [tail, next, undefined]);
   const { pieces } = await read(b.store, free("a/b"), tail, 1);
-  t.same(small?.frame, pieces[0], "the event has the frame that a read returns");
+  t.same(small?.frame, pieces[0], "the event contains the frame that a read returns");
   t.same([large?.from, large?.closed, large?.frame], [next, "closed", undefined]);
   t.same(await appendsOf(b.store, free("a/b")), [["first"], ["second"], ["x".repeat(5000)]]);
   await b.store.deleteLog(free("a/b"));
@@ -115,7 +115,7 @@ t.test("libraries of two versions work side by side", async (t) => {
   t.same(names, ["jindou_00000000", LIBRARY.name].sort());
 });
 
-t.test("a promoted replica that lacks the library gets it with the first call", async (t) => {
+t.test("a promoted replica without the library receives it with the first call", async (t) => {
   const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   const replica = await startRedis(t);
   const proxy = await startSwitch(t, primary.port);

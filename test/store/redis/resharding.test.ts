@@ -184,7 +184,7 @@ t.test("a list of conversations is complete or rejected while a slot moves", asy
   for (const key of [second, first, link.keys.bucket("messageIds", bucketOf(`2:${ids[0]}`))]) {
     await move([key]);
     await check();
-    t.equal(await codeOf(list()), "unavailable", "a moved key is not taken as a missing one");
+    t.equal(await codeOf(list()), "unavailable", "a moved key does not count as missing");
   }
   await finish(await keys());
   while ((await codeOf(list())) !== undefined)

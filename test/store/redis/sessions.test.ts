@@ -263,7 +263,7 @@ t.test(
     const expected = all.map(({ session }) =>
       addressOf(session.uid) === away.port ? "unavailable" : "confirmed",
     );
-    t.equal(new Set(expected).size, 2, "the server has some of the sessions");
+    t.equal(new Set(expected).size, 2, "the server stores some of the sessions");
     away.signal("SIGSTOP");
     const results = await node.store.confirmSessions(all, NODE);
     away.signal("SIGCONT");
@@ -293,7 +293,7 @@ t.test("a kick that a fail-over undoes still has exactly one event", async (t) =
   while ((await devices())?.includes("a")) await pause(5);
   const remove = () => succeeds(store.removeSession(session, "kicked"));
   const removal = remove();
-  await devices(); // is answered after the script of the removal
+  await devices(); // returns after the script of the removal
   await primary.stop("SIGKILL");
   for (const replica of servers.replicas) replica.signal("SIGCONT");
   const followers = servers.replicas.map((replica) => replica.client());

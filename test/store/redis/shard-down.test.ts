@@ -324,10 +324,10 @@ t.test("readers of events on other servers are notified while a server is silent
   await notified;
   endListening();
   end();
-  t.ok(ignored.length > 0, "the silent server was asked as well");
+  t.ok(ignored.length > 0, "the silent server was called as well");
 });
 
-t.test("users on other servers are checked for their end while a server is silent", async (t) => {
+t.test("users on other servers are found to be offline while a server is silent", async (t) => {
   const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
   await store.switchFeed(true);
   const leavingOf = (uid: string) => link.keys.bucket("leaving", bucketOf(userTopic(uid)));
@@ -346,7 +346,7 @@ t.test("users on other servers are checked for their end while a server is silen
   const terms = { limit: 64_000, turnMs: 1, leftMs: Number.MAX_SAFE_INTEGER, checkedMs: 0 };
   const uids = await store.takeOnline(terms);
   end();
-  t.equal(others.length, 1, "two servers do not have the key of the turn");
+  t.equal(others.length, 1, "two servers do not store the key of the turn");
   t.strictSame(uids.toSorted(), answering.toSorted());
 });
 

@@ -90,7 +90,7 @@ export class TopicListener {
     try {
       this.onEvent(event);
     } catch {
-      return; // an error of the listener is not the store's
+      return; // an error of the listener is not an error of the store
     }
   }
 }

@@ -84,7 +84,7 @@ t.test("each page of history except the last contains at least one message", asy
   t.same(
     (await seqsOf(node, { limit: 1, maxBytes: 1, fromSeq: 2 })).seqs,
     [5],
-    "a page has a message whatever its maxBytes",
+    "a page contains a message that exceeds maxBytes",
   );
 });
 
