@@ -1,5 +1,5 @@
-// Visits all open feeds of server-sent events in turn. The visits make proxies keep the connections
-// open, and end the feeds of readers who may no longer read. State: the feeds by slot.
+// Visits all open feeds of server-sent events in turn. A visit keeps proxies from closing the
+// connection, and ends the feed if its reader may no longer read. State: the feeds by slot.
 
 /** Number of slots. Visiting one slot per tick spreads the work. */
 const SLOTS = 15;

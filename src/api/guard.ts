@@ -20,7 +20,7 @@ import { type GuessLimits, StaticToken } from "./static-token.ts";
  */
 export type Access = "public" | "login" | "credential" | "bearer" | readonly Permission[];
 
-/** Returns true if web pages of `origin` may call without a credential. */
+/** Returns true if web pages from `origin` may call the API without a credential. */
 export type PageRule = (origin: string) => boolean;
 
 /**

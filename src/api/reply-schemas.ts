@@ -344,7 +344,7 @@ export const readersBody = Type.Object(
   },
   {
     title: "Readers",
-    description: "Read positions of members, compared with a message",
+    description: "Read positions of members, and whether each of them has read the message",
     examples: [{ readers: [{ uid: "alice", read_seq: 3, has_read: 1 }], cursor: "" }],
   },
 );

@@ -30,12 +30,12 @@ const types = Type.Array(
   Type.String({
     pattern: TYPE_PATTERN,
     maxLength: WEBHOOK_LIMITS.maxTypeLength,
-    description: "Type, such as message.*",
+    description: "Type, or beginning of types such as message.*",
   }),
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
-      "Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.*",
+      "Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.*",
   },
 );
 
@@ -438,7 +438,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...writing,
       path: `${PATH}/secrets`,
       operation: "rotateWebhookSecret",
-      summary: "Adds a secret. The earlier ones sign until the end of the overlap",
+      summary: "Adds a secret. Until the overlap ends, events are signed with the earlier secrets too",
       body: webhookBodies.secrets,
       success: { description: "The new secret", body: rotated },
       ...ofWebhook,

@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time after the expiry of a token until the sessions of WKProto clients, which cannot refresh their token, are closed. The same applies to clients of WuKongIM's JSON-RPC.",
+        "Grace period after a token expires. At its end, sessions of clients that cannot refresh their token are closed: those that use WKProto or WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,

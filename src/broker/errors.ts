@@ -110,7 +110,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Returns true if a retry may succeed. Always true if the error has a time to wait. */
+/** Returns true if a retry may succeed. Always true if the error names a delay. */
 export function mayRetry(code: ErrorCode, retryAfterMs: number): boolean {
   return ERRORS[code].retry || retryAfterMs > 0;
 }

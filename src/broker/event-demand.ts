@@ -26,8 +26,8 @@ const READ_MS = 1000;
 /** Minimum time between two calls of `noteReader` by this node for the same kind. */
 const NOTED_MS = 10_000;
 /**
- * Time for which a stored reader counts. A reader therefore counts for at least 90 s after its last
- * request.
+ * Time for which the events that a reader requests are written after the reader was stored. A
+ * reader is stored at most every `NOTED_MS`, so this is at least 90 s after its last request.
  */
 const READER_MS = 90_000 + NOTED_MS;
 

@@ -1,4 +1,4 @@
-// The port of leases. While a node holds the lease of a task, no other node performs the task.
+// The port for leases. While a node holds the lease of a task, no other node performs the task.
 
 /** The right of one node to perform a task, until it expires. */
 export interface Lease {

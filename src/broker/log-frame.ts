@@ -216,7 +216,7 @@ export function openTimedFrame(
   return openFrameOf(bytes, records.length);
 }
 
-/** Returns a copy of a whole frame as a frame that has no place yet. */
+/** Returns a copy of a complete frame as an open frame, which has no place in a log yet. */
 export function reopenFrame(frame: LogFrame): OpenFrame {
   return openFrameOf(Buffer.from(frame.bytes), recordCount(frame));
 }

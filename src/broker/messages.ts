@@ -101,8 +101,8 @@ export interface Messages {
 }
 
 /**
- * Number of copies that a sender's concurrent commands store, at which the sender's next command
- * waits.
+ * Number of copies above which no further command of a sender is started: it waits until the
+ * sender's earlier commands, with that many copies together, are stored.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;

@@ -695,8 +695,8 @@ export interface LoginTerms {
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
-   * Unix seconds at which the session's JWT was issued. The result of the login is `unauthorized`
-   * if the device was logged out in a later second. `undefined` without a JWT.
+   * Time at which the session's JWT was issued, in Unix seconds. The result of the login is
+   * `unauthorized` if the device was logged out after this second. `undefined` without a JWT.
    */
   readonly issuedS?: number | undefined;
   /** True if the session gets level 0 even if the registered device is a main device. */

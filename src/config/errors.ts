@@ -1,7 +1,7 @@
 // The error for an invalid configuration or command line. Its messages are for the operator and
 // must never contain the value of a secret.
 
-/** Problems of a configuration or a command line, one sentence each. */
+/** Problems with a configuration or a command line, one sentence each. */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
 

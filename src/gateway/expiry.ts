@@ -124,7 +124,7 @@ export class CredentialExpiry {
       connectHook === undefined
         ? refreshed
         : await this.#restrict(session, { record, token, refreshed }, connectHook);
-    // Without a hook, a concurrent refresh may have set a later time.
+    // Without a hook, a later time that a concurrent refresh has set is kept.
     const isEarlier =
       connectHook === undefined && (terms.expiresAtMs ?? 0) < (session.expiresAtMs ?? 0);
     if (number > refreshes.applied && !isEarlier) {

@@ -147,9 +147,9 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * Returns true and records the copy if it may be pushed now: it is not stored (`inboxSeq` 0), or it
- * directly follows the session's last copy. If the inbox was empty, the first copy may have any
- * `inboxSeq`, unless copies may have been lost.
+ * Returns true if the copy may be pushed now: it is not stored (`inboxSeq` 0), or it directly
+ * follows the last live copy of the session and is recorded as the last one. The first live copy
+ * may have any `inboxSeq` higher than that of the copies that were read.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

@@ -81,7 +81,8 @@ export interface OpeningContext extends LivePorts {
 
 /**
  * Maximum age of a remembered resume point in a personal channel, relative to the newest personal
- * message that the client has. Messages that are older than this are not published again.
+ * message that the client has. Older points are not needed, because such old messages are not
+ * published again.
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];

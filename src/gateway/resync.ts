@@ -46,7 +46,7 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Updates the sessions of a user. Calls of one event-loop turn share a read. */
+  /** Updates the sessions of a user. All calls in the same event-loop turn share one read. */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);

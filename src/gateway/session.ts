@@ -154,7 +154,9 @@ export class Session {
   restrictions: Restrictions | undefined;
   /** Set after the login and by a refresh. `undefined` if the user's rights are not restricted. */
   rights: Rights | undefined;
-  /** Rights before a refresh, until the session has joined the groups that they did not allow. */
+  /**
+   * Rights before a refresh, kept until the session has joined the groups that only `rights` allow.
+   */
   formerRights: Rights | undefined;
   /** Refreshes of the token. `undefined` before the first one. Set by `CredentialExpiry`. */
   refreshes: RefreshCounts | undefined;

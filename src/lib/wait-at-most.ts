@@ -4,8 +4,8 @@
 export async function waitAtMost(work: Promise<unknown>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const limit = new Promise<void>((resolve) => {
-    // Without `setImmediate`, a timer that fires late would win over input that has arrived but was
-    // not read yet.
+    // Without `setImmediate`, a timer that fires late would win over input that has arrived but has
+    // not been read yet.
     timer = setTimeout(() => setImmediate(resolve), ms);
   });
   try {

@@ -221,8 +221,8 @@ class Refusals {
 }
 
 /**
- * Returns the rights that a command needs. If scripts could not be run or loaded, their commands
- * were not checked and are included.
+ * Returns the rights that a command needs. If scripts could not be loaded or run, the commands that
+ * they call have not been checked, so the rights for these commands are included.
  */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;

@@ -501,7 +501,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // After the start, missing replicas only cause rejections of the calls that need them.
+    // After the start, only the calls that need the missing replicas are rejected.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();

@@ -53,8 +53,8 @@ export interface ServerDeps {
   /** The sources of each configured value, by key. Absent if they are not known. */
   readonly configPlaces?: ReadonlyMap<string, readonly string[]>;
   /**
-   * True if a new embedded store may be created when the database is lost. The old one is moved
-   * aside.
+   * True if a new embedded store may be created when the database is lost. The rest of the old
+   * store is moved aside.
    */
   readonly newStore?: boolean;
   /** Shows a generated password to the operator. It must not be logged. */
@@ -350,7 +350,7 @@ async function createNodeHooks(
     },
     onOpened(hook) {
       const { onFailure } = settings[hook];
-      log.error({ hook, onFailure }, "A hook fails too often and is not called for 5 seconds");
+      log.error({ hook, onFailure }, "A hook failed too often and will not be called for 5 seconds");
     },
   });
   for (const [hook, caller] of hooks.callers) {

@@ -19,7 +19,8 @@ import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Difference between the clocks above which the node logs that message ids use the clock of Redis.
+ * Time by which the clock of Redis must be ahead of the node's clock so that the node logs that
+ * message ids follow the clock of Redis.
  */
 const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */

@@ -90,8 +90,9 @@ export class SocketLimits {
   }
 
   /**
-   * True while an address has many slots, or while many addresses are counted. If the driver does
-   * not report the first request of a connection, `requested` must then be called for each request.
+   * True while an address holds many slots, or while many addresses are counted. While it is true,
+   * a driver that does not report the first request of a connection must call `requested` for each
+   * request.
    */
   get isWatching(): boolean {
     return this.#isWatching;

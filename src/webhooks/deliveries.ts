@@ -126,7 +126,7 @@ type Step =
 /**
  * Decides the next step after an attempt. A batch whose content may be the cause of a failure is
  * split until it has a single event. After `ISOLATED_ATTEMPTS` attempts, the event is parked: it is
- * kept as a failure and no longer sent. After a status 5xx, it is parked only if the endpoint has
+ * kept as a failure and no longer sent. After a 5xx status, it is parked only if the endpoint has
  * accepted another request since the first failure, because otherwise the endpoint may be down.
  */
 export function stepAfter(

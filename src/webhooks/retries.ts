@@ -27,9 +27,7 @@ export function verdictOf({ status }: Pick<Outcome, "status">): Verdict {
   return status >= 500 ? "failed" : "down";
 }
 
-/**
- * Delay in seconds before each repetition. The last delay also applies to all later repetitions.
- */
+/** Delay in seconds before each retry. The last delay also applies to all later retries. */
 const DELAYS_S = [1, 5, 30, 120, 600, 1800, 3600] as const;
 const LONGEST_S = 3600;
 /** Fraction by which a delay varies, so that requests are not repeated at the same moment. */

@@ -100,7 +100,7 @@ async function otherKey(alg: string): Promise<IssuerKey> {
 
 const isSameEdwards = (a: string, b: string) => a.startsWith("Ed") && b.startsWith("Ed");
 
-t.test("a token is refused if its algorithm does not fit the configured key", async (t) => {
+t.test("a token is refused if its algorithm does not match the configured key", async (t) => {
   const publicKeyFile = await keyFile(t, pairs.get("RS256")?.pem ?? "");
   const verifier = new Verifier({ algorithms: ["ES256", "RS256"], publicKeyFile });
   const token = await mint(pairs.get("ES256")?.issuer ?? HMAC_KEY, { sub: "alice" });

@@ -116,7 +116,7 @@ t.test("a user stops typing after 6 seconds without an event", async (t) => {
   t.same(changes.slice(4), ["lobby ben types"]);
 });
 
-t.test("a user counts as typing until a stop event or a message of that user", async (t) => {
+t.test("a user counts as typing until a stop event or a message from that user", async (t) => {
   const { client, server, changes, receive, pass } = await start(t);
   await receive("ben");
   await receive("ben", "stop");

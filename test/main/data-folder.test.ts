@@ -249,7 +249,7 @@ const replacements: Readonly<Record<string, (path: string) => void>> = {
   file: (path) => writeFileSync(path, ""),
 };
 
-t.test("a start is refused if a data file is a folder, a pipe or a broken link", async (t) => {
+t.test("a node refuses to start if a data file is a folder, a pipe or a broken link", async (t) => {
   const path = await stoppedFolder(t);
   const cases: [name: string, kind: string, pattern: RegExp][] = [
     ...["folder", "pipe"].flatMap((kind): [string, string, RegExp][] => [

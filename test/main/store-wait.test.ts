@@ -57,7 +57,7 @@ t.test("a node waits for a Redis that is still loading its data", async (t) => {
   await checkServing(t, node);
 });
 
-t.test("a node waits until its Sentinels report a primary", async (t) => {
+t.test("a node waits while its Sentinels report no primary", async (t) => {
   const watched = await startSentinels(t, 0);
   const node = await startNode(t, watched.url, {
     JINDOU_REDIS_SENTINEL_NAME: "later",

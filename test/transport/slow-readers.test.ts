@@ -107,7 +107,7 @@ t.test("frames that arrive after a handler closed the connection are ignored", a
   t.strictSame(received, ["1"]);
 });
 
-t.test("a reader that is too slow for frames sent to it is closed", async (t) => {
+t.test("a client that reads its frames too slowly is disconnected", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const slow = await openClient(t, port);

@@ -158,7 +158,7 @@ for (const path of ["/now", "/later"])
     for (const client of clients) await client.has("ok");
   });
 
-t.test("calls that need no credential count against the address until their reply", async (t) => {
+t.test("calls that need no credential count towards the limit of their address until they are answered", async (t) => {
   const answers: ((reply: HttpReply) => void)[] = [];
   const handle = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
   const port = await serve(t, [{ method: "POST", path: "/login", isPublic: true, handle }]);

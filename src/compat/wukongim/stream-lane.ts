@@ -65,7 +65,7 @@ interface LaneEvent {
   readonly seq: number;
   readonly status: LaneStatus;
   readonly visibility: string;
-  /** Absent from the data if `undefined`. */
+  /** Omitted from the event's data if `undefined`. */
   readonly payload: unknown;
 }
 

@@ -64,7 +64,7 @@ export const WIRE_REASONS = {
 } as const satisfies Record<CloseReason, string>;
 
 /**
- * Names of the errors after which a retry may help. A table of all names would make the SDK 2 %
+ * Names of the errors after which a retry may help. A table of all names would make the SDK 2%
  * larger.
  */
 export const RETRYABLE_NAMES: readonly string[] = [

@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 17 to 27 and 29 to 63. */
+/** Operation numbers. The numbers 17 to 27 and 29 to 63 are unused. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,

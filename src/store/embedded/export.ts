@@ -65,7 +65,7 @@ export async function openMoveSource(
   assertUsable(options.path);
   if (!hasDatabase(options.path))
     throw new BrokerError("unavailable", {
-      message: `There is no data of an embedded store in ${options.path}. Set migrate.from to the former store.path.`,
+      message: `The folder ${options.path} does not contain an embedded store. Set migrate.from to the store.path of the old configuration.`,
     });
   const sourceOptions: EmbeddedOptions = {
     ...options,

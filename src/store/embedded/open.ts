@@ -540,7 +540,7 @@ function openWal(
   );
   if (lastMessageId >= MAX_MESSAGE_ID)
     throw new BrokerError("internal", {
-      message: `The store in ${path} has message ids above ${MAX_MESSAGE_ID - 1}. A former version assigned them while the clock showed a time after 2093, and may have assigned the same id to several messages. Restore the data folder from a copy of an earlier time, or move it away to begin a new store.`,
+      message: `The store in ${path} has message ids above ${MAX_MESSAGE_ID - 1}. An earlier version assigned them while the clock showed a time after 2093, and may have assigned the same id to several messages. Restore the data folder from an older backup, or move it away to begin a new store.`,
     });
   try {
     const wal = new Wal({

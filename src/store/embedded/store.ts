@@ -27,7 +27,7 @@ export interface EmbeddedStats {
   readonly activeStreamBytes: number;
   /** Number of logs whose heads are in memory. */
   readonly openLogs: number;
-  /** Number of bytes of the logs' changes that are not in the database. */
+  /** Number of bytes of log changes that have not been written to the database yet. */
   readonly activeLogBytes: number;
 }
 

@@ -220,7 +220,7 @@ t.test(
   },
 );
 
-t.test("a missing WAL file prevents a start, even if later files are empty", async (t) => {
+t.test("the store does not start if a WAL file is missing, even if the later files are empty", async (t) => {
   const path = await fourFiles(t);
   const files = walFiles(path);
   for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);

@@ -53,7 +53,7 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
 });
 
 t.test(
-  "a lease can be released only with its token, and tokens keep growing after Redis was emptied",
+  "a lease can be released only with its token, and tokens keep increasing after Redis was emptied",
   async (t) => {
     const server = await startRedis(t);
     const { store } = await openStore(t, server.url);

@@ -16,8 +16,8 @@ import type { OrderedEvent } from "../../../redis/wire.ts";
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
 /**
  * Maximum number of stream cursors, including the cursors of ended streams whose last events may
- * still arrive. It is about twice the number of active streams that the store allows, because a
- * missed end is not delivered without a cursor.
+ * still arrive: without a cursor, a missed end would not be delivered. It is about twice the number
+ * of active streams that the store allows.
  */
 const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 /**

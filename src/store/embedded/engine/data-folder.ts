@@ -27,7 +27,7 @@ export function assertUsable(path: string): void {
     const file = join(path, DATABASE_FOLDER, DATA_FILE);
     const fault = statsOf(file) === undefined ? "missing" : "empty";
     throw new BrokerError("unavailable", {
-      message: `The data folder ${path} was in use before, but its database ${file} is ${fault}. Restore the folder from a copy, mount the right volume, or begin a new store with the command jindou start --new-store.`,
+      message: `The data folder ${path} was in use before, but its database ${file} is ${fault}. Restore the folder from a backup, mount the right volume, or begin a new store with the command jindou start --new-store.`,
     });
   }
   const foreign = foreignFile(path);
@@ -75,7 +75,7 @@ export function fileAt(path: string): Stats | undefined {
   const stats = targetOf(path);
   if (stats === undefined || stats.isFile()) return stats;
   throw new BrokerError("unavailable", {
-    message: `The file ${path} cannot be opened: it is not a regular file. Move it away, or restore the data folder from a copy.`,
+    message: `The file ${path} cannot be opened: it is not a regular file. Move it away, or restore the data folder from a backup.`,
   });
 }
 
@@ -98,7 +98,7 @@ function isLink(path: string): boolean {
 export function damagedDatabase(path: string, fault: string): BrokerError {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   return new BrokerError("internal", {
-    message: `The database ${file} is damaged: ${fault}. Restore the data folder from a copy. To begin a new store instead, move the folder away.`,
+    message: `The database ${file} is damaged: ${fault}. Restore the data folder from a backup. To begin a new store instead, move the folder away.`,
   });
 }
 

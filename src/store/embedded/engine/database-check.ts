@@ -232,7 +232,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
     if (report.errors.length > 0)
       onError(
         new Error(report.errors.join("; ")),
-        "The database is damaged in some places. Calls that need them will fail. Restore the data folder from a copy",
+        "The database is damaged in some places. Calls that need them will fail. Restore the data folder from a backup",
       );
   } catch (error) {
     signal?.throwIfAborted();

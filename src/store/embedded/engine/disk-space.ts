@@ -26,7 +26,7 @@ const GROWTH_BYTES = 4 * MIB;
 /** Number of unused bytes in the data file below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
 const WAL_BYTES = 2 * MIB;
-/** Interval at which the disk is measured while there are writes or little space. */
+/** Interval at which the free space is measured while the store writes, or space is low. */
 const MEASURE_MS = 50;
 const REST_MS = 500;
 const HANG_MS = 8000;
@@ -224,7 +224,7 @@ export class DiskSpace {
       this.fail(
         new BrokerError("unavailable", {
           message:
-            "The database cannot finish a write, because its disk was full. Free space, then restart",
+            "The database could not finish a write, because its disk was full. Free some space, then restart",
         }),
       );
   }

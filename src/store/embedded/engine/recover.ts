@@ -163,7 +163,7 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
  */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a copy, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,
+    message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a backup, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,
   });
 }
 
@@ -175,6 +175,6 @@ function missingError(path: string): BrokerError {
 
 function damagedError(path: string, end: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The WAL file ${path} is damaged at byte ${end}, and valid data follows. Ignoring this would lose acknowledged messages. Restore the file from a copy, or truncate it to ${end} bytes and lose the messages that follow.`,
+    message: `The WAL file ${path} is damaged at byte ${end}, and valid data follows. Ignoring this would lose acknowledged messages. Restore the file from a backup, or truncate it to ${end} bytes and lose the messages that follow.`,
   });
 }

@@ -66,6 +66,6 @@ function assertNext({ log }: MemtableChannel, message: Message): void {
   const last = log.at(-1)?.messageSeq;
   if (last === undefined || message.messageSeq === last + 1) return;
   throw new BrokerError("internal", {
-    message: `The WAL skips from seq ${last} to seq ${message.messageSeq} of the channel ${message.key}. Restore the data folder from a copy.`,
+    message: `The WAL skips from seq ${last} to seq ${message.messageSeq} of the channel ${message.key}. Restore the data folder from a backup.`,
   });
 }

@@ -138,7 +138,7 @@ export function tailOf({ position, check }: LogState): LogOffset {
   return { position, check: position === 0 ? 0 : check >>> 0 };
 }
 
-/** Returns the check before the log's next frame. */
+/** Returns the checksum of the log's frames so far, with which the next frame continues. */
 export function checkBeforeNext({ check }: LogState): number {
   return check >>> 0;
 }
@@ -409,7 +409,7 @@ export function decodeLogRecord(bytes: Buffer): LogRecord {
   }
   if (change !== APPEND)
     throw new BrokerError("internal", {
-      message: `The WAL contains the unknown change ${change} of a log. Start the newer build that wrote it.`,
+      message: `The WAL contains a change of a log that has the unknown type ${change}. Start the newer build that wrote it.`,
     });
   const flags = bytes[3] ?? 0;
   let at = HEADER_BYTES;

@@ -463,7 +463,7 @@ export function producerState({ epoch, number, seenMs }: LogProducerChange): Pro
 
 function missingChange(number: number, version: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The WAL skips changes of the log with the number ${number} before change ${version}. Restore the data folder from a copy.`,
+    message: `The WAL skips changes of the log with the number ${number} before change ${version}. Restore the data folder from a backup.`,
   });
 }
 

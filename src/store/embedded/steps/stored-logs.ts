@@ -1,5 +1,6 @@
 // Rows of logs in the database. The rows of a log contain the number of the log in place of its
-// name. A number is never reused. State: the counter of numbers.
+// name. A number is never reused. State: the counter that assigns the
+// numbers.
 //
 // A row of the table `logFrames` has the number of the log and the position of its first frame as
 // its key. The rows of a log follow each other without gaps. The value of a row:

@@ -130,7 +130,7 @@ export class StreamRows {
     if (record !== undefined) return decodeRecord(record).message;
     if (log.shown?.closed !== undefined) return undefined;
     throw new BrokerError("internal", {
-      message: `The message of the active stream with the log number ${log.number} is missing. Restore the data folder from a copy.`,
+      message: `The message of the active stream with the log number ${log.number} is missing. Restore the data folder from a backup.`,
     });
   }
 

@@ -14,7 +14,7 @@ const SWEPT = loadScript(lua("inbox_swept"));
 
 const INBOXES_PER_PAGE = 100;
 const BUCKETS_AT_ONCE = 8;
-/** Maximum number of scripts for one inbox in a sweep. Each removes a few hundred copies. */
+/** Maximum number of calls for one inbox in a sweep. Each removes a few hundred copies. */
 const MAX_ROUNDS = 100;
 
 /**

@@ -41,7 +41,7 @@ export function logPlace(keys: Keys, name: LogName): LogPlace {
 /** A log's head, and the fields that only this store needs. */
 export interface StoredLog {
   readonly head: LogHead;
-  /** Stored time of the last use, Unix milliseconds. `undefined` without a time to live. */
+  /** Time of the last use in Unix milliseconds. `undefined` if the log has no time to live. */
   readonly usedAtMs: number | undefined;
   /** Offset at which the log's own frames begin. */
   readonly start: LogOffset;

@@ -85,8 +85,8 @@ interface Inheritance {
   readonly start: LogOffset;
   readonly records: number;
   /**
-   * Inherited part of the source's next frame, at the start of the fork. `undefined` if there is
-   * none.
+   * Records of one frame of the source that the fork inherits, if the fork begins within that frame.
+   * They become the first frame of the fork. Otherwise `undefined`.
    */
   readonly cut: OpenFrame | undefined;
   readonly source: LogHead;

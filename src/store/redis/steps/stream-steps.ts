@@ -51,10 +51,7 @@ const LARGE = 0xffff_ffff;
 const VIEWER = -1;
 /** Default of `streams.maxDataBytes`. */
 const MAX_DATA_BYTES = 65_536;
-/**
- * Maximum number of bytes of an event id or a type, because a frame stores their length in two
- * bytes.
- */
+/** Maximum number of bytes of an event id or type. A frame stores each length in two bytes. */
 const MAX_TEXT_BYTES = 65_535;
 
 const NO_TEXT = Buffer.from(streamPayload(""));
