@@ -347,11 +347,11 @@ export class Client implements ConnectionHandler {
     const { operations } = this.#context;
     const cost = costOf(operation, session, operations);
     const delivery = deliveryOf(operation, session, operations);
-    const reserved = this.#rate.reserve(cost, delivery);
+    const reserved = this.#rate.reserve(frameCost(bytes), cost, delivery);
     this.#work += 1 + cost + delivery * DELIVERIES_IN_TURN;
     this.#metrics().worked(operation.kind, frameCost(bytes) + delivery);
     try {
-      const result = operate(session, operation, operations);
+      const result = operate(session, operation, operations, reserved);
       if (result !== undefined) void this.#awaitResult(result, operation, { cost, reserved });
     } catch (error) {
       this.#rate.refund(reserved);

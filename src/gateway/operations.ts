@@ -31,7 +31,7 @@ import type { CatchUps } from "./catch-up.ts";
 import type { CredentialExpiry } from "./expiry.ts";
 import type { Hub } from "./hub.ts";
 import { connackOf, type OpeningContext } from "./opening.ts";
-import { lookups, REFRESH_WORK, reading, rowsAhead, watching } from "./rates.ts";
+import { lookups, REFRESH_WORK, type Reservation, reading, rowsAhead, watching } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
@@ -97,6 +97,7 @@ interface OperationRow<K extends OperationKind> {
     session: Session,
     operation: OperationOf<K>,
     ports: OperationPorts,
+    reserved: Reservation | undefined,
   ): Promise<number | undefined> | undefined;
 }
 
@@ -116,7 +117,7 @@ const OPERATIONS: OperationTable = {
     delivers: ({ channel, payload }, { uid }, { hub }) =>
       hub.deliveryWork(uid, channel, payload.length),
     stores: ({ header }, frameBytes) => (header.noPersist ? 0 : frameBytes),
-    async run(session, operation, { messages, metrics }) {
+    async run(session, operation, { messages, metrics }, reserved) {
       requireSend(session.rights, operation.channel);
       const startedMs = performance.now();
       const sent = await messages.send({
@@ -132,7 +133,7 @@ const OPERATIONS: OperationTable = {
         payload: operation.payload,
         subscribers: undefined,
         origin: session.sessionId,
-        copyLimit: session.rate,
+        copyLimit: reserved,
       });
       metrics.sent(operation.channel.type, performance.now() - startedMs);
       const { messageId, messageSeq, clientMsgNo, repeated } = sent;
@@ -348,16 +349,17 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
 
+/** Runs an operation whose work has been reserved. */
 export function operate(
   session: Session,
   operation: Operation,
   ports: OperationPorts,
+  reserved?: Reservation,
 ): Promise<number | undefined> | undefined {
   const row = rowOf(operation);
-  const { kind } = operation;
-  if (!isRead(kind)) return row.run(session, operation, ports);
+  if (!isRead(operation)) return row.run(session, operation, ports, reserved);
   session.reads ??= new Reads(session, ports.maxHistoryBytes, ports.turns);
-  return session.reads.run(kind, () => row.run(session, operation, ports));
+  return session.reads.run(operation.kind, () => row.run(session, operation, ports, reserved));
 }
 
 function rowOf(operation: Operation): OperationRow<OperationKind> {

@@ -53,11 +53,6 @@ const REFUSED_WORK = 1;
 const HEAVY_SHARE = 0.03;
 
 export interface Rate {
-  /**
-   * Charges the work of storing this number of copies of a command, 1 for each. Throws the same
-   * errors as `requirePaid`.
-   */
-  admit(copies: number): void;
   /** Charges one event of the client. Throws `rate_limited` if the user has sent too many. */
   admitEvent(): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
@@ -164,13 +159,42 @@ class UserRate {
 }
 
 /**
- * Numbers of tokens that were removed from the budgets for a request. They are lower than the work
- * of the request if the debt of a budget has reached its maximum.
+ * Tokens that were removed for a request before it runs. They are fewer than the work of the request
+ * if a debt has reached its maximum.
  */
-export interface Reservation {
+export class Reservation {
+  readonly #rate: ConnectionRate;
+  /** Charge for the frame of the request. */
+  readonly frame: number;
   readonly own: number;
   readonly user: number;
   readonly deliveries: number;
+
+  constructor(
+    rate: ConnectionRate,
+    tokens: Pick<Reservation, "frame" | "own" | "user" | "deliveries">,
+  ) {
+    this.#rate = rate;
+    this.frame = tokens.frame;
+    this.own = tokens.own;
+    this.user = tokens.user;
+    this.deliveries = tokens.deliveries;
+  }
+
+  /** Throws `rate_limited` if other requests have left the budget in debt. */
+  requirePaid(): void {
+    const { frame, own, user, deliveries } = this;
+    this.#rate.requirePaid(frame + own, frame + user + deliveries);
+  }
+
+  /**
+   * Charges the work of storing this number of copies of a command, 1 for each. Throws the same
+   * errors as `requirePaid`.
+   */
+  admit(copies: number): void {
+    this.requirePaid();
+    this.#rate.charge(copies);
+  }
 }
 
 /** Work budget of one connection. Also charges the user's budget once the user is known. */
@@ -222,11 +246,17 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost);
   }
 
-  /** Charges the work of a request before it runs. Only the user is charged for deliveries. */
-  reserve(cost: number, deliveries: number): Reservation {
-    const own = this.#own.charge(cost);
-    const user = this.#user?.work.charge(cost) ?? 0;
-    return { own, user, deliveries: this.#user?.work.charge(deliveries) ?? 0 };
+  /**
+   * Charges the work of a request before it runs, except `frame`, which was charged for its frame.
+   * Only the user is charged for deliveries.
+   */
+  reserve(frame: number, cost: number, deliveries: number): Reservation {
+    return new Reservation(this, {
+      frame,
+      own: this.#own.charge(cost),
+      user: this.#user?.work.charge(cost) ?? 0,
+      deliveries: this.#user?.work.charge(deliveries) ?? 0,
+    });
   }
 
   settle({ own, user }: Reservation, cost: number): void {
@@ -240,11 +270,6 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(-reservation.deliveries);
   }
 
-  admit(copies: number): void {
-    this.requirePaid();
-    this.charge(copies);
-  }
-
   admitEvent(): void {
     const { events } = this.#limits;
     if (events.perSecond === 0 || this.#user === undefined) return;
@@ -255,14 +280,16 @@ export class ConnectionRate implements Rate {
     bucket.charge(1);
   }
 
-  requirePaid(): void {
-    const waitMs = this.#debtMs(this.#clock());
+  /** Charges of `ownExcluded` and `userExcluded` tokens do not count as a debt. */
+  requirePaid(ownExcluded = 0, userExcluded = 0): void {
+    const waitMs = this.#debtMs(this.#clock(), ownExcluded, userExcluded);
     if (waitMs > 0) throw refusal(waitMs);
   }
 
   /** Returns the milliseconds until neither the connection nor its user is in debt. */
-  #debtMs(nowMs: number): number {
-    return Math.max(this.#own.debtMs(nowMs), this.#user?.work.debtMs(nowMs) ?? 0);
+  #debtMs(nowMs: number, ownExcluded = 0, userExcluded = 0): number {
+    const ownMs = this.#own.debtMs(nowMs, ownExcluded);
+    return Math.max(ownMs, this.#user?.work.debtMs(nowMs, userExcluded) ?? 0);
   }
 
   pushedPage(rows: number, bytes: number): void {

@@ -5,7 +5,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { Semaphore } from "../lib/semaphore.ts";
-import type { OperationKind } from "../protocol/protocol.ts";
+import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
 /**
@@ -34,8 +34,9 @@ const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
   "watch",
 ]);
 
-export function isRead(kind: OperationKind): boolean {
-  return READS.has(kind);
+export function isRead(operation: Operation): boolean {
+  if (operation.kind === "conversation") return operation.change === undefined;
+  return READS.has(operation.kind);
 }
 
 type Read = () => Promise<number | undefined> | undefined;
@@ -69,14 +70,17 @@ export class Reads {
   }
 
   /**
-   * Runs a read when a slot is free. Rejects a list of conversations or members with `rate_limited`
-   * while the budget is in debt, because the work of a list is not known before it has run.
+   * Runs a read when a slot is free. Rejects a read whose work is not known before it has run, such
+   * as a list of conversations, with `rate_limited` while the budget is in debt.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
       case "conversations":
       case "members":
-        return this.#listSlots.run(() => this.#slots.run(() => this.#runList(read)));
+        return this.#listSlots.run(() => this.#slots.run(() => this.#runPaid(read)));
+      case "conversation":
+      case "stream":
+        return this.#slots.run(() => this.#runPaid(read));
       case "history":
         return this.#slots.run(() => this.#runUnlessEnded(() => this.#runHistory(read)));
       default:
@@ -84,7 +88,7 @@ export class Reads {
     }
   }
 
-  #runList(read: Read): Promise<number | undefined> {
+  #runPaid(read: Read): Promise<number | undefined> {
     this.#reader.rate?.requirePaid();
     return this.#runUnlessEnded(read);
   }

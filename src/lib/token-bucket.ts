@@ -34,12 +34,15 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Returns the milliseconds until the debt from accepted uses is paid. */
-  debtMs(nowMs: number): number {
+  /**
+   * Returns the milliseconds until the debt from accepted uses is paid. A charge of `excluded`
+   * tokens does not count.
+   */
+  debtMs(nowMs: number, excluded = 0): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
     this.#refill(nowMs);
-    const debt = -(this.#tokens + this.#refusedCost);
+    const debt = -(this.#tokens + this.#refusedCost + excluded);
     return debt <= 0 ? 0 : Math.ceil((debt * 1000) / perSecond);
   }
 

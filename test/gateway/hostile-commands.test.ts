@@ -100,6 +100,8 @@ t.test("commands refused because of a debt do not read the members of the group"
   const redis = await startRedis(t);
   const broker = await spawnBroker(t, {
     ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_REDIS_URL: redis.url },
+    // A debt is not paid before the test ends, even on a busy machine.
+    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "5",
   });
   const members = Array.from({ length: 2000 }, (_, at) => `m${at}`);
   await broker.call("/channel", {
@@ -122,6 +124,35 @@ t.test("commands refused because of a debt do not read the members of the group"
   const read = (await reads()) - readsBefore;
   t.ok(read <= stored + 1, `the members were read ${read} times`);
 });
+
+t.test(
+  "a command whose deliveries cost more than the whole budget is delivered and leaves a debt",
+  async (t) => {
+    const broker = await spawnBroker(t, {
+      ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "5" },
+      ...{ JINDOU_CLIENT_FRAME_BURST: "20", JINDOU_CLIENT_USER_RATE_FACTOR: "2" },
+    });
+    const members = Array.from({ length: 60 }, (_, at) => `m${at}`);
+    await broker.call("/channel", {
+      ...{ channel_id: "team", channel_type: 2, large: 1 },
+      subscribers: ["sender", ...members],
+    });
+    const connect = (uid: string) =>
+      connectNative(t, { port: broker.clientPort, uid, ...PATIENCE });
+    const sender = await connect("sender");
+    const receivers = await Promise.all(members.map(connect));
+    const team = { id: "team", type: 2 } as const;
+    const send = (clientMsgNo: string) =>
+      sender.send(team, "x".repeat(60_000), { syncOnce: true, clientMsgNo });
+    await send("first"); // 60 KB to 60 sessions cost about 50, and the budget is 40
+    for (const receiver of receivers)
+      await receiver.waitFor(
+        () => receiver.messages.some(({ clientMsgNo }) => clientMsgNo === "first"),
+        "the command",
+      );
+    await t.rejects(send("second"), /rate_limited/);
+  },
+);
 
 t.test("acknowledging unknown commands uses almost no processor time", async (t) => {
   const broker = await spawnBroker(t, SETTINGS);

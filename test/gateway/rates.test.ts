@@ -62,18 +62,15 @@ t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
   t.equal(rates.size, 1);
 });
 
-t.test(
-  "the budgets of users without a session are remembered for a limited number of users",
-  async (t) => {
-    const { rates, connect, leave } = createFixture();
-    for (let i = 0; i < 11_000; i++) {
-      connect(`u${i}`).charge(50);
-      leave(`u${i}`);
-    }
-    t.ok(rates.size <= 10_001, `${rates.size} users are remembered, at most 10,001`);
-    t.equal(rates.waitMs("u0", 0), 0);
-  },
-);
+t.test("the budgets of a limited number of users without a session are remembered", async (t) => {
+  const { rates, connect, leave } = createFixture();
+  for (let i = 0; i < 11_000; i++) {
+    connect(`u${i}`).charge(50);
+    leave(`u${i}`);
+  }
+  t.ok(rates.size <= 10_001, `${rates.size} users are remembered, at most 10,001`);
+  t.equal(rates.waitMs("u0", 0), 0);
+});
 
 t.test(
   "a connection of a user in debt counts as exhausted after one burst of refused frames",
@@ -106,8 +103,22 @@ t.test("a command costs one frame of work for each stored copy", (t) => {
   const limits = { ...LIMITS, connection: unlimited, user };
   const rate = new ConnectionRate(limits, () => 0);
   rate.join(new UserRates(limits).enter("a", 0));
-  rate.admit(60);
+  rate.reserve(1, 0, 0).admit(60);
   t.equal(rate.frame(1, 0), 4100, "20 of the copies are paid at once, 10 more each second");
+  t.end();
+});
+
+t.test("a command is refused only because of the debt of other requests", (t) => {
+  const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
+  const limits = { ...LIMITS, user };
+  const rate = new ConnectionRate(limits, () => 0);
+  rate.join(new UserRates(limits).enter("a", 0));
+  t.equal(rate.frame(1, 0), 0);
+  const command = rate.reserve(1, 0, 100);
+  t.doesNotThrow(() => command.requirePaid(), "its own deliveries do not count");
+  command.admit(30);
+  t.throws(() => command.requirePaid(), { code: "rate_limited" }, "its copies count");
+  t.throws(() => rate.reserve(1, 0, 0).requirePaid(), { code: "rate_limited" });
   t.end();
 });
 
@@ -117,11 +128,11 @@ t.test("the debt of one expensive call is at most 5 s of the user's rate", async
   const rates = new UserRates(limits);
   const rate = new ConnectionRate(limits, () => nowMs);
   rate.join(rates.enter("a", nowMs));
-  rate.reserve(0, 60);
+  rate.reserve(1, 0, 60);
   t.equal(rate.frame(1, nowMs), 4100, "a debt larger than the burst is paid in full");
   nowMs += 4100;
   t.equal(rate.frame(1, nowMs), 0);
-  const reserved = rate.reserve(0, 1_000_000);
+  const reserved = rate.reserve(1, 0, 1_000_000);
   t.equal(rate.frame(1, nowMs), 5100, "the debt is limited");
   rate.refund(reserved);
   t.equal(rate.frame(1, nowMs), 100, "a refund does not exceed the charge");

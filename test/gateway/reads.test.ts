@@ -1,8 +1,10 @@
 // The reads of one connection: how they wait for each other, and for the client to read the
 // replies.
 
+import { BrokerError } from "../../src/broker/errors.ts";
 import { createHistoryTurns, isRead, Reads } from "../../src/gateway/reads.ts";
-import type { OperationKind } from "../../src/protocol/protocol.ts";
+import type { Operation, OperationKind } from "../../src/protocol/protocol.ts";
+import { codeOf } from "../contract/store-fixture.ts";
 import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
@@ -39,9 +41,36 @@ t.test(
       ...(["history", "conversations", "stream", "presence", "watch"] as const),
       ...(["send", "recvack", "commandack", "cancel", "ping"] as const),
     ];
-    t.same(kinds.filter(isRead), kinds.slice(0, 5));
+    const isReadOf = (kind: OperationKind) => isRead({ kind } as Operation); // only the kind counts
+    t.same(kinds.filter(isReadOf), kinds.slice(0, 5));
   },
 );
+
+t.test("a CONVERSATION counts as a read unless it changes the conversation", async (t) => {
+  const conversation = { kind: "conversation", ref: 1, channel: { id: "g", type: 2 } } as const;
+  t.ok(isRead({ ...conversation, change: undefined }));
+  t.notOk(isRead({ ...conversation, change: { kind: "delete" } }));
+});
+
+t.test("a read of unknown work is rejected if the budget is in debt when it starts", async (t) => {
+  const { session, begun, run, end } = createFixture();
+  const first = ["1", "2", "3", "4"].map((name) => run("stream", name));
+  const kinds: OperationKind[] = ["stream", "conversation", "conversations", "members"];
+  const waiting = kinds.map((kind) => run(kind, kind));
+  const codes = Promise.all(waiting.map((read) => codeOf(read)));
+  session.rate = {
+    admitEvent() {},
+    requirePaid() {
+      throw new BrokerError("rate_limited");
+    },
+    pushedPage() {},
+    pageWaitMs: () => 0,
+  };
+  for (const name of ["1", "2", "3", "4"]) await end(name);
+  await Promise.all(first);
+  t.same(await codes, Array(kinds.length).fill("rate_limited"));
+  t.equal(begun.length, 4, "none of them has begun");
+});
 
 t.test("four reads of a session run at once, and further reads wait", async (t) => {
   const { begun, run, end } = createFixture();
