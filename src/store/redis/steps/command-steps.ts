@@ -136,6 +136,8 @@ export async function accept(
   const hasNoUsers = recipients.length + pushOnlyRecipients.length === 0;
   const stored = hasNoUsers ? { ...command, record: EMPTY } : command;
   const hasPending = pending.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
+  // On a single server, this script notifies them.
+  const unnotified = isCluster ? pushOnlyRecipients : [];
   const reply = await link.run(
     ACCEPT,
     [
@@ -145,7 +147,10 @@ export async function accept(
     [
       ...[...copyArgs(ports, stored), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
-      ...[headOf(command), hasPending ? packr.pack(pending) : ""],
+      ...[
+        headOf({ ...command, pushOnlyRecipients: unnotified }),
+        hasPending ? packr.pack(pending) : "",
+      ],
       ...[isRefused ? 1 : 0, payloadHash(draft.sentPayload ?? draft.payload)],
       ...[draft.allowsReuse ? 1 : 0, ...eventArgs(ports, draft), direct.length],
       ...recipientsOf(ports, direct),
@@ -202,10 +207,10 @@ export async function put(
   uids: readonly string[],
 ): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
-  const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...PUT_KEYS, "inboxIds"]), [
-    ...[...copyArgs(ports, command), command.messageId],
-    ...recipientsOf(ports, uids),
-  ]);
+  const args = [...copyArgs(ports, command), command.messageId, ...recipientsOf(ports, uids)];
+  // The call is vital, because the command has been accepted: `overloaded` would mean that it was not.
+  const names = [...PUT_KEYS, "inboxIds"];
+  const reply = await ports.link.run(PUT, inboxKeys(keys, uids, names), args, { isVital: true });
   const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];
   if (seq >= 0) await listInbox(ports, uids[0] ?? "", { endMs, seq });
   return { dropped, failure: failureOf(ports.link, PUT, cause), hasEvents: events === 1 };

@@ -38,7 +38,7 @@ const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
 /**
  * Maximum number of recipients per script on a single server. All other calls to the server wait for
- * the script, which takes up to 0.7 ms.
+ * the script, which usually takes less than 0.7 ms.
  */
 const RECIPIENTS_PER_CALL = 16;
 /**
@@ -123,7 +123,10 @@ export class Commands {
     if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
     const { messageId, hasPendingCopies, dropped, failure } = accepted;
     this.counts.dropped += dropped;
-    await spreading;
+    await spreading?.catch((error: unknown) => {
+      // `overloaded` would mean that the command was not accepted.
+      throw isOverloaded(error) ? new BrokerError("unavailable", { cause: error }) : error;
+    });
     if (failure !== undefined) throw failure;
     await replicated();
     if (hasPendingCopies) void this.#forget({ ...command, messageId });
@@ -237,7 +240,7 @@ export class Commands {
     const notified = markHandled(this.#notify(command, silent));
     const batches: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#batchSize) {
-      if (at > 0) await batches.at(-1)?.catch(() => undefined); // `spreading` rejects with this error
+      if (at > 0) await batches.at(-2)?.catch(() => undefined); // `spreading` rejects with this error
       const batch = recipients.slice(at, at + this.#batchSize);
       await new Promise<void>((begun) => {
         const steps = () => {
@@ -356,6 +359,10 @@ interface SweepContext {
   readonly silent: SilentServers;
   readonly isStopped: () => boolean;
   readonly report: (error: unknown) => void;
+}
+
+function isOverloaded(error: unknown): boolean {
+  return error instanceof BrokerError && error.code === "overloaded";
 }
 
 const idOf = (entryId: Buffer): number => Number.parseInt(String(entryId), 10);
