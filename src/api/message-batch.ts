@@ -1,5 +1,6 @@
 // The call /message/sendbatch, which sends one personal message to each of many users.
 
+import { createHash } from "node:crypto";
 import { type Static, Type } from "typebox";
 import { BrokerError, ERRORS, type ErrorCode } from "../broker/errors.ts";
 import type { Messages, SendInput } from "../broker/messages.ts";
@@ -36,7 +37,7 @@ export const sendBatchBody = (maxSubscribers: number) =>
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
           description:
-            "Identifies each of the messages for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. If empty or absent, the server creates a value for each message",
+            "Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from it and the uid. If empty or absent, a retry sends all messages again",
         }),
       ),
     },
@@ -64,9 +65,8 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   return (body) => {
     const payload = decodeBase64(body.payload);
     if (payload === undefined) return notBase64();
-    return sendToEach(messages, body.subscribers, {
+    return sendToEach(messages, body, {
       fromUid: body.from_uid,
-      clientMsgNo: body.client_msg_no || undefined,
       header: toHeader(body.header),
       expireS: 0,
       streamNo: undefined,
@@ -84,11 +84,11 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
  */
 async function sendToEach(
   messages: Pick<Messages, "send">,
-  uids: readonly string[],
-  message: Omit<SendInput, "channel">,
+  { subscribers, client_msg_no: batchNo }: Pick<Body, "subscribers" | "client_msg_no">,
+  message: Omit<SendInput, "channel" | "clientMsgNo">,
 ): Promise<Failures> {
   const failures: Failures = { fail_uids: [], reason: [] };
-  const recipients = [...new Set(uids)];
+  const recipients = [...new Set(subscribers)];
   for (let at = 0; at < recipients.length; at += MAX_CONCURRENT_SENDS) {
     const batch = recipients.slice(at, at + MAX_CONCURRENT_SENDS);
     const results = await Promise.allSettled(
@@ -96,6 +96,7 @@ async function sendToEach(
         messages.send({
           ...message,
           channel: { id: uid, type: PERSON_CHANNEL },
+          clientMsgNo: batchNo ? clientMsgNoOf(batchNo, uid) : undefined,
         }),
       ),
     );
@@ -110,4 +111,12 @@ async function sendToEach(
     }
   }
   return failures;
+}
+
+/**
+ * Returns the clientMsgNo of the message of a batch to one user. The messages have different values,
+ * because clients of WuKongIM hide a message whose clientMsgNo they know from another channel.
+ */
+function clientMsgNoOf(batchNo: string, uid: string): string {
+  return createHash("sha256").update(`${batchNo}\n${uid}`).digest("base64url");
 }

@@ -37,21 +37,33 @@ interface Call {
   readonly body: string | undefined;
 }
 
-/** Statuses after which the same call may succeed later. The failed call has changed nothing. */
-const UNCHANGED: ReadonlySet<number> = new Set([429, 503]);
-/** Statuses of proxies that got no reply from the broker. The broker may have made the change. */
-const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
+/** Statuses after which a repeated call may succeed. */
+const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
- * Calls that must not be repeated if there was no reply. The first attempt may have succeeded, in
- * which case a second attempt would fail or would make the change twice.
+ * Codes of retryable errors after which the call has certainly changed nothing. After the other
+ * errors, and without a reply of the broker, it may have succeeded.
+ */
+const UNCHANGED: ReadonlySet<string> = new Set([
+  "rate_limited",
+  "overloaded",
+  "too_late",
+  "disk_full",
+  "importing",
+]);
+/**
+ * Calls that must not be repeated if the first attempt may have succeeded, because a second attempt
+ * would then fail or would make the change twice.
  */
 const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
   "createChannel",
+  "removeSubscribers",
   "createWebhook",
   "createWebhookReplay",
   "deleteWebhook",
-  "logout",
   "sendWebhookFailure",
+  "rotateWebhookSecret",
+  "rotateSigningKey",
+  "logout",
 ]);
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
@@ -82,20 +94,15 @@ export function createBackend(options: BackendOptions): Backend {
   async function run(call: Call): Promise<unknown> {
     for (let repeated = 0; ; repeated++) {
       const isLast = repeated >= retries;
-      const delayMs =
-        Math.min(FIRST_DELAY_MS * 2 ** repeated, MAX_DELAY_MS) * (0.5 + Math.random());
+      let waitMs = Math.min(FIRST_DELAY_MS * 2 ** repeated, MAX_DELAY_MS) * (0.5 + Math.random());
       try {
         const response = await attempt(call);
-        const waitMs = retryAfterMs(response) ?? delayMs;
-        const isFinal = isLast || waitMs > MAX_WAIT_MS || !mayRepeat(call.name, response.status);
-        if (isFinal) return await replyOf(response);
-        await response.body?.cancel();
-        await sleep(waitMs);
+        waitMs = retryAfterMs(response) ?? waitMs;
+        return await replyOf(response);
       } catch (error) {
         const failure = failureOf(error);
-        const isRefused = failure.status !== 0;
-        if (isLast || isRefused || NOT_REPEATABLE.has(call.name)) throw failure;
-        await sleep(delayMs);
+        if (isLast || waitMs > MAX_WAIT_MS || !mayRepeat(call.name, failure)) throw failure;
+        await sleep(waitMs);
       }
     }
   }
@@ -118,17 +125,20 @@ export function createBackend(options: BackendOptions): Backend {
   return Object.fromEntries(calls) as Backend; // the table has a row for each call
 }
 
-function mayRepeat(name: keyof Operations, status: number): boolean {
-  return UNCHANGED.has(status) || (UNKNOWN.has(status) && !NOT_REPEATABLE.has(name));
+function mayRepeat(name: keyof Operations, { code, status }: JindouApiError): boolean {
+  const isRetryable = status === 0 || RETRYABLE.has(status);
+  return isRetryable && (UNCHANGED.has(code) || !NOT_REPEATABLE.has(name));
 }
 
 /** Adds the id by which the broker recognises a repeated call, unless the caller has set it. */
 function withKey(name: keyof Operations, body: object): object {
-  if (name === "sendMessage" || name === "sendMessageToUsers")
-    return { client_msg_no: randomUUID(), ...body };
+  if (name === "sendMessage" || name === "sendMessageToUsers") {
+    const { client_msg_no } = body as { readonly client_msg_no?: string };
+    return { ...body, client_msg_no: client_msg_no || randomUUID() };
+  }
   if (name !== "sendEvent") return body;
-  const { event } = body as { readonly event?: object };
-  return { ...body, event: { id: randomUUID(), ...event } };
+  const { event } = body as { readonly event?: { readonly id?: string } };
+  return { ...body, event: { ...event, id: event?.id || randomUUID() } };
 }
 
 /** Fills in the parameters of the path, and adds the other parameters as a query string. */

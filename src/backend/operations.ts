@@ -227,7 +227,7 @@ export type Whitelist = readonly {
   readonly uid: string;
 }[];
 
-/** Read positions of members, compared with a message */
+/** Read positions of members, and whether each of them has read the message */
 export type Readers = {
   /** Members of this page */
   readonly readers: readonly {
@@ -340,7 +340,7 @@ export type SendBatchRequest = {
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
-  /** Identifies each of the messages for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. If empty or absent, the server creates a value for each message */
+  /** Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from it and the uid. If empty or absent, a retry sends all messages again */
   readonly client_msg_no?: string | undefined;
 };
 
@@ -1210,7 +1210,7 @@ export type KeyRotation = {
 export type WebhookRequest = {
   /** Absolute URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1266,7 +1266,7 @@ export type Webhook = {
   readonly id: string;
   /** URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
   readonly types: readonly string[];
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels: {
@@ -1304,7 +1304,7 @@ export type Webhook = {
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1364,7 +1364,7 @@ export type WebhookReplay = {
   readonly after: string;
   /** Position at which the range ends, in the same form. Absent means now */
   readonly before?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it, but session.opened, session.closed and command.sent only as session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
   readonly types?: readonly string[] | undefined;
 };
 
@@ -2044,7 +2044,7 @@ export interface Operations {
   }): Promise<Devices>;
   /** Lists the system accounts */
   listSystemAccounts(): Promise<SystemUidList>;
-  /** Makes users system accounts, which are exempt from the rules for sending */
+  /** Turns users into system accounts, which are exempt from the rules for sending */
   addSystemAccounts(body: SystemUidsRequest): Promise<Status>;
   /** Makes system accounts normal users again */
   removeSystemAccounts(body: SystemUidsRequest): Promise<Status>;
@@ -2169,7 +2169,7 @@ export interface Operations {
   readEvents(query?: {
     /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
-    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it, but `session.opened`, `session.closed` and `command.sent` only as `session.*` or `command.*`. Absent means all types except these three */
+    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. The types `session.opened`, `session.closed` and `command.sent` are selected only by their names, `session.*` or `command.*`. Absent means all types except these three */
     readonly types?: string | undefined;
     /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user */
     readonly channel?: string | undefined;
@@ -2231,7 +2231,7 @@ export interface Operations {
       readonly id: string;
     },
   ): Promise<WebhookReplayStarted>;
-  /** Adds a secret. The earlier ones sign until the end of the overlap */
+  /** Adds a secret. Until the overlap ends, events are signed with the earlier secrets too */
   rotateWebhookSecret(
     body: WebhookRotation,
     query: {
@@ -2308,7 +2308,7 @@ export interface Operations {
   listErrors(): Promise<Errors>;
   /** Opens the import of another server's data into an empty store. Returns when no node serves clients any longer */
   openImport(): Promise<Import>;
-  /** Returns the state of the import, and the checksum of messages of a channel */
+  /** Returns the state of the import and the checksum of a channel's messages */
   getImport(query?: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id?: string | undefined;

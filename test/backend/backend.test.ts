@@ -19,10 +19,11 @@ const LOBBY = { channel_id: "lobby", channel_type: 2 } as const;
 const text = (content: string) => payloadOf({ type: 1, content });
 
 /**
- * Failure of a request: an error status, a reply that the caller does not receive (`lost`), or a
- * connection that is closed before the broker receives the request (`refused`).
+ * Failure of a request: an error status, the error `unavailable`, a reply that the caller does not
+ * receive (`lost`), or a connection that is closed before the broker receives the request
+ * (`refused`).
  */
-type Fault = number | "lost" | "refused";
+type Fault = number | "unavailable" | "lost" | "refused";
 
 /**
  * Starts a proxy in front of the broker. The next requests fail in the ways that `faults` lists.
@@ -35,9 +36,10 @@ async function startProxy(t: Test, faults: readonly (Fault | undefined)[]) {
     const body = await buffer(request);
     bodies.push(body.toString());
     if (fault === "refused") return void request.socket.destroy();
-    if (typeof fault === "number") {
-      response.writeHead(fault, fault === 429 ? { "retry-after": "0" } : {});
-      return void response.end('{"error":"later","code":"overloaded","status":503}');
+    if (typeof fault === "number" || fault === "unavailable") {
+      const [status, code] = fault === "unavailable" ? [503, fault] : [fault, "overloaded"];
+      response.writeHead(status, status === 429 ? { "retry-after": "0" } : {});
+      return void response.end(JSON.stringify({ error: "later", code, status }));
     }
     const { method = "", url = "" } = request;
     const reply = await fetch(api + url, {
@@ -146,6 +148,19 @@ t.test(
   },
 );
 
+t.test(
+  "an id that is empty or `undefined` is replaced, so that a retry is stored once",
+  async (t) => {
+    const channel = { channel_id: "unset", channel_type: 2 } as const;
+    await createBackend({ url: api }).createChannel({ ...channel, subscribers: ["ann"] });
+    for (const client_msg_no of [undefined, ""]) {
+      const { url } = await startProxy(t, ["lost", undefined]);
+      const message = { ...channel, from_uid: "ann", payload: text("x"), client_msg_no };
+      t.match(await createBackend({ url }).sendMessage(message), { repeated: 1 });
+    }
+  },
+);
+
 t.test("an event is sent again and added once if the reply to it is lost", async (t) => {
   const { url } = await startProxy(t, [undefined, "lost", undefined, "lost", undefined]);
   const jindou = createBackend({ url });
@@ -167,6 +182,14 @@ t.test(
     const lost = await startProxy(t, ["lost"]);
     t.equal(await failureOf(createBackend(lost).createChannel(channel)), "0 unreachable");
     t.equal(lost.bodies.length, 1);
+    const removal = { ...channel, subscribers: ["zoe"] };
+    const uncertain = await startProxy(t, ["unavailable", undefined]);
+    t.equal(
+      await failureOf(createBackend(uncertain).removeSubscribers(removal)),
+      "503 unavailable",
+      "after `unavailable`, the broker may have made the change",
+    );
+    t.equal(uncertain.bodies.length, 1);
     const busy = await startProxy(t, [503, 429]);
     t.equal(await failureOf(createBackend(busy).createChannel(channel)), "409 channel_exists");
     t.equal(busy.bodies.length, 3, "a call that has changed nothing is repeated");
@@ -205,6 +228,8 @@ t.test("a webhook is created once, and its secret is returned", async (t) => {
   for (const call of [
     (jindou: Backend) => jindou.sendWebhookFailure({ id, event_id: "1" }),
     (jindou: Backend) => jindou.deleteWebhook({ id }),
+    (jindou: Backend) => jindou.rotateSigningKey(),
+    (jindou: Backend) => jindou.logout(),
   ]) {
     const proxy = await startProxy(t, ["lost", undefined]);
     t.equal(await failureOf(call(createBackend(proxy))), "0 unreachable");

@@ -173,6 +173,8 @@ t.test(
     });
     t.same(await untilReceived(bobs, 2), ["once", "last"]);
     t.same(await untilReceived(eves, 2), ["once", "last"]);
+    const numbers = [bobs, eves].map(({ messages }) => messages[0]?.clientMsgNo);
+    t.equal(new Set(numbers).size, 2, "the messages of a batch have different numbers");
   },
 );
 

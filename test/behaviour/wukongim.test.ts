@@ -152,6 +152,9 @@ t.test(
     t.same(routes.flatMap(({ uids }) => uids).sort(), [ann, bob].sort());
     const batch = { from_uid: ann, payload: textPayload("hello"), subscribers: [bob, "", null] };
     t.same((await world.call("/message/sendbatch", batch)).body.fail_uids, [""]);
+    const reused = { ...batch, subscribers: [bob], client_msg_no: world.name("batch") };
+    for (const payload of [batch.payload, textPayload("other")])
+      t.same((await world.call("/message/sendbatch", { ...reused, payload })).body.fail_uids, []);
     const lookup = { login_uid: ann, ...wire(person(bob)), message_seqs: [null, 1], ...NO_IDS };
     t.equal((await world.call("/messages", lookup)).body.messages.length, 1);
 
@@ -169,9 +172,8 @@ t.test(
       t.same([body.status, body.fail_uids, body.data], [200, [""], undefined]);
     }
     const inbox = { uid: bob, message_seq: 0, limit: 10 };
-    const commands: { client_msg_no: string }[] = (await world.call("/message/sync", inbox)).body;
-    const stored = commands.filter((command) => command.client_msg_no === client_msg_no);
-    t.equal(stored.length, 1, "a retry is not stored again");
+    const commands: unknown[] = (await world.call("/message/sync", inbox)).body;
+    t.equal(commands.length, 1, "a retry is not stored again");
   },
 );
 

@@ -118,7 +118,13 @@ const DEFAULTS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
       ...(isEmpty(subscribers) ? {} : { subscribers }),
     }),
   ],
-  ["/message/sendbatch", withPayload],
+  [
+    "/message/sendbatch",
+    ({ client_msg_no, ...body }) => ({
+      ...withPayload(body),
+      ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
+    }),
+  ],
   ["/event", withEventTime],
   [
     "/channel/subscriber_add",

@@ -7,7 +7,7 @@ import { channelBodies, createChannelCalls, createListCalls, LISTS } from "../..
 import type { Dialect } from "../../api/dialect.ts";
 import { errorReply, HTTP_STATUS } from "../../api/errors.ts";
 import { deviceFlag, flag } from "../../api/fields.ts";
-import { batchUids, createSendBatch } from "../../api/message-batch.ts";
+import { batchUids, createSendBatch, sendBatchBody } from "../../api/message-batch.ts";
 import { createSend, sendBody } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import * as replies from "../../api/reply-schemas.ts";
@@ -43,6 +43,7 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
         ...channelRows(ports, maxSubscribers, table),
         tokenRow(ports, table),
         sendRow({ ...ports, explain, events }, maxSubscribers, table),
+        sendBatchRow(ports, maxSubscribers, table),
         onlineStatusRow(ports.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
@@ -427,6 +428,19 @@ function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
       return { ...(await messages.send({ ...input, allowsReuse: true })), repeated: false };
     },
   };
+}
+
+function sendBatchRow(
+  { messages }: Pick<SendPorts, "messages">,
+  maxSubscribers: number,
+  table: readonly ApiRoute[],
+): ApiRoute {
+  return postRoute({
+    ...docsOf("/message/sendbatch", table),
+    summary: "Sends a message to each of several users as a personal message",
+    body: sendBatchBody(maxSubscribers),
+    handle: createSendBatch(asWukongim(messages)),
+  });
 }
 
 /**
