@@ -163,6 +163,7 @@ export class Unreads {
   async #listChanges(nowMs: number): Promise<void> {
     const epoch = this.#epoch;
     const sinceMs = this.#sinceMs - MARGIN_MS;
+    let isListed = false;
     this.#isListing = true;
     try {
       let cursor: string | undefined;
@@ -173,16 +174,17 @@ export class Unreads {
         });
         cursor = page.cursor;
       } while (cursor !== undefined);
-      if (epoch === this.#epoch) this.#sinceMs = nowMs;
+      isListed = true;
     } catch {
       // the next connection lists the changes again
     }
     if (epoch !== this.#epoch) return;
     this.#isListing = false;
+    if (isListed) this.#sinceMs = nowMs;
     for (const [, entry] of this.#entries) {
       if (entry.isCurrent) continue;
       // conversations that were deleted, and groups that the user left, are not in the list
-      if (this.#sinceMs < nowMs || entry.unread > 0 || entry.isTouched) void this.#read(entry);
+      if (!isListed || entry.unread > 0 || entry.isTouched) void this.#read(entry);
       else entry.isCurrent = true;
     }
   }
