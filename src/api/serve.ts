@@ -18,8 +18,9 @@ export interface ApiLog {
 
 const OUTAGE_LOG_MS = 1000;
 /**
- * Maximum size of the body of a call without a credential. A login fits even if each of its UTF-16
- * units is escaped, unless most of the password's characters have two units.
+ * Maximum size of the body of a call without a credential. A login fits even if all its characters
+ * are escaped, unless a fifth of a password of maximum length lies outside the Basic Multilingual
+ * Plane.
  */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 

@@ -438,7 +438,8 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...writing,
       path: `${PATH}/secrets`,
       operation: "rotateWebhookSecret",
-      summary: "Adds a secret. Until the overlap ends, events are signed with the earlier secrets too",
+      summary:
+        "Adds a secret. Until the overlap ends, events are signed with the earlier secrets too",
       body: webhookBodies.secrets,
       success: { description: "The new secret", body: rotated },
       ...ofWebhook,

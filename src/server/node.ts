@@ -350,7 +350,10 @@ async function createNodeHooks(
     },
     onOpened(hook) {
       const { onFailure } = settings[hook];
-      log.error({ hook, onFailure }, "A hook failed too often and will not be called for 5 seconds");
+      log.error(
+        { hook, onFailure },
+        "A hook failed too often and will not be called for 5 seconds",
+      );
     },
   });
   for (const [hook, caller] of hooks.callers) {

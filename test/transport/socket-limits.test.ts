@@ -158,18 +158,21 @@ for (const path of ["/now", "/later"])
     for (const client of clients) await client.has("ok");
   });
 
-t.test("calls that need no credential count towards the limit of their address until they are answered", async (t) => {
-  const answers: ((reply: HttpReply) => void)[] = [];
-  const handle = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
-  const port = await serve(t, [{ method: "POST", path: "/login", isPublic: true, handle }]);
-  const clients = Array.from({ length: MANY }, () => new RawClient(t, port));
-  for (const client of clients) client.write(`${head("POST /login", "")}{}`);
-  await until(() => answers.length + clients.filter((one) => one.isClosed).length === MANY);
-  t.equal(answers.length, LIMIT);
-  for (const answer of answers) answer(text("ok"));
-  await until(() => clients.every((one) => one.isClosed));
-  t.equal(clients.filter((one) => one.text.includes("ok")).length, LIMIT);
-});
+t.test(
+  "calls that need no credential count towards the limit of their address until they are answered",
+  async (t) => {
+    const answers: ((reply: HttpReply) => void)[] = [];
+    const handle = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
+    const port = await serve(t, [{ method: "POST", path: "/login", isPublic: true, handle }]);
+    const clients = Array.from({ length: MANY }, () => new RawClient(t, port));
+    for (const client of clients) client.write(`${head("POST /login", "")}{}`);
+    await until(() => answers.length + clients.filter((one) => one.isClosed).length === MANY);
+    t.equal(answers.length, LIMIT);
+    for (const answer of answers) answer(text("ok"));
+    await until(() => clients.every((one) => one.isClosed));
+    t.equal(clients.filter((one) => one.text.includes("ok")).length, LIMIT);
+  },
+);
 
 t.test("a body is limited by the lower of the limits of its route and its endpoint", async (t) => {
   const common = { method: "POST", handle: ok } as const;

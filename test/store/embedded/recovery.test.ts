@@ -220,16 +220,19 @@ t.test(
   },
 );
 
-t.test("the store does not start if a WAL file is missing, even if the later files are empty", async (t) => {
-  const path = await fourFiles(t);
-  const files = walFiles(path);
-  for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
-  rmSync(files[1] ?? "");
-  await t.rejects(storeIn(path).start(), {
-    code: "internal",
-    message: /00000002\.log is missing/,
-  });
-});
+t.test(
+  "the store does not start if a WAL file is missing, even if the later files are empty",
+  async (t) => {
+    const path = await fourFiles(t);
+    const files = walFiles(path);
+    for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
+    rmSync(files[1] ?? "");
+    await t.rejects(storeIn(path).start(), {
+      code: "internal",
+      message: /00000002\.log is missing/,
+    });
+  },
+);
 
 type Loss = (file: string) => void;
 
