@@ -55,7 +55,7 @@ t.test("a missing folder and an unreachable Redis are reported in lastErr", asyn
   const redis = redisSettings(server.url);
   const missing = mover({ from: "/nowhere", redis });
   t.equal(await codeOf(missing.once()), "unavailable");
-  t.match(missing.state.lastErr, /no data of an embedded store/);
+  t.match(missing.state.lastErr, /^The folder \/nowhere /);
   await server.stop();
   const unreachable = mover({ from: "/nowhere", redis });
   t.equal(await unreachable.isPending(), true);
