@@ -96,7 +96,7 @@ async function sendToEach(
         messages.send({
           ...message,
           channel: { id: uid, type: PERSON_CHANNEL },
-          clientMsgNo: batchNo ? clientMsgNoOf(batchNo, uid) : undefined,
+          clientMsgNo: batchNo ? derivedClientMsgNo(batchNo, uid) : undefined,
         }),
       ),
     );
@@ -117,6 +117,6 @@ async function sendToEach(
  * Returns the clientMsgNo of the message of a batch to one user. The messages have different values,
  * because clients of WuKongIM hide a message whose clientMsgNo they know from another channel.
  */
-function clientMsgNoOf(batchNo: string, uid: string): string {
+function derivedClientMsgNo(batchNo: string, uid: string): string {
   return createHash("sha256").update(`${batchNo}\n${uid}`).digest("base64url");
 }

@@ -111,20 +111,13 @@ const DEFAULTS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
   ["/user/device_quit", (body) => ({ device_flag: 0, ...body })],
   [
     "/message/send",
-    ({ from_uid, client_msg_no, subscribers, ...body }) => ({
-      ...withPayload(isBlank(body.channel_id) ? withoutChannel(body) : body),
+    ({ from_uid, subscribers, ...body }) => ({
+      ...withMessage(isBlank(body.channel_id) ? withoutChannel(body) : body),
       from_uid: isBlank(from_uid) ? SYSTEM_UID : from_uid,
-      ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
       ...(isEmpty(subscribers) ? {} : { subscribers }),
     }),
   ],
-  [
-    "/message/sendbatch",
-    ({ client_msg_no, ...body }) => ({
-      ...withPayload(body),
-      ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
-    }),
-  ],
+  ["/message/sendbatch", withMessage],
   ["/event", withEventTime],
   [
     "/channel/subscriber_add",
@@ -137,11 +130,12 @@ function withoutChannel({ channel_id, channel_type, ...body }: Fields): Fields {
 }
 
 /**
- * Removes line breaks from the Base64 of the payload. Many encoders insert them, and Go's decoder
- * ignores them.
+ * Removes a blank `client_msg_no`, and line breaks from the Base64 of the payload. Many encoders
+ * insert them, and Go's decoder ignores them.
  */
-function withPayload(body: Fields): Fields {
-  const { payload } = body;
+function withMessage({ client_msg_no, ...fields }: Fields): Fields {
+  const { payload } = fields;
+  const body = isBlank(client_msg_no) ? fields : { ...fields, client_msg_no };
   if (typeof payload !== "string" || !/[\r\n]/.test(payload)) return body;
   return { ...body, payload: payload.replaceAll(/[\r\n]/g, "") };
 }
