@@ -178,8 +178,8 @@ export class PortableResponse implements DriverResponse {
         this.#writePieces(typeof body === "string" ? Buffer.from(body) : body);
       else this.#res.end(body);
     }
-    // Unless the reply was streamed or answers an upgrade, Node.js itself closes the connection,
-    // because the head contains `connection: close`.
+    // Node.js closes the connection itself because of the header `connection: close`, except after a
+    // streamed reply and after the reply to an upgrade.
     const isOwnClose = isStreamed || this.#upgrade !== undefined;
     if (closesConnection && isOwnClose)
       this.#res.on("finish", () => this.#req.socket.destroySoon());
