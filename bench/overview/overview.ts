@@ -6,7 +6,7 @@ import { execFileSync } from "node:child_process";
 import { cpus, loadavg, release, totalmem, type } from "node:os";
 import { join } from "node:path";
 import { type Format, jindou } from "../peers/jindou.ts";
-import { OTHERS, PEERS } from "../peers/list.ts";
+import { PEERS } from "../peers/list.ts";
 import type { Peer } from "../peers/peer.ts";
 import { ROOT } from "../support/builds.ts";
 import { jsonPayload } from "../support/frames.ts";
@@ -93,7 +93,7 @@ function choosePeers({ peers: chosen, ...options }: OverviewOptions): {
   readonly missing: OverviewResult["missing"];
 } {
   const all = [PEERS[0], jindou(options), ...PEERS.slice(1)].filter((peer) => peer !== undefined);
-  const names = [...all.map(({ name }) => name), ...OTHERS.map(({ name }) => name)];
+  const names = all.map(({ name }) => name);
   for (const name of chosen)
     if (!names.includes(name))
       throw new Error(`There is no peer ${name}. The names are ${names.join(", ")}.`);
@@ -103,10 +103,9 @@ function choosePeers({ peers: chosen, ...options }: OverviewOptions): {
     .map((peer) => ({ peer, name: peer.name, reason: peer.missing() }));
   return {
     peers: reasons.filter(({ reason }) => reason === undefined).map(({ peer }) => peer),
-    missing: [
-      ...reasons.flatMap(({ name, reason }) => (reason === undefined ? [] : [{ name, reason }])),
-      ...OTHERS.filter(isChosen),
-    ],
+    missing: reasons.flatMap(({ name, reason }) =>
+      reason === undefined ? [] : [{ name, reason }],
+    ),
   };
 }
 

@@ -9,11 +9,12 @@ import { type Redis, startNodes, startRedis } from "../support/clusters.ts";
 import {
   CHUNK_TEXT,
   CONNECTION_NUMBER,
-  clientFrame,
   connectFrame,
   eventBody,
   freshMessageNumber,
   httpRequest,
+  jsonRpcRequest,
+  jsonRpcStart,
   NATIVE_UPGRADE,
   sampleMessage,
   sampleSendack,
@@ -82,7 +83,7 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
               work.via === "http"
                 ? postOf(started, { channel: group, fromUid, payload })
                 : frameOf(format, group, payload),
-            replyStart: format === "native" ? push.subarray(0, 2) : jsonStart("message"),
+            replyStart: format === "native" ? push.subarray(0, 2) : jsonRpcStart("message"),
             publishOpening: opening,
           };
         }
@@ -97,7 +98,7 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
             servers,
             opening,
             message: () => frameOf(format, RECEIVER, payload),
-            replyStart: format === "native" ? ack.subarray(0, 2) : Buffer.from('{"jsonrpc":"2.0"'),
+            replyStart: format === "native" ? ack.subarray(0, 2) : jsonRpcStart(),
           };
         }
         case "connect": {
@@ -169,21 +170,14 @@ function postOf(
 function openingOf(format: Format, uid: string): Opening {
   if (format === "native") return { upgrade: NATIVE_UPGRADE, open: connectFrame(uid, TOKEN) };
   const params = { protocol: 1, uid, token: TOKEN, deviceFlag: 0 };
-  const connect = { jsonrpc: "2.0", method: "connect", id: "1", params };
-  return { upgrade: upgradeRequest("/"), open: clientFrame(JSON.stringify(connect)) };
+  return { upgrade: upgradeRequest("/"), open: jsonRpcRequest("connect", params) };
 }
 
 function frameOf(format: Format, channel: ChannelRef, payload: Uint8Array): Uint8Array {
   const clientMsgNo = freshMessageNumber();
   if (format === "native") return sendFrame(channel, clientMsgNo, payload);
-  const params = {
+  return jsonRpcRequest("send", {
     ...{ channelType: channel.type, channelId: channel.id, clientMsgNo },
     payload: JSON.parse(Buffer.from(payload).toString()) as object,
-  };
-  return clientFrame(JSON.stringify({ jsonrpc: "2.0", method: "send", id: "2", params }));
-}
-
-/** Returns the first bytes of a notification. */
-function jsonStart(method: string): Uint8Array {
-  return Buffer.from(`{"jsonrpc":"2.0","method":"${method}"`);
+  });
 }

@@ -7,10 +7,6 @@ import type { Peer } from "./peer.ts";
 import { raw } from "./raw.ts";
 import { socketIo } from "./socket-io.ts";
 import { ws } from "./ws.ts";
+import { wukongim } from "./wukongim.ts";
 
-export const PEERS: readonly Peer[] = [raw, ws, socketIo, centrifugo, nats, mosquitto];
-
-/** Peers that the bench knows by name and cannot start yet. */
-export const OTHERS = [
-  { name: "wukongim", reason: "The bench cannot start WuKongIM yet." },
-] as const;
+export const PEERS: readonly Peer[] = [raw, ws, socketIo, centrifugo, nats, mosquitto, wukongim];

@@ -8,8 +8,10 @@ import { freePort } from "../../test/support/redis.ts";
 import type { Server } from "../support/servers.ts";
 import type { Workbench } from "../support/workbench.ts";
 
-/** Folders that are searched in addition to `PATH`: those of Debian packages and of Go. */
-const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(process.env.HOME ?? "/", "go/bin")];
+const HOME = process.env.HOME ?? "/";
+
+/** Folders that are searched in addition to `PATH`: those of Debian packages, of Go and of Rust. */
+const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(HOME, "go/bin"), join(HOME, ".cargo/bin")];
 
 /** Time between two checks of the port: a program may log that it is ready before it listens. */
 const PORT_CHECK_MS = 50;
@@ -25,8 +27,13 @@ function isListening(port: number): Promise<boolean> {
   });
 }
 
-/** Returns the path of the program, `undefined` if it is not installed. */
+/**
+ * Returns the path of the program, `undefined` if it is not installed. A variable such as
+ * `BENCH_WUKONGIM`, with the path of the program, takes precedence over the folders.
+ */
 export function findProgram(name: string): string | undefined {
+  const path = process.env[`BENCH_${name.toUpperCase().replaceAll("-", "_")}`];
+  if (path !== undefined && path !== "") return isExecutable(path) ? path : undefined;
   const folders = [...(process.env.PATH ?? "").split(":"), ...FOLDERS];
   return folders.map((folder) => join(folder, name)).find(isExecutable);
 }
@@ -41,17 +48,20 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Starts a program and waits for a line of its output that contains `mark`. `configure` writes its
- * configuration for the port into the folder, and returns its arguments.
+ * Starts a program and waits until its ports listen, after a line of its output that contains
+ * `mark` if there is one. `configure` writes its configuration for the port into the folder, and
+ * returns its arguments. `clientPort` is the port of the clients, if it has one of its own.
  */
 export async function startProgram(
   workbench: Workbench,
   name: string,
   {
     mark,
+    clientPort,
     configure,
   }: {
-    readonly mark: string;
+    readonly mark?: string;
+    readonly clientPort?: number;
     configure(folder: string, port: number): readonly string[];
   },
 ): Promise<Server> {
@@ -67,13 +77,15 @@ export async function startProgram(
     cwd: folder,
     isMeasured: true,
   });
-  await child.line(mark);
-  while (!(await isListening(port))) {
-    if (child.hasEnded) throw child.failure("ended early");
-    await pause(PORT_CHECK_MS);
-  }
+  if (mark !== undefined) await child.line(mark);
+  const ports = { apiPort: port, clientPort: clientPort ?? port };
+  for (const each of new Set(Object.values(ports)))
+    while (!(await isListening(each))) {
+      if (child.hasEnded) throw child.failure("ended early");
+      await pause(PORT_CHECK_MS);
+    }
   return {
-    ...{ pid: child.pid, apiPort: port, clientPort: port },
+    ...{ pid: child.pid, ...ports },
     async stop() {
       await child.stop();
       workbench.removeFolder(folder);

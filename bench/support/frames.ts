@@ -182,6 +182,17 @@ export function connectFrame(
   );
 }
 
+/** Returns a text frame with a JSON-RPC request. */
+export function jsonRpcRequest(method: string, params: object): Uint8Array {
+  return clientFrame(JSON.stringify({ jsonrpc: "2.0", method, id: "1", params }));
+}
+
+/** Returns the first bytes of a JSON-RPC notification, or of any reply without `notification`. */
+export function jsonRpcStart(notification?: string): Uint8Array {
+  const method = notification === undefined ? "" : `,"method":"${notification}"`;
+  return Buffer.from(`{"jsonrpc":"2.0"${method}`);
+}
+
 /** Returns a CONNECT of WKProto version 5. `uid` may contain a placeholder. */
 export function wkprotoConnect(uid: string, token: string): Uint8Array {
   return clientFrame(wkprotoPacket(uid, token));

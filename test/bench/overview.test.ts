@@ -2,11 +2,11 @@
 // open loop against a server that stalls, and the reports. The tests assert nothing about speed.
 
 import { spawnSync } from "node:child_process";
-import { existsSync, rmSync } from "node:fs";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { differences } from "../../bench/overview/compare.ts";
 import { picture } from "../../bench/overview/picture.ts";
 import { PARTS, writtenPart } from "../../bench/overview/publish.ts";
@@ -27,10 +27,23 @@ const skip =
     : "the benches need Linux and a C compiler under the name cc";
 
 function bench(...args: readonly string[]) {
+  return benchWith({}, ...args);
+}
+
+function benchWith(variables: Readonly<Record<string, string>>, ...args: readonly string[]) {
   return spawnSync(
     ...tieToParent(process.execPath, [...TYPESCRIPT_ARGS, join(ROOT, "bench/run.ts"), ...args]),
-    { cwd: ROOT, encoding: "utf8", timeout: 600_000 },
+    { cwd: ROOT, encoding: "utf8", timeout: 600_000, env: { ...process.env, ...variables } },
   );
+}
+
+/** Returns the path of a program that the bench can start as WuKongIM. */
+function wukongimStandIn(t: Test): string {
+  const path = join(t.testdir(), "wukongim");
+  const source = join(ROOT, "test/bench/wukongim-stand-in.ts");
+  const command = [process.execPath, ...TYPESCRIPT_ARGS, source].map((part) => `'${part}'`);
+  writeFileSync(path, `#!/bin/sh\nexec ${command.join(" ")} "$@"\n`, { mode: 0o755 });
+  return path;
 }
 
 t.test(
@@ -38,11 +51,19 @@ t.test(
   { skip },
   async (t) => {
     const sizes = ["--members", "10", "--connections", "4", "--clients", "20"];
-    const run = bench("--quick", ...sizes, "--peers", "raw,jindou,ws,socket.io,wukongim");
+    const programs = {
+      BENCH_WUKONGIM: wukongimStandIn(t),
+      BENCH_NATS_SERVER: "/no/such/program",
+    };
+    const peers = ["--peers", "raw,jindou,ws,socket.io,wukongim,nats"];
+    const run = benchWith(programs, "--quick", ...sizes, ...peers);
     t.equal(run.status, 0, run.stderr);
-    t.match(run.stderr, /^Measures .* with raw, jindou, ws, socket\.io, about \d+ seconds\.$/m);
+    t.match(
+      run.stderr,
+      /^Measures .* with raw, jindou, ws, socket\.io, wukongim, about \d+ seconds\.$/m,
+    );
     t.match(run.stderr, / 0 % {2}\d:\d\d left {2}fanout-10: starts raw$/m, "shows the time left");
-    t.match(run.stderr, /^Not measured: wukongim\. /m);
+    t.match(run.stderr, /^Not measured: nats\. /m);
     t.match(run.stdout, /^message to a group of 10, published over HTTP$/m);
     const folder = /^Written to (.*)$/m.exec(run.stderr)?.[1] ?? "";
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -52,12 +73,12 @@ t.test(
     t.same(
       rows.map(({ id, figures }) => [id, figures.length]),
       [
-        ["fanout-10", 4],
-        ["fanout-10-socket", 4],
-        ["post", 4],
-        ["send", 4],
-        ["connect", 4],
-        ["memory", 4],
+        ["fanout-10", 5],
+        ["fanout-10-socket", 5],
+        ["post", 5],
+        ["send", 5],
+        ["connect", 5],
+        ["memory", 5],
         ["resume", 1],
         ["late", 1],
       ],
