@@ -1,14 +1,18 @@
 // What do logs cost? Compares a stream chunk over POST /event with a stored message of the same
 // build. Compares appends, readers and memory of Durable Streams with the protocol's reference
-// server (npm @durable-streams/server, with files) or, with `--against`, with another build.
+// server (npm @durable-streams/server, with files) and, if it is installed, with the Rust crate
+// durable-streams-server. With `--against`, compares them with another build.
 
 import { execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
+import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { STREAM_START } from "../src/broker/model.ts";
+import { findProgram, startProgram } from "./peers/program.ts";
 import { Backend } from "./support/backend.ts";
-import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
 import { inParallel, processorMs, waitUntilIdle } from "./support/cost.ts";
 import {
@@ -23,7 +27,6 @@ import {
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type ProcessSample } from "./support/load.ts";
 import { residentBytes } from "./support/proc.ts";
-import { alternate } from "./support/rounds.ts";
 import { type Server, startBroker, startScript } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
@@ -59,7 +62,7 @@ export const logs: Benchmark = {
       ...(await chunkRows(bench, load, undefined)),
       ...(await chunkRows(bench, load, await startRedis(bench))),
       ...(await protocolRows(bench, load)),
-      await finishedRow(bench),
+      ...(await finishedRows(bench)),
     ];
   },
 };
@@ -126,53 +129,123 @@ const MIN_CPU_US = 0.01;
 
 // --- Appends and readers -------------------------------------------------------------------------
 
+/** A server of Durable Streams. */
+interface LogServer {
+  readonly name: string;
+  start(): Promise<Server>;
+}
+
+/** Returns the servers that are compared with our build, and our build. */
+function logServers({ workbench, subjects: [baseline, build] }: Bench): {
+  readonly others: readonly LogServer[];
+  readonly ours: LogServer;
+} {
+  const broker = (subject: Bench["subjects"][1]): LogServer => ({
+    name: subject.name,
+    start() {
+      if (subject.kind !== "broker") throw new Error("the bench of logs needs a build to measure");
+      return startBroker(workbench, subject, undefined, LARGE_STREAMS);
+    },
+  });
+  const ours = broker(build);
+  if (baseline.kind === "broker") return { others: [broker(baseline)], ours };
+  const reference: LogServer = {
+    name: "@durable-streams/server",
+    start() {
+      execFileSync(INSTALL, ["durable-streams"], { stdio: ["ignore", "inherit", "inherit"] });
+      return startScript(workbench, "The reference server", [PEER, workbench.folder("peer")]);
+    },
+  };
+  const crate: LogServer = {
+    name: `${CRATE} (Rust)`,
+    start: () =>
+      startProgram(workbench, CRATE, {
+        mark: "server listening",
+        configure(folder, port) {
+          const path = join(folder, "server.toml");
+          writeFileSync(path, crateConfiguration(folder, port));
+          return ["--config", path];
+        },
+      }),
+  };
+  return { others: findProgram(CRATE) === undefined ? [reference] : [reference, crate], ours };
+}
+
+/** Crate of the Rust server, and its program. Installed with `cargo install`. */
+const CRATE = "durable-streams-server";
+
+/**
+ * Returns the configuration of the Rust server. As the broker does by default, it writes each append
+ * to a file before it replies and does not wait for the disk.
+ */
+function crateConfiguration(folder: string, port: number): string {
+  return [
+    "[server]",
+    `bind_address = "127.0.0.1:${port}"`,
+    "[storage]",
+    'mode = "file-fast"',
+    `data_dir = ${JSON.stringify(join(folder, "data"))}`,
+    "[limits]",
+    `max_memory_bytes = ${2 ** 32}`,
+    `max_stream_bytes = ${2 ** 28}`,
+    "[transport.connection]",
+    "sse_reconnect_interval_secs = 0",
+    "",
+  ].join("\n");
+}
+
+/** Measures all servers alternately. Returns the samples of each, in the same order. */
+async function measureInTurn<T>(
+  { plan }: Bench,
+  servers: readonly LogServer[],
+  measure: (server: Server) => Promise<T>,
+): Promise<readonly (readonly T[])[]> {
+  const samples: T[][] = servers.map(() => []);
+  for (let round = 0; round < plan.rounds; round++)
+    for (const [at, { start }] of servers.entries()) {
+      const server = await start();
+      samples[at]?.push(await measure(server));
+      await server.stop();
+    }
+  return samples;
+}
+
 async function protocolRows(bench: Bench, load: LoadClient): Promise<readonly Row[]> {
   const { plan } = bench;
   const readers = plan.isQuick ? 20 : 1000;
   const records = plan.isQuick ? 20 : CHUNKS;
   const idle = plan.sessions;
-  const [baseline, ours] = await alternate(bench, async (subject) => {
-    const server = await start(bench, subject);
-    const costs = {
-      appends: await appendRate(load, server, plan),
-      delivery: await deliveryCost(server, readers, plan.isQuick ? 3 : 100),
-      join: await joinCost(server, readers, records),
-      idleBytes: await idleBytes(server, idle),
-    };
-    await server.stop();
-    return costs;
-  });
-  type Costs = (typeof ours)[number];
-  const rowOf = (title: string, unit: string, sampleOf: (costs: Costs) => Sample) =>
-    row({ title, unit }, subjectsOf(bench), [baseline.map(sampleOf), ours.map(sampleOf)]);
+  const { others, ours } = logServers(bench);
+  const costs = await measureInTurn(bench, [...others, ours], async (server) => ({
+    appends: await appendRate(load, server, plan),
+    delivery: await deliveryCost(server, readers, plan.isQuick ? 3 : 100),
+    join: await joinCost(server, readers, records),
+    idleBytes: await idleBytes(server, idle),
+  }));
+  type Costs = (typeof costs)[number][number];
+  const rowsOf = (title: string, unit: string, sampleOf: (costs: Costs) => Sample) =>
+    others.map((other, at) =>
+      row(
+        { title, unit },
+        [other, ours],
+        [(costs[at] ?? []).map(sampleOf), (costs.at(-1) ?? []).map(sampleOf)],
+      ),
+    );
   return [
-    rowOf("durable appends for each processor second", "appends", ({ appends }) => appends),
-    rowOf(
+    ...rowsOf("durable appends for each processor second", "appends", ({ appends }) => appends),
+    ...rowsOf(
       `processor time of a record for each of ${readers} live readers`,
       "µs",
       ({ delivery }) => delivery,
     ),
-    rowOf(
+    ...rowsOf(
       `processor time of each of ${readers} late readers of ${records} records`,
       "µs",
       ({ join }) => join.cpu,
     ),
-    rowOf(`peak memory of each of ${readers} late readers`, "bytes", ({ join }) => join.bytes),
-    rowOf(`memory of each of ${idle} idle readers`, "bytes", ({ idleBytes }) => idleBytes),
+    ...rowsOf(`peak memory of each of ${readers} late readers`, "bytes", ({ join }) => join.bytes),
+    ...rowsOf(`memory of each of ${idle} idle readers`, "bytes", ({ idleBytes }) => idleBytes),
   ];
-}
-
-/** Returns the subjects, with the reference server instead of the raw server. */
-function subjectsOf({ subjects: [baseline, ours] }: Bench) {
-  const name = baseline.kind === "raw" ? "@durable-streams/server" : baseline.name;
-  return [{ name }, ours] as const;
-}
-
-function start({ workbench }: Bench, subject: Subject): Promise<Server> {
-  if (subject.kind === "broker") return startBroker(workbench, subject, undefined, LARGE_STREAMS);
-  execFileSync(INSTALL, ["durable-streams"], { stdio: ["ignore", "inherit", "inherit"] });
-  const folder = workbench.folder("peer");
-  return startScript(workbench, "The reference server", [PEER, folder]);
 }
 
 async function appendRate(load: LoadClient, server: Server, plan: Bench["plan"]): Promise<Sample> {
@@ -232,11 +305,11 @@ async function idleBytes(server: Server, count: number): Promise<Sample> {
 
 // --- Finished logs -------------------------------------------------------------------------------
 
-async function finishedRow(bench: Bench): Promise<Row> {
+async function finishedRows(bench: Bench): Promise<readonly Row[]> {
   // the reference server handles fewer than a thousand durable calls per second
   const count = bench.plan.sessions * (bench.subjects[0].kind === "broker" ? 10 : 1);
-  const [baseline, ours] = await alternate(bench, async (subject): Promise<Sample> => {
-    const server = await start(bench, subject);
+  const { others, ours } = logServers(bench);
+  const samples = await measureInTurn(bench, [...others, ours], async (server): Promise<Sample> => {
     const before = await restingBytes(server);
     const names = Array.from({ length: count }, (_, at) => `finished${at}`);
     await inParallel(names, CONNECTIONS, async (name) => {
@@ -244,12 +317,12 @@ async function finishedRow(bench: Bench): Promise<Row> {
       for (let at = 0; at < 2; at++) await call(server, "POST", name, RECORD);
       await call(server, "POST", name, RECORD, { "stream-closed": "true" });
     });
-    const after = await restingBytes(server);
-    await server.stop();
-    return { value: Math.max((after - before) / count, 1) };
+    return { value: Math.max(((await restingBytes(server)) - before) / count, 1) };
   });
   const title = `memory of each of ${count} finished logs of 3 records`;
-  return row({ title, unit: "bytes" }, subjectsOf(bench), [baseline, ours]);
+  return others.map((other, at) =>
+    row({ title, unit: "bytes" }, [other, ours], [samples[at] ?? [], samples.at(-1) ?? []]),
+  );
 }
 
 // --- Calls ---------------------------------------------------------------------------------------
