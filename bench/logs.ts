@@ -217,10 +217,10 @@ async function protocolRows(bench: Bench, load: LoadClient): Promise<readonly Ro
   const idle = plan.sessions;
   const { others, ours } = logServers(bench);
   const costs = await measureInTurn(bench, [...others, ours], async (server) => ({
+    idleBytes: await idleBytes(server, idle), // first, because later steps leave free memory
     appends: await appendRate(load, server, plan),
     delivery: await deliveryCost(server, readers, plan.isQuick ? 3 : 100),
     join: await joinCost(server, readers, records),
-    idleBytes: await idleBytes(server, idle),
   }));
   type Costs = (typeof costs)[number][number];
   const rowsOf = (title: string, unit: string, sampleOf: (costs: Costs) => Sample) =>
