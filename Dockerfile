@@ -32,7 +32,7 @@ RUN npm ci --include=dev --ignore-scripts \
  && printf '%s  node_modules/@btc-vision/uwebsockets.js/%s\n' \
       98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
       88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node > /tmp/hashes \
- && sha256sum --check /tmp/hashes
+ && sha256sum -c /tmp/hashes
 COPY tsconfig.json ./
 COPY .ci/build-server.mjs .ci/build-pages.mjs ./.ci/
 COPY src ./src
@@ -40,7 +40,7 @@ COPY src ./src
 # those that this image may load are kept.
 RUN npm run build:server && chmod +x dist/main.js && npm prune --omit=dev --ignore-scripts \
  && find -L node_modules/uWebSockets.js node_modules/@btc-vision/uwebsockets.js -name '*.node' \
-      ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
+      ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -exec rm {} +
 
 FROM node:${NODE}
 ENV NODE_ENV=production JINDOU_STORE_PATH=/data

@@ -52,6 +52,7 @@ t.test("the image can be built on another Node.js, and on Alpine", async (t) => 
   const [, tag = ""] = /^ARG NODE=(\S+)$/m.exec(text) ?? [];
   t.ok(readPage("docs/dependencies.md").includes(`\`node:${tag}\``), "the page names the tag");
   t.match(IMAGE, /command -v apk .* apk add --no-cache 'tini~=0\.19'/);
+  t.match(text, /sha256sum -c /, "Alpine's sha256sum has no --check");
 });
 
 t.test("the image has the command jindou", async (t) => {
