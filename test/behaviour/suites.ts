@@ -73,9 +73,15 @@ export const SUITES = {
   ],
 } as const;
 
-/** Suites that depend most on the transport. */
+/** Suites that depend most on the transport, and those about the formats of sockets. */
 export const PORTABLE = [
   "connections",
+  "formats",
+  "format-rules",
+  "jsonrpc",
+  "jsonrpc-requests",
+  "wkproto",
+  "wkproto-listener",
   "listeners",
   "trusted-proxies",
   "protected-mode",
