@@ -1,5 +1,6 @@
-// The built package of the SDK in other runtimes and in test runners, against a real broker. Only
-// `npm run test:full` runs these tests; .ci/runtimes installs what they need.
+// The broker on other versions of Node.js, and the built package of the SDK in other runtimes and in
+// test runners, against a real broker. Only `npm run test:full` runs these tests; .ci/runtimes
+// installs what they need.
 
 import { execFileSync } from "node:child_process";
 import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
@@ -7,7 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
-import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
+import { type Broker, spawnBroker, tempFolder, textPayload } from "../support/broker.ts";
 import { run } from "../support/run.ts";
 import { signedPath } from "../support/signed-path.ts";
 import { IS_FULL } from "../support/volume.ts";
@@ -48,6 +49,43 @@ for await (const { data } of stream) {
 }
 await reader.close();
 `;
+
+/**
+ * Versions of Node.js on which the broker runs, with the driver of the sockets. Node.js 24 loads
+ * uWebSockets.js only after the command in docs/dependencies.md.
+ */
+const BROKERS = {
+  "Node.js 22": "uws",
+  "Node.js 24": "portable",
+  "Node.js 26": "portable",
+} as const;
+
+for (const [name, driver] of Object.entries(BROKERS))
+  t.test(
+    `the broker on ${name} serves the SDK, keeps its messages through kill -9, and ends on SIGTERM`,
+    LONG,
+    async (t) => {
+      const node = RUNTIMES[name]?.[0] ?? "";
+      const settings = { JINDOU_TRANSPORT_DRIVER: "auto" };
+      const first = await spawnBroker(t, settings, undefined, { node });
+      const metrics = await first.call("/metrics");
+      t.match(metrics.body, `jindou_transport_info{driver="${driver}",`);
+      await registerTalkers(first);
+      const load = `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`;
+      const url = `ws://127.0.0.1:${first.clientPort}`;
+      const { output, errors } = await run(t, "talk.mjs", `${load}\n${TALK}`, [url]);
+      t.equal(output, "works\n", errors);
+      const payload = textPayload("kept");
+      const to = { channel_id: "ben", channel_type: 1, from_uid: "amy", payload };
+      const sent = await first.call("/message/send", { ...to, client_msg_no: "last" });
+      t.equal(sent.status, 200, sent.body);
+      await first.kill();
+      const second = await spawnBroker(t, settings, first.dataPath, { node });
+      const again = await second.call("/message/send", { ...to, client_msg_no: "last" });
+      t.match(again.body, { repeated: 1, message_id: sent.body.message_id }, "it was kept");
+      t.equal(await second.terminate(), 0);
+    },
+  );
 
 async function createStream(broker: Broker): Promise<string> {
   const path = "/v1/stream/runtimes";

@@ -150,6 +150,8 @@ export interface LaunchOptions {
   readonly maxFiles?: number;
   /** Command that starts the broker, such as one that enters a namespace. */
   readonly prefix?: readonly string[];
+  /** Path of the Node.js that runs the program. Default: that of this process. */
+  readonly node?: string;
   /** Arguments for Node.js. Default: the built program and its `start` command. */
   readonly program?: readonly string[];
 }
@@ -167,14 +169,19 @@ export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-  { maxFiles, prefix = [], program = ["dist/main.js", "start"] }: LaunchOptions = {},
+  {
+    maxFiles,
+    prefix = [],
+    node = process.execPath,
+    program = ["dist/main.js", "start"],
+  }: LaunchOptions = {},
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const variables = Object.entries({
     PATH: process.env.PATH ?? "",
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
-  const command = [...variables, process.execPath, ...program];
+  const command = [...variables, node, ...program];
   const limit = maxFiles === undefined ? [] : ["prlimit", `--nofile=${maxFiles}`];
   const [launcher = "env", ...args] = [...prefix, ...limit, "env", "-i", ...command];
   const child = spawn(...tieToParent(launcher, args), {
