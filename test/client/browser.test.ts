@@ -2,10 +2,12 @@
 // against one broker process.
 
 import { fileURLToPath } from "node:url";
+import { spawnBroker } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import { launchBrowser, openPage } from "./browser.ts";
+import { bundle, launchBrowser, openPage, servePages } from "./browser.ts";
 import { startWorld } from "./restartable.ts";
 import type { Fact, ScenarioName, World } from "./scenario.ts";
+import { registerTalkers, TALK } from "./talk.ts";
 
 const MODULE = fileURLToPath(new URL("scenario.ts", import.meta.url));
 const NAMES: readonly ScenarioName[] = [
@@ -75,6 +77,54 @@ t.test(
     t.match(message, /Content-Security-Policy \(connect-src\)/);
   },
 );
+
+/** Script of a worker that talks to the broker at the address that it receives with a port. */
+const WORKER = `
+const { connect, group } = bundled;
+const talk = async (address) => {
+  let output = "";
+  const process = { argv: [, , address] };
+  const console = { log: (text) => { output += text; } };
+  ${TALK}
+  return output;
+};
+const answer = ({ data, ports: [port] }) =>
+  talk(data).then((output) => port.postMessage(output), (error) => port.postMessage(String(error)));
+globalThis.onmessage = answer;
+globalThis.onconnect = ({ ports: [port] }) => { port.onmessage = answer; };
+`;
+
+/** Expressions with which a page starts a worker. Their value has the worker's `postMessage`. */
+const WORKERS = {
+  "a dedicated worker": 'new Worker("/worker.js")',
+  "a shared worker": 'new SharedWorker("/worker.js").port',
+  "a service worker": `(await navigator.serviceWorker.register("/worker.js"),
+    (await navigator.serviceWorker.ready).active)`,
+};
+
+for (const [name, start] of Object.entries(WORKERS))
+  t.test(`the SDK exchanges messages in ${name} of Chromium`, async (t) => {
+    const broker = await spawnBroker(t);
+    await registerTalkers(broker);
+    const script = `${await bundle(ENTRY)}\n${WORKER}`;
+    const origin = await servePages(t, ({ url }, response) => {
+      const isScript = url === "/worker.js";
+      response.setHeader("content-type", isScript ? "text/javascript" : "text/html");
+      response.end(isScript ? script : "<!doctype html>");
+    });
+    const page = await (await browser).newPage();
+    t.teardown(() => page.close());
+    await page.goto(origin);
+    const output = await page.evaluate(
+      `(async () => {
+        const worker = ${start};
+        const { port1, port2 } = new MessageChannel();
+        worker.postMessage("ws://127.0.0.1:${broker.clientPort}", [port2]);
+        return new Promise((resolve) => { port1.onmessage = ({ data }) => resolve(data); });
+      })()`,
+    );
+    t.equal(output, "works");
+  });
 
 t.test("the device id of a tab is kept over a reload and not copied to another tab", async (t) => {
   const page = await openPage(t, await browser, TAB);

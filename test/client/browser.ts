@@ -43,7 +43,8 @@ export function findChromium(): string {
   return execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
 }
 
-async function bundle(path: string): Promise<string> {
+/** Returns a script that puts the exports of the module at `path` into the global `bundled`. */
+export async function bundle(path: string): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [path],
     bundle: true,
