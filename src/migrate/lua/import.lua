@@ -1,11 +1,10 @@
 -- Writes the items of one key for a migration idempotently, or checks that they exist. A process
 -- whose lease has ended on the clock of this server writes nothing.
 --
--- KEYS  1     the key
--- ARGV  1     the fence (Unix milliseconds on the clock of this server), or 'check'
---       2     how the items are written, see below
---       3     minimum time until the key expires (ms; 0: no expiry is set)
---       4...  items
+-- ARGV  fence    Unix milliseconds on the clock of this server, or 'check'
+--       how      how the items are written, see below
+--       min_ttl  minimum time until the key expires (ms; 0: no expiry is set)
+--       then the items
 --
 --       how                    items
 --       HSET, SADD, ZADD, SET  the arguments of the command after the key
@@ -18,17 +17,19 @@
 -- Reply 1     written, or equal
 --       0     missing or different
 --       nil   the lease has ended, and nothing was written
+local key = KEYS[1]
+local fence, how, min_ttl = ARGV[1], ARGV[2], ARGV[3]
+local FIRST_ITEM = 4
 local CHUNK = 1000 -- maximum number of items in one call; even, because some items are pairs
-local key, how, keep = KEYS[1], ARGV[2], tonumber(ARGV[3])
 
 local function in_chunks(step)
-  for first = 4, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
+  for first = FIRST_ITEM, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
 end
 
 -- Calls step(id, first, last) for each entry with the range of its fields and values, until one
 -- call returns false. Returns true if all calls returned true.
 local function each_entry(step)
-  local at = 4
+  local at = FIRST_ITEM
   while at < #ARGV do
     local last = at + 1 + tonumber(ARGV[at + 1])
     if not step(ARGV[at], at + 2, last) then return false end
@@ -56,14 +57,14 @@ end
 
 local function check()
   if how == 'LT' then return true end
-  if how == 'SET' then return redis.call('GET', key) == ARGV[4] end
+  if how == 'SET' then return redis.call('GET', key) == ARGV[FIRST_ITEM] end
   if how == 'XADD' or how == 'XNEW' then
     return each_entry(function(id, first, last)
       local entry = redis.call('XRANGE', key, id, id)[1]
       return entry and same(entry[2], first, last)
     end)
   end
-  for at = 4, #ARGV, how == 'SADD' and 1 or 2 do
+  for at = FIRST_ITEM, #ARGV, how == 'SADD' and 1 or 2 do
     if not is_there(at) then return false end
   end
   return true
@@ -81,10 +82,10 @@ local function write_entries()
   end)
 end
 
-if ARGV[1] == 'check' then return check() and 1 or 0 end
+if fence == 'check' then return check() and 1 or 0 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-if now >= tonumber(ARGV[1]) then return false end
+if now >= tonumber(fence) then return false end
 
 if how == 'XADD' or how == 'XNEW' then
   write_entries()
@@ -93,5 +94,6 @@ elseif how == 'LT' then
 else
   in_chunks(function(first, last) redis.call(how, key, unpack(ARGV, first, last)) end)
 end
-if keep > 0 and redis.call('PTTL', key) < keep then redis.call('PEXPIRE', key, ARGV[3]) end
+local keep_ms = tonumber(min_ttl)
+if keep_ms > 0 and redis.call('PTTL', key) < keep_ms then redis.call('PEXPIRE', key, min_ttl) end
 return 1

@@ -1,9 +1,9 @@
 -- Runs commands on a key that is not used for anything else, and reports the commands that fail.
 -- Deletes the key after each command.
 --
--- KEYS  1     the key
 -- ARGV        for each command: the number of its words, then the words
 -- Reply       for each command that failed: its index, from 0, and the error
+local key = KEYS[1]
 local failures = {}
 local at, index = 1, 0
 while ARGV[at] do
@@ -13,7 +13,7 @@ while ARGV[at] do
     failures[#failures + 1] = index
     failures[#failures + 1] = reply.err
   end
-  redis.pcall('DEL', KEYS[1])
+  redis.pcall('DEL', key)
   at, index = last + 1, index + 1
 end
 return failures

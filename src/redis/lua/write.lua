@@ -1,7 +1,10 @@
 -- Runs one command that writes.
 --
--- KEYS  1     the only key of the command
--- ARGV  1     name of the command
---       2...  arguments of the command after its key
--- Reply       the reply of the command
-return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))
+-- KEYS   key      the only key of the command
+-- ARGV   command  name of the command
+--        then the arguments of the command after its key
+-- Reply  the reply of the command
+local key = KEYS[1]
+local command = ARGV[1]
+local FIRST_ARGUMENT = 2
+return redis.call(command, key, unpack(ARGV, FIRST_ARGUMENT))

@@ -6,9 +6,10 @@
 --        margin   time for which the counter is stored after its window, milliseconds
 -- Reply  count    integer, failures in the window including this one
 --        ends     integer, end of the window in Unix milliseconds
-local ends = tonumber(redis.call('HGET', KEYS[1], 'ends') or '0')
-local now, window = tonumber(ARGV[1]), tonumber(ARGV[2])
-if ends > now then return {redis.call('HINCRBY', KEYS[1], 'count', 1), ends} end
-redis.call('HSET', KEYS[1], 'count', 1, 'ends', int(now + window))
-redis.call('PEXPIRE', KEYS[1], int(window + tonumber(ARGV[3])))
+local counter = KEYS[1]
+local now, window, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local ends = tonumber(redis.call('HGET', counter, 'ends') or '0')
+if ends > now then return {redis.call('HINCRBY', counter, 'count', 1), ends} end
+redis.call('HSET', counter, 'count', 1, 'ends', int(now + window))
+redis.call('PEXPIRE', counter, int(window + tonumber(margin)))
 return {1, now + window}

@@ -9,12 +9,11 @@
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
 --                           resumed  time of the first heartbeat after half of `silence` without
 --                                    any heartbeat, or after Redis' clock was set back
--- ARGV   incarnation
---        node         node id of the incarnation
---        description  JSON, see NodeInfo
---        silence      milliseconds without a heartbeat after which an incarnation is dead
---        mode         'enter' for a new incarnation, 'beat' for a known one
---        settings     JSON, only for 'enter'
+-- ARGV   node          node id of the incarnation
+--        description   JSON, see NodeInfo
+--        silence       milliseconds without a heartbeat after which an incarnation is dead
+--        mode          'enter' for a new incarnation, 'beat' for a known one
+--        own_settings  JSON, only for 'enter'
 -- Reply  {'ok', {incarnation, description, ...}, now, {incarnation, settings, ...}}
 --                                                      the live incarnations and Redis' time; the
 --                                                      settings only for 'enter'
@@ -22,7 +21,8 @@
 --        {'taken'}                                     'enter': another incarnation of the node id
 --                                                      is live
 local beats, nodes, settings, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local incarnation, node, silence, mode = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARGV[5]
+local incarnation, node, description, silence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local mode, own_settings = ARGV[5], ARGV[6]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -53,10 +53,10 @@ if mode == 'enter' then
   for _, past in ipairs(redis.call('HKEYS', settings)) do
     if redis.call('HEXISTS', nodes, past) == 0 then redis.call('HDEL', settings, past) end
   end
-  redis.call('HSET', settings, incarnation, ARGV[6])
+  redis.call('HSET', settings, incarnation, own_settings)
 elseif not redis.call('ZSCORE', beats, incarnation) then
   return { 'dead' }
 end
 redis.call('ZADD', beats, int(now), incarnation)
-redis.call('HSET', nodes, incarnation, ARGV[3])
+redis.call('HSET', nodes, incarnation, description)
 return { 'ok', redis.call('HGETALL', nodes), now, mode == 'enter' and redis.call('HGETALL', settings) or {} }

@@ -1,10 +1,10 @@
 -- Removes an incarnation that leaves the cluster. From then on the incarnation counts as dead, and
--- sessions that it left in the store count as offline.
+-- sessions that it left in the store count as offline. `heartbeat.lua` describes the keys.
 --
--- KEYS   beats, nodes, settings  see heartbeat.lua
--- ARGV   incarnation
 -- Reply  1, or 0 if the incarnation was not live
-if redis.call('ZREM', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HDEL', KEYS[2], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
+local beats, nodes, settings = KEYS[1], KEYS[2], KEYS[3]
+local incarnation = ARGV[1]
+if redis.call('ZREM', beats, incarnation) == 0 then return 0 end
+redis.call('HDEL', nodes, incarnation)
+redis.call('HDEL', settings, incarnation)
 return 1
