@@ -1,17 +1,18 @@
 -- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for long
 -- enough.
 --
--- KEYS   1  sessions
--- ARGV   1  uid
---        2  beginning of the names of the keys of the bucket of the user's events
---        3  counter of message ids
---        4  1 if the events of sessions are written, else 0
---        5  Unix ms: a user whose last session left at this time or earlier is offline
+-- ARGV   bucket      beginning of the names of the keys of the bucket of the user's events
+--        event_ids   counter of message ids
+--        on_demand   1 if the events of sessions are written, else 0
+--        last_leave  Unix ms: a user whose last session left at this time or earlier is offline
 --        then ids of the sessions of dead nodes
 -- Reply  1  1 if the user is offline now, 2 if the user has sessions, else 0
 --        2  1 if the user is not announced as online and no node is about to announce the user
+local sessions = KEYS[1]
+local uid, bucket, event_ids, on_demand, last_leave = unpack(ARGV, 1, 5)
+local FIRST_SESSION = 6
 local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back
-local user = user_of(KEYS[1], ARGV[1], ARGV[2])
+local user = user_of(sessions, uid, bucket)
 if not has_user_feed(user) then return { 0, 0 } end
 local is_apart = user.bucket == OUTBOX
 
@@ -28,14 +29,14 @@ end
 
 local announced = redis.call('GET', user.announced)
 if not announced then return unknown(0) end
-for at = 6, #ARGV do
+for at = FIRST_SESSION, #ARGV do
   local entry = read_entry(user, ARGV[at])
   if entry then
     redis.call('HDEL', user.sessions, entry.id)
     note_left(user, entry)
   end
 end
-write_user_events(user, nil, ARGV[3], ARGV[4])
+write_user_events(user, nil, event_ids, on_demand)
 if redis.call('EXISTS', user.sessions) == 1 then
   leave_index('leaving')
   return { 2, 0 }
@@ -47,7 +48,7 @@ if left == '' or tonumber(left) > NOW_MS + MAX_AHEAD_MS then
   note_leaving(user)
   return { 0, 0 }
 end
-if tonumber(left) > tonumber(ARGV[5]) then return { 0, 0 } end
+if tonumber(left) > tonumber(last_leave) then return { 0, 0 } end
 redis.call('DEL', user.announced)
-emit_user(user, ARGV[3], 'events', USER_OFFLINE, '{"device_flag":' .. flag .. '}')
+emit_user(user, event_ids, 'events', USER_OFFLINE, '{"device_flag":' .. flag .. '}')
 return unknown(1)

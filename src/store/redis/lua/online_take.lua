@@ -3,11 +3,12 @@
 -- check of the latter.
 --
 -- KEYS   leaving and online of each bucket
--- ARGV   1  maximum number of users
---        2  Unix ms: users who left at this time or earlier are returned
---        3  Unix ms: users who were checked before this time are returned
+-- ARGV   max_users
+--        last_leave      Unix ms: users who left at this time or earlier are returned
+--        checked_before  Unix ms: users who were checked before this time are returned
+local max_users, last_leave, checked_before = ARGV[1], ARGV[2], ARGV[3]
 local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back, and is due
-local uids, room = {}, tonumber(ARGV[1])
+local uids, room = {}, tonumber(max_users)
 local later = '(' .. int(server_now + MAX_AHEAD_MS)
 
 local function take(key, from, to, checked)
@@ -20,11 +21,13 @@ local function take(key, from, to, checked)
 end
 
 for at = 1, #KEYS, 2 do
-  take(KEYS[at], '-inf', ARGV[2])
-  take(KEYS[at], later, '+inf')
+  local leaving = KEYS[at]
+  take(leaving, '-inf', last_leave)
+  take(leaving, later, '+inf')
 end
-for at = 2, #KEYS, 2 do
-  take(KEYS[at], '-inf', '(' .. ARGV[3], int(server_now))
-  take(KEYS[at], later, '+inf', int(server_now))
+for at = 1, #KEYS, 2 do
+  local online = KEYS[at + 1]
+  take(online, '-inf', '(' .. checked_before, int(server_now))
+  take(online, later, '+inf', int(server_now))
 end
 return uids

@@ -3,29 +3,30 @@
 -- one session does not affect the others.
 --
 -- KEYS   `sessions` of each session's user
--- ARGV   1  incarnation
---        2  `judge` if sessions of banned accounts are refused, else `ignore`
---        3  counter of message ids
---        4  1 if the events of sessions are written, else 0
---        5  1 if the users are listed in `online` of their buckets, else 0
+-- ARGV   judgement     `judge` if sessions of banned accounts are refused, else `ignore`
+--        event_ids     counter of message ids
+--        on_demand     1 if the events of sessions are written, else 0
+--        is_announced  1 if the users are listed in `online` of their buckets, else 0
 --        then for each session
---           uid
---           beginning of the names of the keys of the bucket of the user's events, or ''
---           sessionId
---           flag
---           level
---           deviceId
---           tokenTag
---           tokenTag decoded to bytes, '' if the session needed no token
---           since     as the login returned it
---           order     as the login returned it
---           1 if its client is in the background, else ''
+--          uid
+--          bucket      beginning of the names of the keys of the bucket of the user's events, or ''
+--          id          sessionId
+--          flag
+--          level
+--          device      deviceId
+--          tag         tokenTag
+--          token       tokenTag decoded to bytes, '' if the session needed no token
+--          since       as the login returned it
+--          order       as the login returned it
+--          background  1 if its client is in the background, else ''
 -- Reply  for each session one of
 --          {'confirmed'}
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
 --          {'announce'} or {'full'}  nothing was changed, see `outbox_demand`
 --        and as the third item 1 if the outbox of the user may have entries now
+local incarnation, judgement, event_ids, on_demand, is_announced = unpack(ARGV, 1, 5)
+local FIRST_SESSION = 6
 local FIELDS = 11
 
 -- Returns the reason why the session's device ends the session, nil if it does not. A device that
@@ -69,10 +70,10 @@ end
 
 local function confirm(user, session)
   local entry = read_entry(user, session.id)
-  local reason = ARGV[2] == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
+  local reason = judgement == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
   local is_own = entry and entry.incarnation == session.incarnation
   if not reason and is_own and entry.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
-  local demand = outbox_demand(user, ARGV[5])
+  local demand = outbox_demand(user, is_announced)
   if demand then return { demand } end
   if reason then
     if not entry then return refuse_absent(user, session, reason) end
@@ -99,17 +100,17 @@ local function confirm(user, session)
 end
 
 local replies = {}
-for position, key in ipairs(KEYS) do
-  local at = 5 + (position - 1) * FIELDS
+for position, sessions in ipairs(KEYS) do
+  local first = FIRST_SESSION + (position - 1) * FIELDS
+  local uid, bucket, id, flag, level, device, tag, token, since, order, background = unpack(ARGV, first, first + FIELDS - 1)
   local session = {
-    incarnation = ARGV[1], id = ARGV[at + 3], flag = tonumber(ARGV[at + 4]), level = tonumber(ARGV[at + 5]), device = ARGV[at + 6],
-    tag = ARGV[at + 7], token = ARGV[at + 8], since = tonumber(ARGV[at + 9]), order = tonumber(ARGV[at + 10]),
-    background = tonumber(ARGV[at + 11]),
+    incarnation = incarnation, id = id, flag = tonumber(flag), level = tonumber(level), device = device, tag = tag, token = token,
+    since = tonumber(since), order = tonumber(order), background = tonumber(background),
   }
-  local user = user_of(key, ARGV[at + 1], ARGV[at + 2])
+  local user = user_of(sessions, uid, bucket)
   local is_ok, reply, opened = pcall(confirm, user, session)
   -- After a failed confirmation, only the events of the entries that it has removed are written.
-  local is_written, result = pcall(write_user_events, user, is_ok and opened or nil, ARGV[3], ARGV[4])
+  local is_written, result = pcall(write_user_events, user, is_ok and opened or nil, event_ids, on_demand)
   if not is_ok or not is_written then
     local failure = is_ok and result or reply
     reply = { 'failed', type(failure) == 'table' and failure.err or tostring(failure) }

@@ -4,13 +4,13 @@
 -- KEYS   sessions of the user, only if the user's part is read
 --        then beginning of the key names of each bucket that contains some of the groups
 --        then beginning of the key names of each bucket that contains some of the positions
--- ARGV   1  uid
---        2  sessionId, '' if the user's part is not read
---        3  SHA-1 of the groups in the index that the caller knows (see `groups_index.lua`)
---        4  now
---        5  maximum number of copies from the inbox
---        6  maximum payload bytes of these copies
---        7  number of buckets that contain some of the groups
+-- ARGV   session_id     '' if the user's part is not read
+--        known_groups   SHA-1 of the groups in the index that the caller knows (see
+--                       `groups_index.lua`)
+--        now            Unix ms
+--        max_copies     maximum number of copies from the inbox
+--        max_bytes      maximum payload bytes of these copies
+--        group_buckets  number of buckets that contain some of the groups
 --        then, for each of these buckets, the number of its groups and the channel key of each
 --        then, for each bucket that contains some of the positions, the number of its positions
 --        and, for each, the channel key, the last seq and the highest message id of the reader
@@ -22,18 +22,21 @@
 --        5  all ids in the group index, nil if the caller knows them
 --        6  copies (see `inbox_copies.lua`)
 --        7  channel keys in the index of personal streams, which may have ended
-local uid, key, at = ARGV[1], 1, 8
+local sessions = KEYS[1]
+local uid, session_id, known_groups, now, max_copies, max_bytes, group_buckets = unpack(ARGV, 1, 7)
+local FIRST_BUCKET = 8
+local key, at = 1, FIRST_BUCKET
 local others, active, seqs, before = {}, {}, {}, 0
 local reply = { others, active, seqs }
-if ARGV[2] ~= '' then
-  local user = string.sub(KEYS[1], 1, -1 - #'sessions')
+if session_id ~= '' then
+  local user = string.sub(sessions, 1, -1 - #'sessions')
   key = 2
-  reply[4] = redis.call('HEXISTS', KEYS[1], ARGV[2])
-  reply[5] = unknown_index(user .. 'groups', ARGV[3])
-  reply[6] = inbox_copies(user .. 'inbox', tonumber(ARGV[4]), '1', tonumber(ARGV[5]), tonumber(ARGV[6]))
+  reply[4] = redis.call('HEXISTS', sessions, session_id)
+  reply[5] = unknown_index(user .. 'groups', known_groups)
+  reply[6] = inbox_copies(user .. 'inbox', tonumber(now), '1', tonumber(max_copies), tonumber(max_bytes))
   reply[7] = redis.call('SMEMBERS', user .. 'streams')
 end
-for _ = 1, tonumber(ARGV[7]) do
+for _ = 1, tonumber(group_buckets) do
   local bucket, count = KEYS[key], tonumber(ARGV[at])
   -- Most buckets have no active stream. This check saves one call for each of their channels.
   local has_streams = redis.call('EXISTS', bucket .. 'activeStreams') == 1
@@ -50,7 +53,8 @@ end
 while key <= #KEYS do
   local bucket, count = KEYS[key], tonumber(ARGV[at])
   for n = at + 1, at + count * 3, 3 do
-    local head_seq, common_seq = resume_seqs(bucket .. 'head:' .. ARGV[n], bucket .. 'log:' .. ARGV[n], tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2]))
+    local channel, last_seq, last_id = ARGV[n], tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2])
+    local head_seq, common_seq = resume_seqs(bucket .. 'head:' .. channel, bucket .. 'log:' .. channel, last_seq, last_id)
     seqs[#seqs + 1] = head_seq
     seqs[#seqs + 1] = common_seq
   end

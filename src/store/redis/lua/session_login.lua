@@ -3,55 +3,54 @@
 -- does not end it. A session that continues an earlier one gets the order of the earlier login or
 -- is refused [decisions: resume is no login].
 --
--- KEYS   1  sessions
---        2  newest message id, absent on a Redis Cluster
--- ARGV   1   uid
---        2   sessionId
---        3   incarnation
---        4   flag
---        5   level
---        6   deviceId
---        7   tokenTag
---        8   order of the login that the session continues, '' if it names none
---        9   label of the login that the session continues, '' if it names none
---        10  `token` if the device must have the token (the session then gets the device's level),
---            `jwt` if it must not have been logged out after the JWT was issued, else `none`
---        11  hash of the token; with `jwt`, Unix second at which the JWT was issued; '' with `none`
---        12  `judge` if a banned account is refused, else `ignore`
---        13  `secondary` if the session gets level 0 whatever the level of the device, else `any`
---        14  beginning of the names of the keys of the bucket of the user's events, or ''
---        15  counter of message ids
---        16  1 if the events of sessions are written, else 0
---        17  1 if the user is listed in `online` of the bucket, else 0
+-- KEYS   message_ids    counter of message ids, absent on a Redis Cluster
+-- ARGV   claimed_order  order of the login that the session continues, '' if it names none
+--        label          label of the login that the session continues, '' if it names none
+--        proof          `token` if the device must have the token (the session then gets the
+--                       device's level), `jwt` if it must not have been logged out after the JWT
+--                       was issued, else `none`
+--        proof_value    hash of the token; with `jwt`, Unix second at which the JWT was issued; ''
+--                       with `none`
+--        judgement      `judge` if a banned account is refused, else `ignore`
+--        level_rule     `secondary` if the session gets level 0 whatever the level of the device,
+--                       else `any`
+--        bucket         beginning of the names of the keys of the bucket of the user's events, or ''
+--        event_ids      counter of message ids
+--        on_demand      1 if the events of sessions are written, else 0
+--        is_announced   1 if the user is listed in `online` of the bucket, else 0
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
 --          {'unauthorized'}     the device does not have the token, or the JWT is revoked
 --          'announce' or 'full'  see `outbox_demand`
-local user = user_of(KEYS[1], ARGV[1], ARGV[14])
+local sessions, message_ids = KEYS[1], KEYS[2]
+local uid, session_id, incarnation, flag, level, device_id, token_tag = unpack(ARGV, 1, 7)
+local claimed_order, label, proof, proof_value, judgement, level_rule = unpack(ARGV, 8, 13)
+local bucket, event_ids, on_demand, is_announced = unpack(ARGV, 14, 17)
+local user = user_of(sessions, uid, bucket)
 local session = {
-  id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
+  id = session_id, incarnation = incarnation, flag = tonumber(flag), level = tonumber(level), device = device_id, tag = token_tag,
 }
-local order, label = tonumber(ARGV[8]), ARGV[9]
-if ARGV[10] == 'token' then
-  local device = read_device(user, ARGV[4])
+local order = tonumber(claimed_order)
+if proof == 'token' then
+  local device = read_device(user, flag)
   -- A device that logged out has an empty token hash.
-  if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
-  session.level = ARGV[13] == 'secondary' and 0 or device.level
-elseif ARGV[10] == 'jwt' then
-  local device = read_device(user, ARGV[4])
-  if device and tonumber(ARGV[11]) < device.revoked then return { 'unauthorized' } end
+  if not device or proof_value == '' or device.hash ~= proof_value then return { 'unauthorized' } end
+  session.level = level_rule == 'secondary' and 0 or device.level
+elseif proof == 'jwt' then
+  local device = read_device(user, flag)
+  if device and tonumber(proof_value) < device.revoked then return { 'unauthorized' } end
 end
-if ARGV[12] == 'judge' and is_banned(user) then return { 'refused', 'banned' } end
-local demand = outbox_demand(user, ARGV[17])
+if judgement == 'judge' and is_banned(user) then return { 'refused', 'banned' } end
+local demand = outbox_demand(user, is_announced)
 if demand then return demand end
 local is_main = session.level == 1
-local newest = is_main and read_login(user, ARGV[4]) or nil
+local newest = is_main and read_login(user, flag) or nil
 
 -- Returns the reply of a refused login. Also writes the events of the expired entries, because
 -- these are removed even if the login is refused.
 local function refuse(reason)
-  write_user_events(user, nil, ARGV[15], ARGV[16])
+  write_user_events(user, nil, event_ids, on_demand)
   return { 'refused', reason }
 end
 
@@ -98,6 +97,6 @@ end
 if is_main then set_newest_login(user, session, label, newest) end
 write_entry(user, session)
 publish_presence(user)
-write_user_events(user, session, ARGV[15], ARGV[16])
-local newest_id = KEYS[2] and redis.call('GET', KEYS[2]) or '0'
+write_user_events(user, session, event_ids, on_demand)
+local newest_id = message_ids and redis.call('GET', message_ids) or '0'
 return { 'entered', int(since), int(session.order), int(session.level), redis.call('HKEYS', user.groups), newest_id }
