@@ -1,7 +1,9 @@
 -- Adds users who have acknowledged a message.
 --
--- KEYS   1     acknowledged
--- ARGV   1     time for which the key is kept (ms)
---        2...  uids
-redis.call('SADD', KEYS[1], unpack(ARGV, 2))
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
+-- ARGV   ttl_ms  time for which the key is kept
+--        then uids
+local acknowledged = KEYS[1]
+local ttl_ms = ARGV[1]
+local FIRST_UID = 2
+redis.call('SADD', acknowledged, unpack(ARGV, FIRST_UID))
+redis.call('PEXPIRE', acknowledged, ttl_ms)

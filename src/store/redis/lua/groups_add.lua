@@ -2,10 +2,10 @@
 -- before a script that may make these users members of the group.
 --
 -- KEYS   groups of each user
--- ARGV   1  group id
---        2  topic of the user, absent if no user is notified
---        3  frame to publish on that topic
+-- ARGV   topic  of the user, absent if no user is notified
+--        frame  to publish on that topic
+local group_id, topic, frame = ARGV[1], ARGV[2], ARGV[3]
 local now = redis.call('TIME')[1]
-for _, groups in ipairs(KEYS) do redis.call('HSET', groups, ARGV[1], now) end
-if ARGV[2] then redis.call('SPUBLISH', ARGV[2], ARGV[3]) end
+for _, groups in ipairs(KEYS) do redis.call('HSET', groups, group_id, now) end
+if topic then redis.call('SPUBLISH', topic, frame) end
 return 0

@@ -1,23 +1,22 @@
 -- Changes one of a channel's lists, and records in the head which lists are not empty.
 --
--- KEYS   1  head
---        2  denylist or allowlist
--- ARGV   1  always ''
---        2  always ''
---        3  uids   JSON list without duplicates
---        4  add, remove or replace
---        5  bit of the list in the field `lists`
---        6  1 if the channel must exist and not be disbanded, else 0
--- Reply  1 if the change was applied; 0 if ARGV[6] is 1 and the channel does not exist or is
+-- KEYS   head, then denylist or allowlist
+-- ARGV   see `members.lua`; both are ''
+--        uids_json     JSON list without duplicates
+--        change        add, remove or replace
+--        list_bit      bit of the list in the field `lists`
+--        must_be_open  1 if the channel must exist and not be disbanded, else 0
+-- Reply  1 if the change was applied; 0 if `must_be_open` is 1 and the channel does not exist or is
 --        disbanded
-if ARGV[6] == '1' and not is_open(HEAD) then return 0 end
-local list, change = KIND, ARGV[4]
+local list = KIND -- the second key
+local uids_json, change, list_bit, must_be_open = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if must_be_open == '1' and not is_open(HEAD) then return 0 end
 if change == 'replace' then redis.call('UNLINK', list) end
 local command = change == 'remove' and 'SREM' or 'SADD'
-in_pieces(cjson.decode(ARGV[3]), function(piece) redis.call(command, list, unpack(piece)) end)
+in_pieces(cjson.decode(uids_json), function(piece) redis.call(command, list, unpack(piece)) end)
 local old_lists = tonumber(redis.call('HGET', HEAD, 'lists') or '0')
-local lists = bit.band(old_lists, bit.bnot(tonumber(ARGV[5])))
-if redis.call('EXISTS', list) == 1 then lists = lists + ARGV[5] end
+local lists = bit.band(old_lists, bit.bnot(tonumber(list_bit)))
+if redis.call('EXISTS', list) == 1 then lists = lists + list_bit end
 if lists == 0 then
   redis.call('HDEL', HEAD, 'lists')
 else

@@ -1,16 +1,12 @@
 -- Functions shared by the scripts that read or change a channel's members. Lists are passed as
 -- JSON, in one argument of any length, and processed in pieces, because `unpack` has a limit.
 --
--- KEYS of these scripts, except `list_change.lua`
---   1  head
---   2  the set of one kind of members, `permanent` if the script concerns both kinds
---   3  the set of the other kind
---   4  joinSeqs
---   5  positions
---   6  replaced
--- ARGV of the scripts that write
---   1  topic of a group, else ''
---   2  id of a group, else ''
+-- These names are the first keys of the scripts, except of `list_change.lua`, and the first
+-- arguments of the scripts that write.
+--   KIND        the set of one kind of members, `permanent` if the script concerns both kinds
+--   OTHER_KIND  the set of the other kind
+--   TOPIC       of a group, else ''
+--   GROUP       id of a group, else ''
 local HEAD, KIND, OTHER_KIND, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
 local PIECE = 1000

@@ -3,14 +3,14 @@
 -- `members_forget.lua` remove the data that is stored for them.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
--- ARGV   1  topic  of a group, else ''
---        2  id     of a group, else ''
---        3  uids   JSON list without duplicates
---        4  1 to replace the members, else 0
---        5  1 for temporary members, else 0
+-- ARGV   see `members.lua`, then
+--        uids_json     JSON list without duplicates
+--        is_replacing  1 to replace the members, else 0
+--        is_temporary  1 for temporary members, else 0
 --        then see `events.lua`
 -- Reply  number of uids in `replaced`, 0 for a personal channel, nil if the channel does not exist
 --        or is disbanded
+local uids_json, is_replacing, is_temporary = ARGV[3], ARGV[4], ARGV[5]
 
 -- Time to live of `replaced`. If a caller is interrupted before `replaced` is empty, the next call
 -- that adds members finishes the caller's work. If no call follows within this time, the fields of
@@ -18,7 +18,7 @@
 local REPLACED_TTL_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''
-local had_members = ARGV[4] == '1' and redis.call('EXISTS', KIND) == 1
+local had_members = is_replacing == '1' and redis.call('EXISTS', KIND) == 1
 
 local function clear()
   if not had_members then return end
@@ -49,12 +49,12 @@ local function changes(uids)
   return leaving, joining
 end
 
-local uids, leaving, joining = cjson.decode(ARGV[3]), nil, nil
+local uids, leaving, joining = cjson.decode(uids_json), nil, nil
 if is_feed_on() then leaving, joining = changes(uids) end
 add_members(uids, clear)
 if leaving then
-  emit_members(CHANNEL_MEMBERS_REMOVED, leaving, ARGV[5])
-  emit_members(CHANNEL_MEMBERS_ADDED, joining, ARGV[5])
+  emit_members(CHANNEL_MEMBERS_REMOVED, leaving, is_temporary)
+  emit_members(CHANNEL_MEMBERS_ADDED, joining, is_temporary)
 end
 if not is_group then return 0 end
 if had_members then publish_removal(false) end
