@@ -3,8 +3,7 @@
 --
 -- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxShares,
 --        inboxOrder, inboxIds
--- ARGV   1 to 10  see `inbox.lua`
---        11  messageId
+-- ARGV   see `copy_of` in `inbox.lua`, then messageId
 --        then uid and topic of each user, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user who got no copy, or ''
@@ -12,10 +11,14 @@
 --           the copy, 0 if an earlier call has put the copy; else -1
 --        4  time with which the node must list the inbox
 --        5  on a Redis Cluster, see `has_outbox`; else 0
+local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
+local message_id = tonumber(ARGV[11])
+local FIRST_USER = 12
+local INBOX_KEYS = 7
 
 -- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000
--- Added to the time to live of `inboxIds`, because ARGV[1] and the server's clock may differ.
+-- Added to the time to live of `inboxIds`, because `copy.now` and the server's clock may differ.
 local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 
@@ -24,38 +27,38 @@ local unlisted_seq, due, has_events = -1, 0, 0
 -- Makes the node list the inbox unless it is already listed with the time when the copy expires, or
 -- an earlier time. `due` may be earlier than the copy's expiry, because copies that were put while
 -- the feed was off are not listed and may expire before this copy.
-local function note_unlisted(inbox, seq)
+local function note_unlisted(inbox, seq, ends)
   if inbox.bucket ~= OUTBOX then return end
-  local listed, ends = redis.call('GET', inbox.listed), tonumber(ARGV[2])
-  if not listed or tonumber(listed) > ends then
-    unlisted_seq, due = seq, math.min(ends, next_expiry(inbox) or ends)
+  local listed, ends_ms = redis.call('GET', inbox.listed), tonumber(ends)
+  if not listed or tonumber(listed) > ends_ms then
+    unlisted_seq, due = seq, math.min(ends_ms, next_expiry(inbox) or ends_ms)
   end
 end
 
 -- Calls `put_copy` unless the user already has a copy. Returns the results of `put_copy`, or 0 and
 -- 0.
-local function put_once(id, keys, inbox, topic)
-  local ids, now = KEYS[keys + 6], tonumber(ARGV[1])
-  local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
-  redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
+local function put_once(id, copy, inbox, topic)
+  local now = tonumber(copy.now)
+  local is_new = redis.call('ZADD', inbox.ids, int(now), int(id)) == 1
+  redis.call('PEXPIRE', inbox.ids, REMEMBERED_MS + CLOCK_SKEW_MS)
   if not is_new then
     has_events = has_outbox(inbox)
-    note_unlisted(inbox, 0)
+    note_unlisted(inbox, 0, copy.ends)
     return 0, 0
   end
-  local is_put, seq, dropped = pcall(put_copy, id, keys, inbox, topic)
+  local is_put, seq, dropped = pcall(put_copy, id, copy, inbox, topic)
   if not is_put then
-    redis.call('ZREM', ids, int(id))
+    redis.call('ZREM', inbox.ids, int(id))
     error(seq, 0)
   end
   has_events = has_outbox(inbox)
-  if seq > 0 then note_unlisted(inbox, seq) end
+  if seq > 0 then note_unlisted(inbox, seq, copy.ends) end
   if seq % TIDY_EVERY == 0 then
-    redis.call('ZREMRANGEBYSCORE', ids, '-inf', int(now - REMEMBERED_MS))
-    redis.call('ZREMRANGEBYRANK', ids, 0, -1 - math.max(tonumber(ARGV[4]), MIN_REMEMBERED))
+    redis.call('ZREMRANGEBYSCORE', inbox.ids, '-inf', int(now - REMEMBERED_MS))
+    redis.call('ZREMRANGEBYRANK', inbox.ids, 0, -1 - math.max(tonumber(copy.max_copies), MIN_REMEMBERED))
   end
   return seq, dropped
 end
 
-local dropped, _, failure = put_copies(put_once, tonumber(ARGV[11]), { first = 12, last = #ARGV }, 1, 7)
+local dropped, _, failure = put_copies(put_once, message_id, command_copy, { first = FIRST_USER, last = #ARGV }, 1, INBOX_KEYS)
 return { dropped, failure, unlisted_seq, due, has_events }

@@ -1,20 +1,19 @@
 -- Reads a page of a bucket's pending copies, for one node at a time. Other nodes get an empty page
 -- until the first node deletes `commandSweep`, or for a minute after its last page with entries.
 --
--- KEYS   1  commands (pending copies of the bucket)
---        2  commandSweep (Unix ms until which a node sweeps them)
--- ARGV   1  now
---        2  message id below which all copies have expired; older entries are removed
---        3  first id, or '(' and the last id of the previous page
---        4  last id
---        5  maximum number of entries
+-- KEYS   commands       pending copies of the bucket
+--        command_sweep  Unix ms until which a node sweeps them
+-- ARGV   ended_id       message id below which all copies have expired; older entries are removed
+--        from           first id, or '(' and the last id of the previous page
+--        to             last id
 -- Reply  the reply of XRANGE
+local commands, command_sweep = KEYS[1], KEYS[2]
+local now, ended_id, from, to, max_entries = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local LEASE_MS = 60000
-local now = tonumber(ARGV[1])
-if string.sub(ARGV[3], 1, 1) ~= '(' then
-  redis.call('XTRIM', KEYS[1], 'MINID', ARGV[2])
-  if now < tonumber(redis.call('GET', KEYS[2]) or 0) then return {} end
+if string.sub(from, 1, 1) ~= '(' then
+  redis.call('XTRIM', commands, 'MINID', ended_id)
+  if now < tonumber(redis.call('GET', command_sweep) or 0) then return {} end
 end
-local page = redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[4], 'COUNT', ARGV[5])
-if page[1] then redis.call('SET', KEYS[2], int(now + LEASE_MS), 'PX', LEASE_MS) end
+local page = redis.call('XRANGE', commands, from, to, 'COUNT', max_entries)
+if page[1] then redis.call('SET', command_sweep, int(now + LEASE_MS), 'PX', LEASE_MS) end
 return page

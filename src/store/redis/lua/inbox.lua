@@ -6,14 +6,17 @@ local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
 local MAX_EXPIRED = 100 -- maximum number of copies to remove before another one is put
 
--- Returns the inbox of a user. `at` is the index in KEYS of the first key of the inbox.
---   bucket   see `user_feed.lua`
---   counter  counter of message ids
-local function inbox_at(at, uid, bucket, counter)
-  local base = string.sub(KEYS[at], 1, -1 - #'inbox')
+-- Returns the inbox of a user.
+--   bucket     see `user_feed.lua`
+--   event_ids  counter of message ids, for events of the user
+--   copies     key `inbox`, followed by the keys inboxExpiry, inboxSenders, inboxShares, inboxOrder
+--   last_seq   key `inboxSeq`, nil if the script puts no copy
+--   ids        key `inboxIds`, nil if the script does not use it
+local function inbox_of(uid, bucket, event_ids, copies, expiry, senders, shares, order, last_seq, ids)
+  local base = string.sub(copies, 1, -1 - #'inbox')
   return {
-    copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4],
-    listed = base .. 'inboxListed', uid = uid, bucket = bucket, outbox = base .. 'outbox', counter = counter,
+    copies = copies, expiry = expiry, senders = senders, shares = shares, order = order, last_seq = last_seq, ids = ids,
+    listed = base .. 'inboxListed', uid = uid, bucket = bucket, outbox = base .. 'outbox', event_ids = event_ids,
     kept_ms = bucket == '' and 0 or KEPT_MS,
   }
 end
@@ -54,7 +57,7 @@ local function emit_expired(inbox, ids)
   if #ids == 0 or not has_user_feed(inbox) then return end
   for at = 1, #ids, MAX_EVENT_COMMANDS do
     local page = table.concat(ids, ',', at, math.min(#ids, at + MAX_EVENT_COMMANDS - 1))
-    emit_user(inbox, inbox.counter, 'events', COMMAND_EXPIRED, '{"command_ids":[' .. page .. ']}')
+    emit_user(inbox, inbox.event_ids, 'events', COMMAND_EXPIRED, '{"command_ids":[' .. page .. ']}')
   end
 end
 
@@ -169,61 +172,66 @@ local function make_room(inbox, max_copies, by)
   end
 end
 
--- Arguments of a copy:
--- ARGV   1  now
---        2  Unix ms at which the copy expires
---        3  1 if it expires before older copies, else 0
---        4  maximum number of copies in an inbox
---        5  payload bytes
---        6  record
---        7  origin, or ''
---        8  user who sent the command, '' if it was a backend
---        9  maximum number of copies that one sender may have in another user's inbox
---        10 counter of message ids, for events of the user
+local COPY_ARGS = 10 -- number of arguments of `copy_of`
+
+-- Returns a copy of a command, for any number of inboxes. The parameters are the first arguments of
+-- the scripts that put copies. All are strings.
+--   ends           Unix ms at which the copy expires
+--   ends_early     1 if it expires before older copies, else 0
+--   max_copies     maximum number of copies in an inbox
+--   payload_bytes  size of the payload
+--   origin         session that gets no push, or ''
+--   sender         user who sent the command, '' if it was a backend
+--   share          maximum number of copies that one sender may have in another user's inbox
+--   event_ids      see `inbox_of`
+local function copy_of(now, ends, ends_early, max_copies, payload_bytes, record, origin, sender, share, event_ids)
+  return {
+    now = now, ends = ends, ends_early = ends_early, max_copies = max_copies, payload_bytes = payload_bytes, record = record,
+    origin = origin, sender = sender, share = share, event_ids = event_ids,
+  }
+end
 
 -- Returns true if the sender's share of the inbox is full. If it seems full, first removes expired
 -- copies.
-local function has_share(inbox)
-  local sender, share = ARGV[8], tonumber(ARGV[9])
+local function has_share(inbox, copy)
+  local sender, share = copy.sender, tonumber(copy.share)
   if sender == '' or sender == inbox.uid or not has_senders(inbox) then return false end
   if tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) < share then return false end
-  expire_before_drop(inbox, tonumber(ARGV[1]))
+  expire_before_drop(inbox, tonumber(copy.now))
   return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
 -- Returns true if a copy can be put without dropping a copy of the sender or of a backend. Always
 -- returns true for a copy from a backend.
-local function has_room(inbox)
-  if ARGV[8] == '' then return true end
-  if has_share(inbox) then return false end
-  if redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) then return true end
-  expire_before_drop(inbox, tonumber(ARGV[1]))
-  return redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) or has_senders(inbox)
+local function has_room(inbox, copy)
+  if copy.sender == '' then return true end
+  if has_share(inbox, copy) then return false end
+  if redis.call('XLEN', inbox.copies) < tonumber(copy.max_copies) then return true end
+  expire_before_drop(inbox, tonumber(copy.now))
+  return redis.call('XLEN', inbox.copies) < tonumber(copy.max_copies) or has_senders(inbox)
 end
 
 -- Puts a copy into an inbox. Publishes the copy last, so that a copy that could not be stored is
--- not published.
---   keys  index in KEYS of the user's inboxSeq, followed by the keys that `inbox_at` returns
--- Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
+-- not published. Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
 -- inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
-local function put_copy(id, keys, inbox, topic)
-  local now, max_copies, sender, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
+local function put_copy(id, copy, inbox, topic)
+  local now, max_copies, sender, dropped = tonumber(copy.now), tonumber(copy.max_copies), copy.sender, 0
   -- at least 1, because the copy may have expired
-  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now) + inbox.kept_ms)
-  if has_share(inbox) then dropped = drop_oldest(inbox, sender) end
+  local ttl_ms = int(math.max(1, tonumber(copy.ends) - now) + inbox.kept_ms)
+  if has_share(inbox, copy) then dropped = drop_oldest(inbox, sender) end
   if redis.call('XLEN', inbox.copies) >= max_copies then
     expire_before_drop(inbox, now)
     local dropped_now, has_made = make_room(inbox, max_copies, sender)
     dropped = dropped + dropped_now
     if not has_made then return 0, dropped end
   end
-  local seq = redis.call('INCR', KEYS[keys])
+  local seq = redis.call('INCR', inbox.last_seq)
   if seq % TIDY_EVERY == 0 then expire_copies(inbox, now, MAX_EXPIRED) end
-  if ARGV[3] == '1' then
-    redis.call('ZADD', inbox.expiry, ARGV[2], int(seq))
+  if copy.ends_early == '1' then
+    redis.call('ZADD', inbox.expiry, copy.ends, int(seq))
     extend_ttl(inbox.expiry, ttl_ms)
   end
-  redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
+  redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', copy.ends, 'i', int(id), 'n', copy.payload_bytes, 'r', copy.record)
   extend_ttl(inbox.copies, ttl_ms)
   if sender ~= '' then
     -- If this is the first copy from a user, all older copies are from backends and need not be
@@ -238,25 +246,35 @@ local function put_copy(id, keys, inbox, topic)
     redis.call('ZADD', inbox.order, 0, order_member(sender, int(seq)))
     extend_ttl(inbox.order, ttl_ms)
   end
-  if inbox.bucket ~= '' and inbox.bucket ~= OUTBOX then redis.call('ZADD', inbox.bucket .. 'inboxDue', 'LT', ARGV[2], inbox.uid) end
-  redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], inbox.uid, ARGV[7]))
+  if inbox.bucket ~= '' and inbox.bucket ~= OUTBOX then redis.call('ZADD', inbox.bucket .. 'inboxDue', 'LT', copy.ends, inbox.uid) end
+  redis.call('SPUBLISH', topic, command_frame(id, seq, copy.record, inbox.uid, copy.origin))
   return seq, dropped
+end
+
+-- Returns the inbox and the topic of a user who gets a copy.
+--   at         index in ARGV of the user's uid, followed by the topic and the bucket
+--   first_key  index in KEYS of the user's inboxSeq, followed by inbox, inboxExpiry, inboxSenders,
+--              inboxShares, inboxOrder and, in some scripts, inboxIds
+local function receiver_at(at, first_key, last_key, event_ids)
+  local uid, topic, bucket = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local last_seq, copies, expiry, senders, shares, order, ids = unpack(KEYS, first_key, last_key)
+  return inbox_of(uid, bucket, event_ids, copies, expiry, senders, shares, order, last_seq, ids), topic
 end
 
 -- Calls `put` for several users. A failure for one user does not affect the others.
 --   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to `users.last`
---   keys   index in KEYS of the first user's keys; each further user's keys begin `step` later
+--   keys   index in KEYS of the first user's keys; each user has `step` keys
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
 -- and the first error (or '').
-local function put_copies(put, id, users, keys, step)
+local function put_copies(put, id, copy, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
   for at = users.first, users.last, 3 do
-    local inbox = inbox_at(keys + 1, ARGV[at], ARGV[at + 2], ARGV[10])
-    local is_put, seq, dropped_now = pcall(put, id, keys, inbox, ARGV[at + 1])
+    local inbox, topic = receiver_at(at, keys, keys + step - 1, copy.event_ids)
+    local is_put, seq, dropped_now = pcall(put, id, copy, inbox, topic)
     if is_put then
       dropped = dropped + dropped_now
     else
-      failed_uids[#failed_uids + 1] = ARGV[at]
+      failed_uids[#failed_uids + 1] = inbox.uid
       if failure == '' then failure = type(seq) == 'table' and seq.err or tostring(seq) end
     end
     keys = keys + step

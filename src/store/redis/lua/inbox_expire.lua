@@ -1,19 +1,14 @@
 -- Removes expired copies from an inbox and writes `command.expired` for them. One call removes at
 -- most a few hundred copies.
 --
--- KEYS   1  inbox
---        2  inboxExpiry
---        3  inboxSenders
---        4  inboxShares
---        5  inboxOrder
--- ARGV   1  now
---        2  uid
---        3  bucket, see `user_feed.lua`
---        4  counter of message ids
+-- KEYS   see `inbox_of` in `inbox.lua`
+-- ARGV   bucket     see `user_feed.lua`
+--        event_ids  counter of message ids
 -- Reply  time when the next copy expires, which may have passed; '' if the inbox is empty
+local now, uid, bucket, event_ids = unpack(ARGV)
+local inbox = inbox_of(uid, bucket, event_ids, unpack(KEYS))
 local MAX_COPIES = 250
-local inbox = inbox_at(1, ARGV[2], ARGV[3], ARGV[4])
-expire_copies(inbox, tonumber(ARGV[1]), MAX_COPIES)
+expire_copies(inbox, tonumber(now), MAX_COPIES)
 local next_ms = next_expiry(inbox)
 local is_apart = inbox.bucket == OUTBOX
 if not next_ms then

@@ -2,10 +2,9 @@
 -- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is already low enough
 -- is lowered by a microsecond.
 --
--- KEYS   1  inboxDue
--- ARGV   1  uid
---        2  time when a copy expires
-local listed = redis.call('ZSCORE', KEYS[1], ARGV[1])
+-- ARGV   ends  time when a copy expires
+local inbox_due = KEYS[1]
+local uid, ends = ARGV[1], ARGV[2]
+local listed = redis.call('ZSCORE', inbox_due, uid)
 local score = listed and tonumber(listed) or math.huge
-local ends = tonumber(ARGV[2])
-redis.call('ZADD', KEYS[1], score > ends and ARGV[2] or string.format('%.3f', score - 0.001), ARGV[1])
+redis.call('ZADD', inbox_due, score > tonumber(ends) and ends or string.format('%.3f', score - 0.001), uid)

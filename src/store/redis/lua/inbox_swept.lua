@@ -1,14 +1,14 @@
 -- Sets the time when a swept inbox is due next, or removes the inbox from `inboxDue`. Has no effect
 -- if the inbox was listed again since the caller read the score.
 --
--- KEYS   1  inboxDue
--- ARGV   1  uid
---        2  score of the inbox as the caller read it
---        3  time when the next copy expires, '' if the inbox is empty
-local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not score or tonumber(score) ~= tonumber(ARGV[2]) then return end
-if ARGV[3] == '' then
-  redis.call('ZREM', KEYS[1], ARGV[1])
+-- ARGV   read_score  score of the inbox as the caller read it
+--        next_end    time when the next copy expires, '' if the inbox is empty
+local inbox_due = KEYS[1]
+local uid, read_score, next_end = ARGV[1], ARGV[2], ARGV[3]
+local score = redis.call('ZSCORE', inbox_due, uid)
+if not score or tonumber(score) ~= tonumber(read_score) then return end
+if next_end == '' then
+  redis.call('ZREM', inbox_due, uid)
 else
-  redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
+  redis.call('ZADD', inbox_due, next_end, uid)
 end
