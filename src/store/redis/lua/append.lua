@@ -3,8 +3,9 @@
 -- functions, locals and arguments again at each call. To save time, state is kept in lists that are
 -- passed to functions, and numbers are packed into one argument.
 --
--- KEYS   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
--- ARGV   1  numbers, big-endian
+-- KEYS   counter          counter of message ids. All other keys are in its slot, or all keys are on
+--                         one server.
+-- ARGV   numbers          big-endian
 --             now             f64   Unix ms
 --             dedupe window   f64   ms
 --             retention       f64   ms, 0 means no limit
@@ -51,6 +52,9 @@
 --                                   or the message was not appended
 --        With results 2 and 5, the fields describe the first message with the clientMsgNo. If
 --        messages failed, the reply is a list of these bytes and the errors in order.
+local counter = KEYS[1]
+local numbers = ARGV[1]
+local FIRST_CHANNEL = 2
 
 local RETRY = 2
 local REFUSED = 3
@@ -80,21 +84,21 @@ local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no mess
 -- head of its published frame, which has the same layout.
 local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
-local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
+local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', numbers)
 now = id_ms(bucket, now)
 
 -- If a slot may be moving, accesses the undeclared keys of the call first. Redis then reports a
 -- moved key before anything is written.
 if is_moving == 1 then
-  local keys, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
+  local keys, at, byte = { counter }, FIRST_CHANNEL, HEADER_BYTES + 1
   while ARGV[at] do
     local base, key = ARGV[at], ARGV[at + 1]
     for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:', 'denylist:', 'allowlist:' }) do keys[#keys + 1] = base .. part .. key end
     keys[#keys + 1], keys[#keys + 2], keys[#keys + 3] = base .. 'due', base .. 'feed', base .. 'events'
-    local users, messages = string.byte(ARGV[1], byte, byte + 1)
+    local users, messages = string.byte(numbers, byte, byte + 1)
     at, byte = at + CHANNEL_ARGS + users * USER_ARGS, byte + CHANNEL_BYTES
     for _ = 1, messages do
-      local _, _, dedupe, _, expires = string.byte(ARGV[1], byte, byte + 4)
+      local _, _, dedupe, _, expires = string.byte(numbers, byte, byte + 4)
       if dedupe == 1 then keys[#keys + 1] = ARGV[at + MESSAGE_ARGS] end
       at, byte = at + MESSAGE_ARGS + dedupe + expires, byte + MESSAGE_BYTES
     end
@@ -104,23 +108,25 @@ end
 
 -- Appends the remaining messages of a channel until one of them fails. The caller then calls this
 -- function again. `first` is the index in ARGV of the channel's first argument.
-local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
+local function append(counter, numbers, progress, reply, first, users, now, window, bucket, message_count, is_limited)
   local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
   local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
   while progress[MESSAGES_LEFT] > 0 do
     local at = progress[ARG_INDEX]
     progress[MESSAGES_LEFT] = progress[MESSAGES_LEFT] - 1
-    local stored, red_dot, dedupe, check, expiring, refusal, reuse = byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 6)
-    local hash = dedupe == 1 and string.sub(ARGV[1], progress[BYTE_INDEX] + 7, progress[BYTE_INDEX] + 14)
+    local stored, red_dot, dedupe, check, expiring, refusal, reuse = byte(numbers, progress[BYTE_INDEX], progress[BYTE_INDEX] + 6)
+    local hash = dedupe == 1 and string.sub(numbers, progress[BYTE_INDEX] + 7, progress[BYTE_INDEX] + 14)
     progress[ARG_INDEX], progress[BYTE_INDEX] = at + MESSAGE_ARGS + dedupe + expiring, progress[BYTE_INDEX] + MESSAGE_BYTES
     if not channel then
       local peers, first_user, second_user = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
       if users == 1 then peers = { false, ARGV[first_user + 2] .. 'peers', ARGV[first_user] } end
       if users == 2 then peers = { false, ARGV[first_user + 2] .. 'peers', ARGV[second_user], ARGV[second_user + 2] .. 'peers', ARGV[first_user] } end
-      channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
+      local base, key, topic = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+      channel = open_channel(base, key, peers, is_limited, users == 0 and topic == '')
       progress[CHANNEL] = channel
     end
-    local uid, record, first_id, first_seq, first_pub, first_hash = ARGV[at], ARGV[at + 1], nil, nil, nil, nil
+    local uid, record, extra, dedupe_key = ARGV[at], ARGV[at + 1], ARGV[at + 2], dedupe == 1 and ARGV[at + MESSAGE_ARGS]
+    local first_id, first_seq, first_pub, first_hash
     if check > 0 then
       if checked_uid ~= uid or checked_how ~= check then
         if users == 0 then
@@ -135,19 +141,19 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       refusal = checked_refusal
     end
     if refusal > 0 then
-      if dedupe == 1 then first_id, first_seq, first_pub, first_hash = read_dedupe(ARGV[at + MESSAGE_ARGS], now, window) end
+      if dedupe_key then first_id, first_seq, first_pub, first_hash = read_dedupe(dedupe_key, now, window) end
       if first_id and reuse == 1 and is_other_payload(first_hash, hash) then first_id = nil end
       if not first_id then reply[result_count + 1] = encode_result(REFUSED, refusal, 0, 0) end
     else
       local last_id = progress[LAST_ID]
-      local id = last_id and next_id(last_id, bucket, now) or reserve_ids(KEYS[1], bucket, now, message_count)
+      local id = last_id and next_id(last_id, bucket, now) or reserve_ids(counter, bucket, now, message_count)
       local seq, pub = stored == 1 and channel[SEQ] + 1 or 0, channel[PUB] + 1
       local entry_id = string.format('%d-%d', seq, id)
       progress[LAST_ID] = id
-      if dedupe == 1 then
+      if dedupe_key then
         now_text = now_text or int(now)
-        first_id, first_seq, first_pub, first_hash = write_dedupe(ARGV[at + MESSAGE_ARGS], window, now_text, entry_id, pub ~= seq and int(pub), hash, true, reuse)
-        if not first_id then progress[WRITTEN_DEDUPE] = ARGV[at + MESSAGE_ARGS] end
+        first_id, first_seq, first_pub, first_hash = write_dedupe(dedupe_key, window, now_text, entry_id, pub ~= seq and int(pub), hash, true, reuse)
+        if not first_id then progress[WRITTEN_DEDUPE] = dedupe_key end
       end
       if not first_id then
         if stored == 1 then
@@ -159,9 +165,9 @@ local function append(progress, reply, first, users, now, window, bucket, messag
         end
         local head = message_head(pub, id, seq)
         if frames then
-          frames[string_count + 1], frames[string_count + 2], frames[string_count + 3] = head, record, ARGV[at + 2]
+          frames[string_count + 1], frames[string_count + 2], frames[string_count + 3] = head, record, extra
         else
-          frames = { head, record, ARGV[at + 2] }
+          frames = { head, record, extra }
           progress[FRAMES] = frames
         end
         string_count = string_count + 3
@@ -177,7 +183,7 @@ local function append(progress, reply, first, users, now, window, bucket, messag
   end
 end
 
-local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
+local progress = { FIRST_CHANNEL, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
 -- `topics` lists the topics of users, and `frames_of` maps each topic to the list of its strings.
 -- The topics of both users of a channel share one list. `is_shared` is true for a topic on which
@@ -185,10 +191,10 @@ local reply, errors, is_changed = {}, nil, false
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do
-  local first, users, messages = progress[ARG_INDEX], string.byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 1)
+  local first, users, messages = progress[ARG_INDEX], string.byte(numbers, progress[BYTE_INDEX], progress[BYTE_INDEX] + 1)
   progress[ARG_INDEX], progress[BYTE_INDEX], progress[MESSAGES_LEFT], progress[CHANNEL], progress[FRAMES] = first + CHANNEL_ARGS + users * USER_ARGS, progress[BYTE_INDEX] + CHANNEL_BYTES, messages, false, false
   while progress[MESSAGES_LEFT] > 0 do
-    local is_ok, failure = pcall(append, progress, reply, first, users, now, window, bucket, message_count, retention > 0 or max_messages > 0)
+    local is_ok, failure = pcall(append, counter, numbers, progress, reply, first, users, now, window, bucket, message_count, retention > 0 or max_messages > 0)
     if not is_ok then
       errors = errors or {}
       errors[#errors + 1] = type(failure) == 'table' and failure.err or tostring(failure)

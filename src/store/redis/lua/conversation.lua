@@ -2,26 +2,18 @@
 -- requests a change, first changes the conversation. The state is never changed in large groups or
 -- in channels without messages.
 --
--- KEYS   1  head
---        2  log
---        3  redDots
---        4  positions
---        5  counter of message ids
---        6  joinSeqs, of a group
---        7  permanent, of a group
---        8  temporary, of a group
--- ARGV   1  uid
---        2  now           Unix ms
---        3  retention     ms, 0 means no limit
---        4  change        read, unread or delete; '' for none; `look_on` to continue the search
---                           for the newest shown message
---        5  value         only with a change or `look_on`
---                           read     seq of the last message to mark as read
---                           unread   number of messages to leave unread
---                           delete   ignored
---                           look_on  seq at which the search continues
---        6  head seq      newest seq in the previous reply; only with `look_on`
---        7  bucket        of the counter, -1 on a single server
+-- KEYS   counter      counter of message ids
+--        JOIN_SEQS, PERMANENT, TEMPORARY of a group, else absent
+-- ARGV   see `conversation_state.lua`, then
+--        change_kind  read, unread or delete; '' for none; `look_on` to continue the search for the
+--                     newest shown message
+--        value        only with a change or `look_on`
+--                       read     seq of the last message to mark as read
+--                       unread   number of messages to leave unread
+--                       delete   ignored
+--                       look_on  seq at which the search continues
+--        known_head   newest seq in the previous reply; only with `look_on`
+--        BUCKET       of the counter, -1 on a single server
 -- Reply  nil if the channel is a group that does not exist or is disbanded, or if the user is not a
 --        member of the group, else
 --        1-8 see `facts_of`
@@ -30,8 +22,9 @@
 --        10  seq
 --        11  record
 --        12  `stream_snapshot` of its stream or false
-local BUCKET = tonumber(ARGV[7])
+local counter = KEYS[5]
 HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
+local change_kind, value, known_head, BUCKET = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 
 -- Returns the highest read position that leaves at least `target` messages unread. If fewer than
 -- `target` messages after `state.deleted` can be unread, returns the position that leaves all of
@@ -59,25 +52,25 @@ local function position_of(state, target)
   return low
 end
 
--- Applies a change to the state in memory and in Redis. The change uses up a new message id. The
+-- Applies the change to the state in memory and in Redis. The change uses up a new message id. The
 -- time in this id is not earlier than that of any previous change or message.
-local function change(state, kind, value)
+local function change(state)
   local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
-  if kind == 'delete' then read, deleted = state.head, state.head end
-  if kind == 'unread' then read = position_of(state, value) end
+  if change_kind == 'delete' then read, deleted = state.head, state.head end
+  if change_kind == 'unread' then read = position_of(state, value) end
   if read == state.read and deleted == state.deleted then return end
-  state.read, state.deleted, state.changed = read, deleted, message_ms(reserve_ids(KEYS[5], BUCKET, id_ms(BUCKET, NOW), 1))
+  state.read, state.deleted, state.changed = read, deleted, message_ms(reserve_ids(counter, BUCKET, id_ms(BUCKET, NOW), 1))
   redis.call('HSET', POSITIONS, UID, table.concat({ int(read), int(deleted), int(state.head), int(state.changed) }, ' '))
 end
 
 local state = user_position()
 if not state then return false end
-local change_kind, value, through = ARGV[4], tonumber(ARGV[5]), state.head
+local through = state.head
 if change_kind == 'look_on' then
   -- The search continues only if no newer message has arrived.
-  if tonumber(ARGV[6]) == state.head then through = value end
+  if tonumber(known_head) == state.head then through = value end
 elseif change_kind ~= '' and state.head > 0 and not state.large then
-  change(state, change_kind, value)
+  change(state)
 end
 
 local last, look_on = newest(state, through)

@@ -1,12 +1,9 @@
 -- Reads several conversations of one user, without the content of their newest messages. Read-only.
 --
--- KEYS   1  head of the first channel. All channels are in its slot, or all keys are on one server.
--- ARGV   1  uid
---        2  now           Unix ms
---        3  retention     ms, 0 means no limit
---        then for each channel
---           base          beginning of the names of the channel's keys
---           key           channel key
+-- KEYS   head of the first channel. All channels are in its slot, or all keys are on one server.
+-- ARGV   see `conversation_state.lua`, then for each channel
+--          base  beginning of the names of the channel's keys
+--          key   channel key
 -- Reply  for each channel in order: false if the channel is a group that does not exist or is
 --        disbanded, or if the user is not a member of the group, else
 --          1-8 see `facts_of`
@@ -16,6 +13,7 @@
 --          11  clientMsgNo
 --          12  Unix ms of its acceptance
 --        The reply lacks the last channels if the script has inspected too many entries.
+local FIRST_CHANNEL = 4
 local MAX_INSPECTED = 1000
 local GROUP = 50 -- first byte of the key of a group
 
@@ -35,8 +33,9 @@ local function conversation_of(base, key)
 end
 
 local conversations = {}
-for at = 4, #ARGV, 2 do
-  conversations[#conversations + 1] = conversation_of(ARGV[at], ARGV[at + 1])
+for at = FIRST_CHANNEL, #ARGV, 2 do
+  local base, key = ARGV[at], ARGV[at + 1]
+  conversations[#conversations + 1] = conversation_of(base, key)
   if inspected_entries > MAX_INSPECTED then break end
 end
 return conversations

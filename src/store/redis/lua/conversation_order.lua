@@ -1,17 +1,19 @@
 -- Finds the newest message of each channel. The conversations of a user are ordered by these
 -- messages. Read-only.
 --
--- KEYS   1  counter of message ids. All channels are in its slot, or all keys are on one server.
--- ARGV   1  uid
---        2  since        Unix ms: omits conversations that have not changed since; 0 omits none
---        3  only unread  1 to omit conversations that certainly have no unread messages, else 0
+-- KEYS   counter      counter of message ids. All channels are in its slot, or all keys are on one
+--                     server.
+-- ARGV   SINCE        Unix ms: omits conversations that have not changed since; 0 omits none
+--        ONLY_UNREAD  1 to omit conversations that certainly have no unread messages, else 0
 --        then for channels whose keys have names with the same beginning
---           base         this beginning
---           channels     channel keys, separated by newlines
+--          base       this beginning
+--          channels   channel keys, separated by newlines
 -- Reply  1  newest id of the counter
 --        2  for each channel the field `last` of its head, separated by spaces; 0 if the head has no
 --           such field or the conversation is omitted
+local counter = KEYS[1]
 local UID, SINCE, ONLY_UNREAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local FIRST_BASE = 4
 local GROUP = 50 -- first byte of the key of a group
 
 -- Returns the field `last` of the channel's head, '0' if the conversation is omitted.
@@ -36,12 +38,12 @@ local function last_if_listed(head, base, key)
 end
 
 local is_filtered, order = SINCE > 0 or ONLY_UNREAD, {}
-for at = 4, #ARGV, 2 do
-  local base, count = ARGV[at], #order
+for at = FIRST_BASE, #ARGV, 2 do
+  local base, channels, count = ARGV[at], ARGV[at + 1], #order
   local heads = base .. 'head:'
-  for key in string.gmatch(ARGV[at + 1], '[^\n]+') do
+  for key in string.gmatch(channels, '[^\n]+') do
     count = count + 1
     order[count] = is_filtered and last_if_listed(heads .. key, base, key) or not is_filtered and redis.call('HGET', heads .. key, 'last') or '0'
   end
 end
-return { redis.call('GET', KEYS[1]) or '0', table.concat(order, ' ') }
+return { redis.call('GET', counter) or '0', table.concat(order, ' ') }

@@ -1,9 +1,10 @@
 -- Functions shared by the scripts that compute the state of one user's conversation in a channel. A
 -- script sets the names of the keys before it calls these functions.
 --
--- ARGV of these scripts  1  uid
---                        2  now        Unix ms
---                        3  retention  ms, 0 means no limit
+-- The first arguments of these scripts are
+--   UID
+--   NOW        Unix ms
+--   RETENTION  ms, 0 means no limit
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Names of the channel's keys. For a personal channel, JOIN_SEQS is nil, and PERMANENT and
 -- TEMPORARY are not used.

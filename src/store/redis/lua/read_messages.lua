@@ -1,16 +1,14 @@
 -- Reads messages with their streams. Skips messages that are no longer shown. Because of its
 -- limits, one call delays other calls by about a millisecond at most. Read-only.
 --
--- KEYS   1  head
---        2  log
--- ARGV   1  first seq
---        2  last seq
---        3  maximum number of messages
---        4  maximum bytes of content
---        5  1 if the newest message comes first, else 0
---        6  now        Unix ms
---        7  retention  ms, 0 means no limit
---        8  1 to return the first message even if it exceeds the limit of bytes, else 0
+-- ARGV   from             first seq
+--        to               last seq
+--        limit            maximum number of messages
+--        max_bytes        maximum bytes of content
+--        is_reverse       1 if the newest message comes first, else 0
+--        now              Unix ms
+--        retention        ms, 0 means no limit
+--        is_size_ignored  1 to return the first message even if it exceeds `max_bytes`, else 0
 -- Reply  1  newest seq of the channel
 --        2  1 if the range has more messages than the limits in ARGV allow, else 0
 --        3  seq at which the next call continues, 0 if the range is complete or the limits in ARGV
@@ -21,12 +19,12 @@
 --             2  seq
 --             3  record
 --             4  `stream_snapshot` of its stream, or nil
-
+local head, log = KEYS[1], KEYS[2]
+local from, to, limit, max_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local is_reverse, now, retention, is_size_ignored = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
 -- Limits of one call: entries inspected, bytes of messages, entries read at a time.
 local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32
-local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
-local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
-local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
+local head_seq = tonumber(redis.call('HGET', head, 'seq') or '0')
 local messages, bytes, sent, inspected = {}, 0, 0, 0
 
 local function reply(more, next_seq)
@@ -42,19 +40,17 @@ end
 -- of its bytes in the reply.
 local function message_bytes(entry)
   local payload, counted, frames = payload_bytes(entry.record), 0, 0
-  if entry.stream then counted, frames = stream_bytes(KEYS[1], entry.stream) end
+  if entry.stream then counted, frames = stream_bytes(head, entry.stream) end
   return payload + counted, payload + frames
 end
 
-local from, to = ARGV[1], ARGV[2]
-local is_size_ignored = ARGV[8] == '1'
 while true do
   local count = math.min(limit - #messages + 1, PAGE)
   local page
   if is_reverse then
-    page = redis.call('XREVRANGE', KEYS[2], to, from, 'COUNT', count)
+    page = redis.call('XREVRANGE', log, to, from, 'COUNT', count)
   else
-    page = redis.call('XRANGE', KEYS[2], from, to, 'COUNT', count)
+    page = redis.call('XRANGE', log, from, to, 'COUNT', count)
   end
   for _, raw_entry in ipairs(page) do
     local entry = log_entry(raw_entry)
@@ -63,7 +59,7 @@ while true do
       local size, reply_size = message_bytes(entry)
       if bytes + size > max_bytes and not is_size_ignored then return reply(1, 0) end
       if #messages > 0 and sent + reply_size > MAX_CALL_BYTES then return reply(0, entry.seq) end
-      local stream = entry.stream and stream_snapshot(KEYS[1], entry.stream)
+      local stream = entry.stream and stream_snapshot(head, entry.stream)
       messages[#messages + 1] = { entry.id, entry.seq, entry.record, stream or false }
       bytes, sent = bytes + size, sent + reply_size
       is_size_ignored = false

@@ -1,45 +1,41 @@
 -- Removes messages that are no longer shown from a channel's log, oldest first, and records when
 -- the channel must be processed again.
 --
--- KEYS   1  head
---        2  log
---        3  expiry
---        4  redDots
---        5  due
---        6  labels
--- ARGV   1  now              Unix ms
---        2  retention        ms, 0 means no limit
---        3  channel key
---        4  maximum number of expired messages to remove; the same maximum
---           applies to messages beyond a limit
---        5  maximum number of messages in the channel, 0 means no limit
---        6  latest Unix ms at which the channel must be processed again, 0 means no such limit
+-- ARGV   now           Unix ms
+--        retention     ms, 0 means no limit
+--        key           channel key
+--        count         maximum number of expired messages to remove; the same maximum applies to
+--                      messages beyond a limit
+--        max_messages  maximum number of messages in the channel, 0 means no limit
+--        latest_due    latest Unix ms at which the channel must be processed again, 0 means no such
+--                      limit
 -- Reply  number of removed messages
-
+local head, log, expiry, red_dots, due_channels, labels = unpack(KEYS)
+local now, retention, key, count = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local max_messages, latest_due = tonumber(ARGV[5]), ARGV[6]
 -- Delay after which the channel is processed again if an active stream prevents the removal.
 local STREAM_WAIT_MS = 60000
-local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
-local max_messages, removed = tonumber(ARGV[5]), 0
-local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - max_messages or 0
+local removed = 0
+local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', head, 'seq') or '0') - max_messages or 0
 
-local has_labels = redis.call('EXISTS', KEYS[6]) == 1
+local has_labels = redis.call('EXISTS', labels) == 1
 
 local function remove(entry_id, expires)
-  removed = removed + redis.call('XDEL', KEYS[2], entry_id)
+  removed = removed + redis.call('XDEL', log, entry_id)
   local seq = string.match(entry_id, '^%d+')
-  if has_labels then redis.call('ZREMRANGEBYSCORE', KEYS[6], seq, seq) end
+  if has_labels then redis.call('ZREMRANGEBYSCORE', labels, seq, seq) end
   if not expires then return end
-  redis.call('ZREM', KEYS[3], entry_id)
-  redis.call('ZREM', KEYS[4], seq .. ':' .. int(expires))
+  redis.call('ZREM', expiry, entry_id)
+  redis.call('ZREM', red_dots, seq .. ':' .. int(expires))
 end
 
-local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
+local expired = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
 for at = 1, #expired, 2 do
-  local raw_entry = redis.call('XRANGE', KEYS[2], expired[at], expired[at])[1]
+  local raw_entry = redis.call('XRANGE', log, expired[at], expired[at])[1]
   local entry = raw_entry and log_entry(raw_entry) or {}
-  if entry.stream and not forget_stream(KEYS[1], entry.stream) then
+  if entry.stream and not forget_stream(head, entry.stream) then
     -- The message is removed after its stream has ended.
-    redis.call('ZADD', KEYS[3], int(now + STREAM_WAIT_MS), expired[at])
+    redis.call('ZADD', expiry, int(now + STREAM_WAIT_MS), expired[at])
   else
     remove(expired[at], entry.expires or tonumber(expired[at + 1]))
   end
@@ -52,10 +48,10 @@ end
 local retry_ms = nil
 if retention > 0 or trim_seq > 0 then
   local last = retention > 0 and '+' or int(trim_seq)
-  for _, raw_entry in ipairs(redis.call('XRANGE', KEYS[2], '-', last, 'COUNT', count)) do
+  for _, raw_entry in ipairs(redis.call('XRANGE', log, '-', last, 'COUNT', count)) do
     local entry = log_entry(raw_entry)
     if not is_removable(entry) then break end
-    if entry.stream and not forget_stream(KEYS[1], entry.stream) then
+    if entry.stream and not forget_stream(head, entry.stream) then
       retry_ms = now + STREAM_WAIT_MS -- the message is removed after its stream has ended
       break
     end
@@ -63,14 +59,14 @@ if retention > 0 or trim_seq > 0 then
   end
 end
 
-local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+local oldest = redis.call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
 if not oldest then
-  redis.call('DEL', KEYS[2])
-  redis.call('ZREM', KEYS[5], ARGV[3])
-  redis.call('HSET', KEYS[1], 'bare', 1) -- the next message adds the channel to `due` again
+  redis.call('DEL', log)
+  redis.call('ZREM', due_channels, key)
+  redis.call('HSET', head, 'bare', 1) -- the next message adds the channel to `due` again
   return removed
 end
-local due = tonumber(ARGV[6])
+local due = tonumber(latest_due)
 if due == 0 then due = math.huge end
 local entry = log_entry(oldest)
 if retry_ms then
@@ -80,7 +76,7 @@ elseif entry.seq <= trim_seq then
 elseif retention > 0 then
   due = math.min(due, entry_ms(entry) + retention)
 end
-local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+local first = redis.call('ZRANGE', expiry, 0, 0, 'WITHSCORES')
 if first[1] then due = math.min(due, tonumber(first[2])) end
-redis.call('ZADD', KEYS[5], due < math.huge and int(due) or '+inf', ARGV[3])
+redis.call('ZADD', due_channels, due < math.huge and int(due) or '+inf', key)
 return removed

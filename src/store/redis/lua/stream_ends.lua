@@ -1,16 +1,18 @@
 -- Finds the channels with a stream that ended at or after a given time. Read-only.
 --
 -- KEYS   beginning of the key names of each bucket that contains some of the channels
--- ARGV   1  Unix ms; earlier ends do not count
+-- ARGV   since  Unix ms; earlier ends do not count
 --        then, for each bucket, the number of its channels and the channel key of each
 -- Reply  for each of these channels
 --        1  its position (from 1) among the channel keys in ARGV
 --        2  Unix ms of its newest end
-local reply, before, at = {}, 0, 2
+local since = ARGV[1]
+local FIRST_BUCKET = 2
+local reply, before, at = {}, 0, FIRST_BUCKET
 for _, bucket in ipairs(KEYS) do
   local count = tonumber(ARGV[at])
   for n = 1, count do
-    local newest = redis.call('ZREVRANGEBYSCORE', bucket .. 'endedStreams:' .. ARGV[at + n], '+inf', ARGV[1], 'WITHSCORES', 'LIMIT', 0, 1)
+    local newest = redis.call('ZREVRANGEBYSCORE', bucket .. 'endedStreams:' .. ARGV[at + n], '+inf', since, 'WITHSCORES', 'LIMIT', 0, 1)
     if newest[2] then reply[#reply + 1], reply[#reply + 2] = before + n, newest[2] end
   end
   before, at = before + count, at + count + 1

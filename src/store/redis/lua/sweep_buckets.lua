@@ -4,6 +4,7 @@
 -- ARGV   ranges of scores, two arguments each. A sorted set has work if one of its scores is in a
 --        range. Without ARGV, a key has work if it exists.
 -- Reply  positions of the keys that have work, from 1
+local has_ranges = #ARGV > 0
 local found = {}
 
 local function has_score(key)
@@ -15,7 +16,7 @@ end
 
 for at, key in ipairs(KEYS) do
   local has_work
-  if ARGV[1] then has_work = has_score(key) else has_work = redis.call('EXISTS', key) == 1 end
+  if has_ranges then has_work = has_score(key) else has_work = redis.call('EXISTS', key) == 1 end
   if has_work then found[#found + 1] = at end
 end
 return found

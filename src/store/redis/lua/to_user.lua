@@ -2,11 +2,11 @@
 -- channel are in different slots. A repeated call is safe, because receivers drop publications that
 -- they already have.
 --
--- KEYS   1  peers of the user
--- ARGV   1  topic
---        2  frame
---        3  uid of the other user
---        4  Unix ms in the id of the stored message in the frame, '' to leave `peers` unchanged
+-- KEYS   peers      of the user
+-- ARGV   peer_uid   uid of the other user
+--        stored_ms  Unix ms in the id of the stored message in the frame, '' to leave `peers` unchanged
 -- Reply  number of receivers
-if ARGV[4] ~= '' then redis.call('ZADD', KEYS[1], 'GT', ARGV[4], ARGV[3]) end
-return redis.call('SPUBLISH', ARGV[1], ARGV[2])
+local peers = KEYS[1]
+local topic, frame, peer_uid, stored_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if stored_ms ~= '' then redis.call('ZADD', peers, 'GT', stored_ms, peer_uid) end
+return redis.call('SPUBLISH', topic, frame)

@@ -6,7 +6,8 @@
 --          2  newest inboxSeq, 0 if the inbox is empty
 local states = {}
 for at = 1, #KEYS, 2 do
-  local newest = redis.call('XREVRANGE', KEYS[at + 1], '+', '-', 'COUNT', 1)[1]
-  states[#states + 1] = { redis.call('HKEYS', KEYS[at]), newest and tonumber(string.match(newest[1], '^%d+')) or 0 }
+  local groups, inbox = KEYS[at], KEYS[at + 1]
+  local newest = redis.call('XREVRANGE', inbox, '+', '-', 'COUNT', 1)[1]
+  states[#states + 1] = { redis.call('HKEYS', groups), newest and tonumber(string.match(newest[1], '^%d+')) or 0 }
 end
 return states
