@@ -1,11 +1,10 @@
 -- Writes events to the feed of a bucket, in the script of the change that they describe. Placed in
 -- front of scripts, after `append_event.lua`.
 --
--- KEYS of these scripts end with
---   feed and events of the bucket, counter of message ids
--- ARGV of these scripts ends with
---   bucket of the counter, -1 on a single server
---   key of the events, see `EventRow`
+-- These names are the last keys and the last arguments of the scripts.
+--   EVENT_IDS     counter of message ids
+--   EVENT_BUCKET  bucket of the counter, -1 on a single server
+--   EVENT_KEY     key of the events, see `EventRow`
 local FEED, EVENTS, EVENT_IDS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local EVENT_BUCKET, EVENT_KEY = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
 

@@ -1,9 +1,9 @@
 -- Reads the entries of a bucket's feed. Read-only.
 --
--- KEYS   1  events
---        2  onDemandEvents
--- ARGV   1  number of the first event
---        2  maximum number of entries of each key
+-- ARGV   first  number of the first event
+--        limit  maximum number of entries of each key
 -- Reply  the entries of each key
-local from = ARGV[1] .. '-0'
-return { redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', ARGV[2]), redis.call('XRANGE', KEYS[2], from, '+', 'COUNT', ARGV[2]) }
+local events, on_demand_events = KEYS[1], KEYS[2]
+local first, limit = ARGV[1], ARGV[2]
+local from = first .. '-0'
+return { redis.call('XRANGE', events, from, '+', 'COUNT', limit), redis.call('XRANGE', on_demand_events, from, '+', 'COUNT', limit) }

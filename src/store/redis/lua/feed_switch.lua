@@ -1,9 +1,11 @@
 -- Turns the event feed of a bucket on or off. Turning it on again continues its numbers.
 --
--- KEYS   1  feed of the bucket
--- ARGV   1  1 for on, 0 for off
+-- KEYS   feed   of the bucket
+-- ARGV   is_on  1 for on, 0 for off
+local feed = KEYS[1]
+local is_on = ARGV[1]
 local from, to = 'stopped', 'number'
-if ARGV[1] == '0' then from, to = to, from end
-if redis.call('HEXISTS', KEYS[1], to) == 1 then return end
-redis.call('HSET', KEYS[1], to, redis.call('HGET', KEYS[1], from) or '0')
-redis.call('HDEL', KEYS[1], from)
+if is_on == '0' then from, to = to, from end
+if redis.call('HEXISTS', feed, to) == 1 then return end
+redis.call('HSET', feed, to, redis.call('HGET', feed, from) or '0')
+redis.call('HDEL', feed, from)

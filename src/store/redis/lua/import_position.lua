@@ -1,18 +1,17 @@
 -- Sets the imported read position of a user in a channel.
 --
--- KEYS   1  head
---        2  positions
--- ARGV   1  uid
---        2  seq through which the user has read
---        3  seq through which the user has deleted
+-- ARGV   read_seq     seq through which the user has read
+--        deleted_seq  seq through which the user has deleted
 -- Reply  1  the position was set
 --        0  it was the same before
-local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
-local read, deleted = math.min(tonumber(ARGV[2]), head_seq), math.min(tonumber(ARGV[3]), head_seq)
-local before = redis.call('HGET', KEYS[2], ARGV[1])
+local head, positions = KEYS[1], KEYS[2]
+local uid, read_seq, deleted_seq = ARGV[1], ARGV[2], ARGV[3]
+local head_seq = tonumber(redis.call('HGET', head, 'seq') or '0')
+local read, deleted = math.min(tonumber(read_seq), head_seq), math.min(tonumber(deleted_seq), head_seq)
+local before = redis.call('HGET', positions, uid)
 -- The third field is 0, which is below the seq of every message that the user sent, so that these
 -- messages count as read.
 local position = table.concat({ int(read), int(deleted), '0', '0' }, ' ')
 if before == position then return 0 end
-redis.call('HSET', KEYS[2], ARGV[1], position)
+redis.call('HSET', positions, uid, position)
 return 1

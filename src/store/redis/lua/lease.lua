@@ -1,12 +1,12 @@
 -- Acquires, renews or releases the lease of a task.
 --
--- KEYS   1  lease
--- ARGV   1  owner
---        2  time until the lease expires (ms)
---        3  token of the lease to release, '' to acquire or renew it
+-- ARGV   ttl             time until the lease expires (ms)
+--        released_token  token of the lease to release, '' to acquire or renew it
 -- Reply  token of the lease, 0 if another owner holds it, or if the lease to release has ended
-if ARGV[3] ~= '' then
-  local holder, token = unpack(redis.call('HMGET', KEYS[1], 'owner', 'token'))
-  if holder ~= ARGV[1] or token ~= ARGV[3] then return 0 end
+local lease = KEYS[1]
+local owner, ttl, released_token = ARGV[1], ARGV[2], ARGV[3]
+if released_token ~= '' then
+  local holder, token = unpack(redis.call('HMGET', lease, 'owner', 'token'))
+  if holder ~= owner or token ~= released_token then return 0 end
 end
-return acquire_lease(KEYS[1], ARGV[1], tonumber(ARGV[2]))
+return acquire_lease(lease, owner, tonumber(ttl))

@@ -1,36 +1,35 @@
 -- Moves the entries of a user's outbox to the feed, each entry exactly once (see `user_feed.lua`).
 -- If the feed is off, their events are dropped.
 --
--- KEYS   1  feed of the bucket
---        2  events
---        3  onDemandEvents
---        4  counter of message ids
---        5  online
---        6  leaving
---        7  outboxSeen of the user: number of the last entry that was moved, kept for a day
--- ARGV   1  bucket of the counter
---        2  uid
+-- KEYS   feed         of the bucket
+--        counter      counter of message ids
+--        outbox_seen  of the user: number of the last entry that was moved, kept for a day
+-- ARGV   bucket       of the counter
+--        uid
 --        then the entries
 -- Reply  number of the last entry that was moved
+local feed, events, on_demand_events, counter, online, leaving, outbox_seen = unpack(KEYS)
+local bucket, uid = ARGV[1], ARGV[2]
+local FIRST_ENTRY = 3
 local SEEN_TTL = 86400000
-local seen, uid, is_on = tonumber(redis.call('GET', KEYS[7]) or '0'), ARGV[2], redis.call('HEXISTS', KEYS[1], 'number') == 1
+local seen, is_on = tonumber(redis.call('GET', outbox_seen) or '0'), redis.call('HEXISTS', feed, 'number') == 1
 
-local function put(event_type, events, fields)
+local function put(event_type, stream_name, fields)
   if event_type < 0 then
-    redis.call('ZADD', KEYS[6], fields, uid)
+    redis.call('ZADD', leaving, fields, uid)
     return
   end
   if event_type == USER_ONLINE then
-    redis.call('ZADD', KEYS[5], 'NX', int(server_now), uid)
+    redis.call('ZADD', online, 'NX', int(server_now), uid)
   elseif event_type == USER_OFFLINE then
-    redis.call('ZREM', KEYS[6], uid)
+    redis.call('ZREM', leaving, uid)
   end
-  local stream = events == 'events' and KEYS[2] or KEYS[3]
-  if is_on then append_event(KEYS[1], stream, KEYS[4], tonumber(ARGV[1]), 'u:' .. uid, event_type, '0', fields) end
+  local stream = stream_name == 'events' and events or on_demand_events
+  if is_on then append_event(feed, stream, counter, tonumber(bucket), 'u:' .. uid, event_type, '0', fields) end
 end
 
 local last = seen
-for at = 3, #ARGV do
+for at = FIRST_ENTRY, #ARGV do
   local entry = cmsgpack.unpack(ARGV[at])
   local number = tonumber(entry[1])
   if number > last then
@@ -38,5 +37,5 @@ for at = 3, #ARGV do
     last = number
   end
 end
-if last > seen then redis.call('SET', KEYS[7], int(last), 'PX', SEEN_TTL) end
+if last > seen then redis.call('SET', outbox_seen, int(last), 'PX', SEEN_TTL) end
 return int(last)

@@ -1,10 +1,11 @@
 -- Adds delivery attempts to the list of an endpoint, unless the endpoint was removed.
 --
--- KEYS   1     webhooks
---        2     webhookAttempts
--- ARGV   1     id
---        2     number of the newest attempts to keep
---        3...  attempts, the newest one last
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return end
-redis.call('LPUSH', KEYS[2], unpack(ARGV, 3))
-redis.call('LTRIM', KEYS[2], 0, tonumber(ARGV[2]) - 1)
+-- ARGV   id            of the endpoint
+--        max_attempts  number of the newest attempts to keep
+--        then the attempts, the newest one last
+local webhooks, attempts = KEYS[1], KEYS[2]
+local id, max_attempts = ARGV[1], ARGV[2]
+local FIRST_ATTEMPT = 3
+if redis.call('HEXISTS', webhooks, id) == 0 then return end
+redis.call('LPUSH', attempts, unpack(ARGV, FIRST_ATTEMPT))
+redis.call('LTRIM', attempts, 0, tonumber(max_attempts) - 1)

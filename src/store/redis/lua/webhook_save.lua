@@ -1,25 +1,25 @@
 -- Changes the stored texts of an endpoint, unless the endpoint was removed or another owner has
 -- acquired its lease.
 --
--- KEYS   1  webhooks
---        2  lease
---        3  webhookState
---        4  webhookParked
--- ARGV   1  id
---        2  token of the lease, '' if the lease does not matter
---        3  number of fields of webhookState to change
---        then for each change the field and its text, '' to remove the field; the changes of
---        webhookState come first
+-- ARGV   id           of the endpoint
+--        token        of the lease, '' if the lease does not matter
+--        state_count  number of fields of `state` to change
+--        then for each change the field and its text, '' to remove the field; the changes of `state`
+--        come first
 -- Reply  1 if the texts were changed, otherwise 0
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
-if ARGV[2] ~= '' and redis.call('HGET', KEYS[2], 'token') ~= ARGV[2] then return 0 end
-local first = tonumber(ARGV[3])
-for at = 4, #ARGV, 2 do
-  local key = at < 4 + 2 * first and KEYS[3] or KEYS[4]
-  if ARGV[at + 1] == '' then
-    redis.call('HDEL', key, ARGV[at])
+local webhooks, lease, state, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, token, state_count = ARGV[1], ARGV[2], ARGV[3]
+local FIRST_CHANGE = 4
+if redis.call('HEXISTS', webhooks, id) == 0 then return 0 end
+if token ~= '' and redis.call('HGET', lease, 'token') ~= token then return 0 end
+local first_parked = FIRST_CHANGE + 2 * tonumber(state_count)
+for at = FIRST_CHANGE, #ARGV, 2 do
+  local key = at < first_parked and state or parked
+  local field, text = ARGV[at], ARGV[at + 1]
+  if text == '' then
+    redis.call('HDEL', key, field)
   else
-    redis.call('HSET', key, ARGV[at], ARGV[at + 1])
+    redis.call('HSET', key, field, text)
   end
 end
 return 1
