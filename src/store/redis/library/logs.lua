@@ -583,28 +583,26 @@ end
 
 -- Reads the head of a log, and some of its own frames. Not an operation of a turn. Read-only.
 --
--- KEYS   1  head
--- ARGV   1  base
---        2  name
---        3  now        Unix ms
---        4  position   at which the frames to read begin
---        5  maximum    bytes of frames to read, 0 for none
---        6  kept       1 to read the log for a fork, even if it was deleted or has expired
---        7  past       Unix ms; an ended stream whose message is from then or earlier is past
---                      retention. -1 means no limit
+-- KEYS   head
+-- ARGV   read_ms    Unix ms of the call
+--        position   at which the frames to read begin
+--        maximum    bytes of frames to read, 0 for none
+--        is_kept    1 to read the log for a fork, even if it was deleted or has expired
+--        past_ms    Unix ms; an ended stream whose message is from then or earlier is past
+--                   retention. -1 means no limit
 -- Reply  1  verdict    MISSING, DELETED or LOG_DONE
 --        2  fields of the head: i t n c w x u b o r
 --        3  own frames from the position on, preceded by the 4 bytes before the position, if any;
 --           false if no frames are read
-local function read_log(keys, arguments)
+local function read_log(_, arguments)
   if not call then take_globals() end
-  now = tonumber(arguments[3])
-  local base, name, position, maximum = arguments[1], arguments[2], tonumber(arguments[4]), tonumber(arguments[5])
+  local base, name, read_ms, position, maximum, is_kept, past_ms = unpack(arguments)
+  now, position, maximum = tonumber(read_ms), tonumber(position), tonumber(maximum)
   local log = load_log(base, name)
-  if arguments[6] == '1' and log.incarnation then
+  if is_kept == '1' and log.incarnation then
     log.is_deleted = false
   else
-    local absence = absence_of(log) or stream_absence(log, tonumber(arguments[7]))
+    local absence = absence_of(log) or stream_absence(log, tonumber(past_ms))
     if absence then return { absence } end
   end
   local frames = false

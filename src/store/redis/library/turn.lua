@@ -1,14 +1,14 @@
 -- Runs the operations of a turn. This is the last file of the library. The generated table
 -- `OPERATIONS` precedes it.
 --
--- KEYS   1     any key of the slot in which all keys of the call are, on a Redis Cluster
--- ARGV   1     settings: now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and
---              producers of a log, window for retries (ms), retention (ms, 0 means no limit), maximum
---              messages of a channel (0 means no limit), maximum bytes of a stream
---        2     for each operation its code (index in OPERATIONS, u8) and its numbers
---        3     suffix of the names of topics
---        4...  texts of the operations
---        last  deadline, Unix ms
+-- KEYS   any key of the slot in which all keys of the call are, on a Redis Cluster
+-- ARGV   settings   now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and
+--                   producers of a log, window for retries (ms), retention (ms, 0 means no limit),
+--                   maximum messages of a channel (0 means no limit), maximum bytes of a stream
+--        numbers    for each operation its code (index in OPERATIONS, u8) and its numbers
+--        topic_end  suffix of the names of topics
+--        then the texts of the operations
+--        deadline   Unix ms
 -- Reply  the reply of each operation, or the byte FAILED and an error; then, if a publication was
 --        refused, the byte FAILED and that error
 
@@ -21,15 +21,18 @@ local function run_operations(replies)
   end
 end
 
+local FIRST_TEXT = 4
+
 local function run_turn(_, arguments)
+  local settings, deadline = arguments[1], arguments[#arguments]
+  args, numbers, topic_end, text_at, number_at = arguments, arguments[2], arguments[3], FIRST_TEXT, 1
   if not call then take_globals() end
   local time = call('TIME')
   server_now = math.floor(time[1] * 1000 + time[2] / 1000)
-  if server_now > tonumber(arguments[#arguments]) then return redis.error_reply('LATE The call arrived after its deadline') end
+  if server_now > tonumber(deadline) then return redis.error_reply('LATE The call arrived after its deadline') end
   local cluster
-  now, cluster, max_bytes, max_records, max_producers, window, retention, max_messages, max_stream_bytes = struct_unpack('>dBddddddd', arguments[1])
+  now, cluster, max_bytes, max_records, max_producers, window, retention, max_messages, max_stream_bytes = struct_unpack('>dBddddddd', settings)
   is_cluster = cluster == 1
-  args, numbers, topic_end, text_at, number_at = arguments, arguments[2], arguments[3], 4, 1
   begin_streams()
   begin_logs()
   local replies = {}
