@@ -139,7 +139,8 @@ export class HttpCall implements HttpRequest {
   }
 
   onAborted(step: () => void): void {
-    this.#onAborted = step;
+    if (this.#res === undefined) step();
+    else this.#onAborted = step;
   }
 
   /** Records the end of the body. Must be called in the driver's callback of the last byte. */

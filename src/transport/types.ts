@@ -32,7 +32,8 @@ export interface HttpRequest {
   /** The whole body, empty for GET. The handler owns it. */
   readonly body: Uint8Array;
   /**
-   * Calls `step` if the peer disconnects before the end of the reply. Replaces an earlier `step`.
+   * Calls `step` if the peer disconnects before the end of the reply, or at once if the peer has
+   * already disconnected. Replaces an earlier `step`. Must be called before the reply.
    */
   onAborted(step: () => void): void;
 }

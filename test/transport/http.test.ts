@@ -133,6 +133,29 @@ t.test("a handler is notified if its peer disconnects before the reply", async (
   t.pass("the handler was notified");
 });
 
+t.test("a handler that asks too late is notified at once that its peer is gone", async (t) => {
+  let calls = 0;
+  const wait = async (request: HttpRequest): Promise<HttpReply> => {
+    await new Promise<void>((resolve) => request.onAborted(resolve));
+    request.onAborted(() => {
+      calls += 1;
+    });
+    return text("late");
+  };
+  let isWaiting = false;
+  const handle = (request: HttpRequest) => {
+    isWaiting = true;
+    return wait(request);
+  };
+  const { port } = await serve(t, [get("/wait", handle)]);
+  const client = new RawClient(t, port);
+  client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n");
+  await until(() => isWaiting);
+  client.socket.destroy();
+  await until(() => calls > 0);
+  t.equal(calls, 1);
+});
+
 t.test("an unknown path is answered with 404 for every method", async (t) => {
   const { call } = await serve(t, [get("/a", () => text("a"))]);
   for (const method of ["GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
