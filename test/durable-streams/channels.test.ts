@@ -9,6 +9,7 @@ import { driverSettings } from "../support/driver.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { connectNative } from "../support/native-client.ts";
+import { signedPath } from "../support/signed-path.ts";
 import { t } from "../support/suite.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 import { type Call, callAt, type Reply } from "./http-client.ts";
@@ -18,12 +19,13 @@ const TEXT_TYPE = { "content-type": "text/plain" };
 const BOT = { "jindou-from": "bot" };
 const UIDS = ["alice", "bot", "eve"] as const;
 
-const broker = await startBroker(t, {
-  JINDOU_STREAMS_MAX_STREAM_BYTES: "65536",
+const JWT = {
   JINDOU_AUTH_CLIENTS: "token+jwt",
   JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
   JINDOU_AUTH_JWT_ALGORITHMS: HMAC_KEY.alg,
-});
+};
+
+const broker = await startBroker(t, { ...JWT, JINDOU_STREAMS_MAX_STREAM_BYTES: "65536" });
 let streams = 0;
 
 const call = (path: string, options?: Call) => callAt(broker.apiPort, path, options);
@@ -440,6 +442,37 @@ t.test("a fork of a channel's stream does not change when the source changes", a
   t.equal((await byUrl({})).status, 404, "the source may not be read");
   t.equal((await byUrl(tokenOf("eve"))).status, 404);
   t.equal((await byUrl(tokenOf("alice"))).status, 201, "a member may read the source");
+});
+
+t.test("a source that the caller may not read is answered like a missing source", async (t) => {
+  const node = await startBroker(t, { ...JWT, JINDOU_API_DIALECT: "wukongim" });
+  await createPeople(node);
+  const source = "/v1/stream/channel/2/lab/source";
+  const created = { method: "PUT", body: "[1]", headers: { ...BOT, ...JSON_TYPE } };
+  t.equal((await callAt(node.apiPort, source, created)).status, 201);
+  const url = await signedPath(node, "/v1/stream/fork-of-source", "write");
+  const fork = (headers: Call["headers"], from = source) =>
+    callAt(node.clientPort, url, {
+      ...{ method: "PUT", headers: { "stream-forked-from": from, ...headers } },
+    });
+  const missing = await fork(tokenOf("alice"), `${source}-that-is-missing`);
+  t.match(missing.json, { status: 404, code: "stream_unknown" });
+  const jd = { read: ["2:other"], send: [] };
+  const elsewhere = await mint(HMAC_KEY, { sub: "alice", jd });
+  const isLikeMissing = async (name: string, headers: Call["headers"]) => {
+    const { status, json } = await fork(headers);
+    t.same({ status, json }, { status: 404, json: missing.json }, name);
+  };
+  await isLikeMissing("no credential for the source", {});
+  await isLikeMissing("not a member", tokenOf("eve"));
+  await isLikeMissing("a wrong token", { ...tokenOf("alice"), "x-token": "wrong" });
+  await isLikeMissing("a token for another channel", { "x-uid": "alice", "x-token": elsewhere });
+  await isLikeMissing("a wrong signature", { "jindou-fork-sig": "wrong" });
+  const account = { channel_id: "alice", channel_type: 1 };
+  await node.call("/channel/info", { ...account, ban: 1 });
+  await isLikeMissing("a banned user", tokenOf("alice"));
+  await node.call("/channel/info", { ...account, ban: 0 });
+  t.equal((await fork(tokenOf("alice"))).status, 201, "a member may read the source");
 });
 
 t.test("viewers get a note for the rest of a long stream and for a long message", async (t) => {

@@ -78,6 +78,8 @@ type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamC
 
 const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
+/** Statuses of the errors with which a caller may not read a stream. */
+const UNREADABLE: ReadonlySet<number> = new Set([401, 403, 404]);
 const WRITERS_NEED_UID =
   "The URL was signed without from_uid, so its bearer cannot write to a channel; sign the path again with from_uid";
 
@@ -182,7 +184,8 @@ export function createAdmission(ports: AdmissionPorts): Admission {
         const viewed = viewStream(source, caller.uid);
         return "status" in viewed ? undefined : viewed.name;
       } catch (error) {
-        if (thrownReply(error).status === 401) return undefined;
+        // These errors would show why the caller may not read the source.
+        if (UNREADABLE.has(thrownReply(error).status)) return undefined;
         throw error;
       }
     },

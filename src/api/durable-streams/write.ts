@@ -140,7 +140,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     const parsed = parseStreamPath(from);
     if ("refusal" in parsed) return parsed;
     const source = await admission.sourceOf(request, parsed.target);
-    if (source === undefined) return { refusal: errorReply("stream_unknown") };
+    if (source === undefined) return { refusal: sourceUnknown() };
     return { value: { source, ...place.value } };
   }
 
@@ -262,7 +262,7 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
         "The path belongs to a deleted stream that still has forks. Use another path, or delete the forks",
       );
     case "source_missing":
-      return errorReply("stream_unknown", { message: "The source of the fork does not exist" });
+      return sourceUnknown();
     case "source_deleted":
       return edgeReply("stream_exists", {}, "The source of the fork was deleted or has expired");
     case "source_type":
@@ -274,6 +274,11 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
     case "full":
       return fullReply(creation.limit);
   }
+}
+
+/** Returns the reply for a source that does not exist, or that the caller may not read. */
+function sourceUnknown(): HttpReply {
+  return errorReply("stream_unknown", { message: "The source of the fork does not exist" });
 }
 
 function appendReply(result: LogAppendResult, append: LogAppend): HttpReply {
