@@ -87,8 +87,24 @@ t.test("headers over their limits are refused", async (t) => {
     { ...producer(0, 0), "producer-seq": "9007199254740992" },
   ])
     t.equal((await post(path, "1", headers)).status, 400);
-  const long = { "content-type": `text/plain; x=${"y".repeat(256)}` };
-  t.equal((await put("/v1/stream/long-type", "", long)).status, 400);
+});
+
+t.test("a Content-Type that is too long or not printable is refused", async (t) => {
+  const [path, type] = ["/v1/stream/types", "text/plain; x="];
+  const utf8 = Buffer.from("é").toString("latin1"); // Node.js sends headers as Latin-1
+  const longest = { "content-type": type + "y".repeat(256 - type.length) };
+  t.equal((await put(path, "a", longest)).status, 201);
+  t.equal((await post(path, "b", longest)).status, 204);
+  for (const contentType of [`${longest["content-type"]}y`, `${type}${utf8}y`, `${type}\ty`])
+    for (const reply of [
+      await put("/v1/stream/other-types", "a", { "content-type": contentType }),
+      await post(path, "c", { "content-type": contentType }),
+      await post(path, "", { "content-type": contentType, "stream-closed": "true" }),
+    ])
+      t.match(reply.json, { status: 400, code: "bad_request", error: /Content-Type must/ });
+  t.equal((await call("/v1/stream/other-types")).status, 404);
+  const { headers, text } = await call(path);
+  t.same([headers["stream-closed"], text], [undefined, "ab"]);
 });
 
 t.test("requests of a producer that overtake each other are all appended", async (t) => {

@@ -169,6 +169,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
       };
     if (body.length > 0 && contentType === undefined)
       return { refusal: badHeader("Content-Type", "is required with a body") };
+    if (contentType !== undefined && !PRINTABLE.test(contentType)) return badType();
     const producer = readProducer(headers);
     if ("refusal" in producer) return producer;
     const order = headers["stream-seq"];
