@@ -2,6 +2,7 @@
 
 import t from "tap";
 import { type Broker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
+import { signedPath } from "../support/signed-path.ts";
 import { type Call, callAt, type Reply } from "./http-client.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
@@ -175,13 +176,36 @@ t.test("an offset from before a stream was recreated is answered with 410", asyn
   const offset = offsetOf(await put(path, "[1]"));
   t.equal((await call(path, { method: "DELETE" })).status, 204);
   t.equal((await put(path, "[2]")).status, 201);
-  for (const live of ["", "&live=long-poll"])
-    t.match((await call(`${path}?offset=${offset}${live}`)).json, {
-      ...{ status: 410, code: "offset_lost" },
-    });
+  const url = await signedPath(broker, path, "read");
+  // More requests than readers are allowed at once: each of them must leave its place to the next.
+  for (const live of ["", "&live=long-poll", ...Array<string>(4).fill("&live=sse")]) {
+    const query = `offset=${offset}${live}`;
+    for (const reply of [
+      await call(`${path}?${query}`),
+      await callAt(broker.clientPort, `${url}&${query}`),
+    ])
+      t.match(reply.json, { status: 410, code: "offset_lost" }, query);
+    t.equal((await call(`${path}?${query}`, { method: "HEAD" })).status, 200);
+  }
+  t.equal(await metric(broker, "jindou_log_readers"), 0);
   const fork = { "stream-forked-from": path, "stream-fork-offset": offset };
   t.equal((await put("/v1/stream/fork-of-anew", "", fork)).status, 400);
   t.equal((await call(`${path}?offset=-1`)).text, "[2]");
+});
+
+t.test("a reader at the end of a stream gets the head of the reply at once", async (t) => {
+  const path = "/v1/stream/quiet";
+  t.equal((await put(path)).status, 201);
+  for (const offset of ["-1", "now"]) {
+    const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=${offset}&live=sse`;
+    const reply = await fetch(url);
+    t.equal(reply.status, 200);
+    const reader = reply.body?.getReader();
+    const { value } = (await reader?.read()) ?? {};
+    await reader?.cancel();
+    t.match(Buffer.from(value ?? []).toString(), /^event: control\ndata:.*"upToDate":true/);
+  }
+  await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
 });
 
 t.test("the error of a fork without a source names the header that was sent", async (t) => {

@@ -83,7 +83,8 @@ export function createReadCalls(ports: ReadPorts) {
     const target = { name, from, viewer: viewerOf(request, stream), bearer };
     if (place.live === "long-poll") return longPoll(request, place, { head, caller, target });
     const cursor = liveCursor(clock(), place.cursor);
-    return feeds.open(request, { target, head, cursor, caller });
+    const feed = await feeds.open(request, { target, head, cursor, caller });
+    return typeof feed === "string" ? endReply(feed) : feed;
   }
 
   /** Charges a request to its caller, as `BeginWork` describes. */

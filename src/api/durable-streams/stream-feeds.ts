@@ -2,8 +2,10 @@
 // event `data`, directly followed by an event `control`. While the send buffer of a connection is
 // full, the cursor of its feed is paused.
 
+import type { CursorEnd } from "../../broker/cursor.ts";
 import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
 import { formatOffset } from "../../broker/log-frame.ts";
+import { deferred } from "../../lib/deferred.ts";
 import type { HttpRequest, HttpStream } from "../../transport/types.ts";
 import { EventFeed } from "../event-feed.ts";
 import { FeedWheel } from "../feed-wheel.ts";
@@ -42,21 +44,37 @@ export class StreamFeeds {
     this.#wheel = new FeedWheel(keepAliveMs);
   }
 
+  /**
+   * Returns the reply after the first read of the log, which does not wait for data. Returns why
+   * the cursor has ended if this read found no data and never will, for example because the offset
+   * is lost.
+   */
   async open(
     request: HttpRequest,
     { target, head, cursor, caller }: FeedTarget,
-  ): Promise<HttpStream> {
+  ): Promise<HttpStream | CursorEnd> {
     const { contentType } = head;
     const feed = new EventFeed({
       headers: headersOf(contentType, caller),
       maxVisits: MAX_VISITS,
       onClosed: () => this.#wheel.delete(feed),
     });
+    const firstRead = deferred<CursorEnd | "readable">();
     const source = await this.#cursors.open(target, {
-      push: (batch) => feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor)),
-      ended: () => feed.end(),
+      push: (batch) => {
+        firstRead.resolve("readable");
+        return feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor));
+      },
+      ended: (why) => {
+        firstRead.resolve(why);
+        feed.end();
+      },
     });
     feed.attach(source);
+    // The transport closes the feed of an aborted request, which stops the source.
+    request.onAborted(() => firstRead.resolve("readable"));
+    const outcome = await firstRead.promise;
+    if (outcome !== "readable") return outcome;
     this.#wheel.add(feed, () => this.#admission.stillAdmits(request));
     return feed;
   }
