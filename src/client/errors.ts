@@ -75,8 +75,12 @@ export function kickedEventOf(code: number): {
   return { reason, code, message: CLOSE_REASONS[reason].message };
 }
 
+export function hasCode(error: unknown, code: JindouErrorCode): error is JindouError {
+  return error instanceof JindouError && error.code === code;
+}
+
 export function isConnectionLost(error: unknown): boolean {
-  return error instanceof JindouError && error.code === "connection_lost";
+  return hasCode(error, "connection_lost");
 }
 
 export function asJindouError(error: unknown, code: ClientErrorCode): JindouError {

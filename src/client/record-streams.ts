@@ -7,10 +7,10 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { RecordStream, RecordStreamOptions, StreamRecord } from "./api.ts";
 import { bytesOf } from "./bytes.ts";
 import { reconnectDelayMs } from "./connector.ts";
-import { asJindouError, JindouError } from "./errors.ts";
+import { asJindouError, hasCode, JindouError } from "./errors.ts";
 import { badOption, checkNames, type Settings } from "./options.ts";
 import type { OwnBytes } from "./socket.ts";
-import { timeLimit } from "./waiting.ts";
+import { now, timeLimit } from "./waiting.ts";
 
 interface RecordStreamsPorts {
   readonly settings: Settings;
@@ -43,6 +43,13 @@ const BEGINNING = "-1";
 const JSON_TYPE = "application/json";
 /** Maximum time without data on a live connection. A server sends something at least every 60 s. */
 const MAX_SILENCE_MS = 75_000;
+/** A live call without new records counts as failed if it ends earlier. */
+const MIN_WAIT_MS = 1000;
+/**
+ * Time after a lost offset during which the pauses continue to grow, because two servers could know
+ * different offsets of the stream.
+ */
+const UNSETTLED_MS = 60_000;
 /** Maximum total number of characters of the appends that are joined in one request. */
 const MAX_JOINED = 65_536;
 
@@ -114,6 +121,7 @@ class Calls {
   #current: AbortController | undefined;
   #pause: Deferred | undefined;
   #failures = 0;
+  /** True if `restart` has aborted the current call. */
   #isRestarted = false;
   #hasEnded = false;
 
@@ -141,6 +149,7 @@ class Calls {
     active.add(this);
     const abort = new AbortController();
     this.#current = abort;
+    this.#isRestarted = false;
     const stop = this.limit(limitMs);
     try {
       const headers = { ...call.headers, ...(sendsToken && (await credentialOf(settings))) };
@@ -164,18 +173,21 @@ class Calls {
 
   /** Waits until the call may be repeated. Rejects if a repeated call could not succeed. */
   async failed(thrown: unknown): Promise<void> {
-    const { settings, onError, assertOpen } = this.#ports;
+    const { onError, assertOpen } = this.#ports;
     assertOpen();
-    if (this.#isRestarted) {
-      this.#isRestarted = false;
-      return;
-    }
+    if (this.#isRestarted || this.#hasEnded) return;
     const error = asJindouError(thrown, "connection_lost");
     if (!error.retry) throw error;
     onError(error);
+    await this.pause(error.retryAfterMs);
+  }
+
+  /** Waits for at least `minMs`, and longer after each call until `succeeded`. */
+  async pause(minMs = 0): Promise<void> {
+    const { settings, assertOpen } = this.#ports;
     this.#pause = deferred();
     const delayMs = reconnectDelayMs(this.#failures, settings.reconnect);
-    const stop = timeLimit(Math.max(delayMs, error.retryAfterMs), this.#pause.resolve);
+    const stop = timeLimit(Math.max(delayMs, minMs), this.#pause.resolve);
     this.#failures += 1;
     await this.#pause.promise;
     stop();
@@ -184,7 +196,6 @@ class Calls {
 
   succeeded(): void {
     this.#failures = 0;
-    this.#isRestarted = false;
   }
 
   restart(): void {
@@ -242,12 +253,23 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
 
   async *#read(): AsyncGenerator<StreamRecord<T>, undefined> {
     let restarted = false;
+    let settledAtMs = 0;
+    const succeeded = () => {
+      if (now() > settledAtMs) this.#calls.succeeded();
+    };
     try {
-      for (;;) {
+      while (!this.#calls.hasEnded()) {
+        const { isLive } = this.#calls;
+        const startMs = now();
+        let isStream = false;
+        let hasNews = false;
+        const hasWaited = () => isStream && now() - startMs > MIN_WAIT_MS;
         try {
           for await (const { records, next, isUpToDate, isEnd } of this.#batches()) {
-            this.#calls.succeeded();
             const start = this.#start;
+            isStream = true;
+            hasNews ||= records.length > 0 && next !== start;
+            if (hasNews) succeeded();
             for (const [index, data] of records.entries()) {
               if (index < this.#skipped) continue;
               if (this.#calls.hasEnded()) return undefined;
@@ -261,16 +283,23 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             if (isEnd) return undefined;
             if (isUpToDate) this.#calls.isLive = true;
           }
+          // the same call could end in the same way again
+          if (!hasNews && !hasWaited() && isLive === this.#calls.isLive)
+            throw new JindouError("connection_lost", { message: NOT_A_STREAM });
+          succeeded();
         } catch (error) {
-          if (isLost(error) && this.#start !== BEGINNING) {
+          if (hasWaited()) succeeded();
+          if (hasCode(error, "offset_lost") && this.#start !== BEGINNING) {
             this.#start = BEGINNING;
             this.#skipped = 0;
             this.#calls.isLive = false;
             restarted = true;
+            settledAtMs = now() + UNSETTLED_MS;
+            await this.#calls.pause();
           } else await this.#calls.failed(error);
         }
-        if (this.#calls.hasEnded()) return undefined;
       }
+      return undefined;
     } finally {
       this.#calls.end();
     }
@@ -317,14 +346,13 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
     return isJson(this.#contentType) ? JSON.parse(String(data)) : [data];
   }
 
-  /** Yields the server-sent events of a reply. Throws if there are none. */
+  /** Yields the server-sent events of a reply. */
   async *#events(
     reply: Response,
   ): AsyncGenerator<{ readonly event: string | undefined; readonly data: string }> {
     const reader = reply.body?.getReader();
     const decoder = new TextDecoder();
     let text = "";
-    let isEmpty = true;
     try {
       for (;;) {
         const stop = this.#calls.limit(MAX_SILENCE_MS);
@@ -333,7 +361,6 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
         const blocks = (text + decoder.decode(chunk.value, { stream: true })).split("\n\n");
         text = blocks.pop() ?? "";
         for (const block of blocks) {
-          isEmpty = false;
           const lines = block.split("\n");
           yield { event: fieldsOf(lines, "event")[0], data: fieldsOf(lines, "data").join("\n") };
         }
@@ -341,7 +368,6 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
     } finally {
       reader?.cancel().catch(() => undefined);
     }
-    if (isEmpty) throw new JindouError("connection_lost", { message: NOT_A_STREAM });
   }
 }
 
@@ -424,7 +450,8 @@ class Writer {
         return;
       } catch (error) {
         const epoch = this.#number === 0 ? epochOf(error) : undefined;
-        if (epoch !== undefined) this.#epoch = epoch + 1;
+        // a proxy may have removed the header with the epoch
+        if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
         else if (closes || this.#producer !== undefined) await this.#calls.failed(error);
         else throw error;
       }
@@ -510,15 +537,11 @@ async function refusalOf(reply: Response): Promise<JindouError> {
   return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
 }
 
-function isLost(error: unknown): boolean {
-  return error instanceof JindouError && error.code === "offset_lost";
-}
-
 /**
  * Returns the producer's epoch on the server if a higher epoch fenced off this writer, `undefined`
  * for any other error.
  */
 function epochOf(error: unknown): number | undefined {
-  if (!(error instanceof JindouError) || error.code !== "producer_fenced") return undefined;
+  if (!hasCode(error, "producer_fenced")) return undefined;
   return Number((error.cause as Response).headers.get("producer-epoch")); // `refusalOf` sets it
 }

@@ -3,10 +3,15 @@
 // lack parts.
 
 import { once } from "node:events";
-import { createServer, type Server } from "node:http";
+import { createServer, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
-import { type Client, connect, type StreamRecord } from "../../src/client/index.ts";
+import {
+  type Client,
+  connect,
+  type JindouError,
+  type StreamRecord,
+} from "../../src/client/index.ts";
 import { startBroker } from "../support/broker.ts";
 import { signedPath } from "../support/signed-path.ts";
 import { t } from "../support/suite.ts";
@@ -15,9 +20,8 @@ const broker = await startBroker(t);
 const api = `http://127.0.0.1:${broker.apiPort}`;
 await broker.call("/user/token", { uid: "zoë", token: "naïve", device_flag: 1 });
 
-function clientOf(t: Test, port = broker.clientPort): Client {
+function clientOf(t: Test, port = broker.clientPort, reconnect = { minMs: 10, maxMs: 50 }): Client {
   const url = `ws://127.0.0.1:${port}`;
-  const reconnect = { minMs: 10, maxMs: 50 };
   const client = connect({ url, uid: "zoë", token: "naïve", reconnect });
   t.teardown(() => client.close());
   return client;
@@ -120,11 +124,14 @@ t.test(
 
 t.test("a waiting iterator ends if stopped, and rejects if the client is closed", async (t) => {
   const client = clientOf(t);
+  const errors: JindouError[] = [];
+  client.on("error", (error) => errors.push(error));
   const path = await create("waiting");
   const records = client.stream(path).records();
   const waiting = records.next();
   await records.return?.();
   t.same(await waiting, { done: true, value: undefined });
+  t.same(errors, [], "a stop is not reported as an error");
   const begun = client.stream(await create("begun", "[0,1]")).records();
   t.match(await begun.next(), { value: { data: 0 } });
   const open = client.stream(path);
@@ -199,6 +206,66 @@ t.test("a reader waits until a proxy that replies 503 reaches the broker again",
   t.equal(bodies.length, 0, "all 503 replies were sent");
 });
 
+type Answer = (response: ServerResponse) => unknown;
+
+const TAIL = {
+  "content-type": "application/json",
+  "stream-next-offset": "1_1",
+  "stream-up-to-date": "true",
+};
+const CONTROL = 'event: control\ndata:{"streamNextOffset":"1_1","upToDate":true}\n\n';
+const LOST = '{"code":"offset_lost"}';
+/** Minimum total time of the pauses that a reader with `PACED` makes after seven failures. */
+const SEVEN_PAUSES_MS = 1260;
+const PACED = { minMs: 20, maxMs: 60_000 };
+
+/**
+ * Asserts that a reader makes growing pauses between `count` requests, which contain seven
+ * failures. The server sends one record, and then `later` in reply to each read after this record.
+ */
+async function makesPauses(
+  t: Test,
+  { name, later, count = 9 }: { readonly name: string; later: Answer; count?: number },
+): Promise<void> {
+  const timesMs: number[] = [];
+  const server = createServer(({ url = "" }, response) => {
+    if (!url.startsWith("/v1/stream/")) return void response.writeHead(404).end();
+    timesMs.push(performance.now());
+    if (url.includes("offset=-1")) response.writeHead(200, TAIL).end("[1]");
+    else later(response);
+  });
+  const client = clientOf(t, await listen(t, server), PACED);
+  client.on("error", () => {});
+  const records = client.stream("/v1/stream/a?sig=a").records();
+  const reading = (async () => {
+    for await (const _ of records);
+  })();
+  while (timesMs.length < count) await new Promise((resolve) => setTimeout(resolve, 5));
+  await records.return?.();
+  await reading;
+  const tookMs = (timesMs[count - 1] ?? 0) - (timesMs[0] ?? 0);
+  t.ok(tookMs >= SEVEN_PAUSES_MS, `${name}: ${count} requests took ${Math.round(tookMs)} ms`);
+}
+
+t.test("a reader makes growing pauses between live calls that bring it nothing", async (t) => {
+  const answers: Readonly<Record<string, Answer>> = {
+    "an empty reply": (response) => response.end(),
+    "only comments": (response) => response.end(":\n\n:\n\n"),
+    "a page of a proxy": (response) => response.end("<html>\n\n</html>\n\n"),
+    "no position": (response) => response.end("event: data\ndata:[1]\n\n"),
+    "the same position": (response) => response.end(CONTROL),
+    "the same records": (response) => response.end(`event: data\ndata:[1]\n\n${CONTROL}`),
+  };
+  await Promise.all([
+    ...Object.entries(answers).map(([name, later]) => makesPauses(t, { name, later })),
+    makesPauses(t, {
+      name: "a server that does not know the offset of another one",
+      later: (response) => response.writeHead(410).end(LOST),
+      count: 15,
+    }),
+  ]);
+});
+
 t.test(
   "an append whose reply is lost is repeated only for a producer, and stored once",
   async (t) => {
@@ -227,6 +294,19 @@ t.test("a producer is refused after another producer with the same name was open
   t.equal(await (await fetch(`${api}/v1/stream/records/fenced`)).text(), "[0,1,3]");
 });
 
+t.test("a producer is refused if a proxy has removed the epoch from the reply", async (t) => {
+  let calls = 0;
+  const server = createServer((_, response) => {
+    calls += 1;
+    response.writeHead(calls < 50 ? 403 : 200).end('{"code":"producer_fenced"}');
+  });
+  const stream = clientOf(t, await listen(t, server)).stream("/v1/stream/a?sig=a", {
+    producer: "p",
+  });
+  await t.rejects(stream.append(0), { code: "producer_fenced", retry: false });
+  t.ok(calls < 50, "the append was not repeated");
+});
+
 t.test("a stream is followed on a platform whose fetch returns only whole bodies", async (t) => {
   const { Response: own } = globalThis;
   t.teardown(() => {
@@ -242,6 +322,10 @@ t.test("a stream is followed on a platform whose fetch returns only whole bodies
   t.match(await next, [{ data: 1 }]);
   await client.stream(path).close();
   t.equal((await records.next()).done, true);
+  await makesPauses(t, {
+    name: "long polls that do not wait",
+    later: (response) => response.writeHead(204, TAIL).end(),
+  });
 });
 
 t.test("invalid paths, options and data, and reads without fetch, are rejected", async (t) => {
