@@ -2,7 +2,7 @@
 // a caller that the guard authorizes.
 
 import type { Credentials } from "../broker/credentials.ts";
-import { BrokerError } from "../broker/errors.ts";
+import { BrokerError, ERRORS } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, Clock, UserStore } from "../broker/ports.ts";
@@ -87,19 +87,17 @@ export function createViewers(ports: ViewerPorts): Viewers {
 
   async function authenticate(viewer: Viewer): Promise<Rights | undefined> {
     const { uid, flag } = viewer;
-    if (uid !== SYSTEM_UID) {
-      const proof = await credentials.prove(viewer);
-      if (proof.kind === "none") return undefined;
-      const device = await store.device(uid, flag);
-      if (proof.kind === "jwt") {
-        credentials.assertNotRevoked(proof.claims, device);
-        return proof.claims.rights;
-      }
-      if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return undefined;
+    if (uid === SYSTEM_UID)
+      throw new BrokerError("unauthorized", { message: ERRORS.reserved_uid.message });
+    const proof = await credentials.prove(viewer);
+    if (proof.kind === "none") return undefined;
+    const device = await store.device(uid, flag);
+    if (proof.kind === "jwt") {
+      credentials.assertNotRevoked(proof.claims, device);
+      return proof.claims.rights;
     }
-    throw new BrokerError("unauthorized", {
-      message: "uid, device_flag and token do not match",
-    });
+    if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return undefined;
+    throw await credentials.mismatch(viewer, proof.tokenHash);
   }
 
   return {

@@ -1,11 +1,19 @@
 // Checks the part of a client's credential that needs no store: the form of a token, and the claims
-// of a JWT. The store compares registered tokens. State: the header of the newest JWT.
+// of a JWT. The store compares registered tokens. After a refusal, finds the device flag for which
+// the token is valid. State: the header of the newest JWT.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";
-import { type Device, type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./model.ts";
+import {
+  DEVICE_FLAGS,
+  type Device,
+  type DeviceFlag,
+  type DeviceLevel,
+  SYSTEM_UID,
+} from "./model.ts";
+import type { UserStore } from "./ports.ts";
 import type { Rights } from "./rights.ts";
-import { hashToken } from "./tokens.ts";
+import { hashesEqual, hashToken } from "./tokens.ts";
 
 /** How clients authenticate [config: auth.clients]. */
 export type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
@@ -46,6 +54,25 @@ interface Bearer {
   readonly token: string;
 }
 
+/** A token of the user that is valid only for another device flag. */
+export interface WrongFlag {
+  readonly uid: string;
+  /** Flag with which the token was used. */
+  readonly flag: DeviceFlag;
+  /** Flag for which the token is registered, or that a JWT has in its claims. */
+  readonly tokenFlag: DeviceFlag;
+}
+
+interface WrongFlagPorts {
+  readonly store: Pick<UserStore, "device">;
+  /**
+   * True if the HTTP API needs no credential (protected mode). The error message then names the
+   * flag of the token.
+   */
+  readonly isNamedToClient: boolean;
+  report(wrongFlag: WrongFlag): void;
+}
+
 /** The facts that a credential proves before the store is read. */
 export type Proof =
   | { readonly kind: "none" }
@@ -70,13 +97,26 @@ export interface Credentials {
   assertNotRevoked(claims: Claims, device: Device | undefined): void;
   /** Returns the error for a revoked token, and counts the token. */
   revoked(): BrokerError;
+  /**
+   * Returns the error for a registered token that the store has refused for the uid and the device
+   * flag. Looks for the flag for which the token is registered.
+   */
+  mismatch(bearer: Omit<Bearer, "token">, tokenHash: Uint8Array): Promise<BrokerError>;
 }
 
 const NO_PROOF: Proof = { kind: "none" };
-export const MISMATCH = "uid, device flag and token do not match";
+const MISMATCH = "uid, device flag and token do not match";
+const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
 
-/** `jwt` is needed unless `mode` is `token` or `none`. */
-export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credentials {
+/**
+ * `jwt` is needed unless `mode` is `token` or `none`. Without `wrongFlags`, a refusal never names
+ * the device flag of the token.
+ */
+export function createCredentials(
+  mode: ClientAuth,
+  jwt?: JwtVerifier,
+  wrongFlags?: WrongFlagPorts,
+): Credentials {
   /**
    * Header of the newest JWT. All tokens of an issuer have the same header, so it is parsed only
    * once.
@@ -101,14 +141,24 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
   }
 
   function proofOf({ uid, flag }: Bearer, claims: Claims): Proof {
-    if (claims.uid !== uid || uid === SYSTEM_UID || (claims.flag ?? flag) !== flag)
-      throw new BrokerError("unauthorized", { message: MISMATCH });
+    if (claims.uid !== uid || uid === SYSTEM_UID) throw mismatched();
+    const { flag: tokenFlag = flag } = claims;
+    if (tokenFlag !== flag) throw wrongFlag({ uid, flag, tokenFlag });
     return { kind: "jwt", claims };
   }
 
   function revoked(): BrokerError {
     jwt?.countRevoked();
-    return new BrokerError("unauthorized", { message: MISMATCH });
+    return mismatched();
+  }
+
+  function wrongFlag(login: WrongFlag): BrokerError {
+    wrongFlags?.report(login);
+    return wrongFlags?.isNamedToClient
+      ? mismatched(
+          `: the token is for device flag ${nameOf(login.tokenFlag)}, but it is used with device flag ${nameOf(login.flag)}`,
+        )
+      : mismatched();
   }
 
   return {
@@ -118,6 +168,15 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
 
     revoked,
 
+    async mismatch({ uid, flag }, tokenHash) {
+      if (wrongFlags === undefined) return mismatched();
+      const { store } = wrongFlags;
+      const otherFlags = DEVICE_FLAGS.filter((other) => other !== flag);
+      const devices = await Promise.all(otherFlags.map((other) => store.device(uid, other)));
+      const device = devices.find((other) => other && hashesEqual(other.tokenHash, tokenHash));
+      return device === undefined ? mismatched() : wrongFlag({ uid, flag, tokenFlag: device.flag });
+    },
+
     prove(bearer) {
       const { token } = bearer;
       if (mode === "none") return NO_PROOF;
@@ -125,6 +184,14 @@ export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credenti
       return { kind: "token", tokenHash: hashToken(token) };
     },
   };
+}
+
+function mismatched(detail = ""): BrokerError {
+  return new BrokerError("unauthorized", { message: `${MISMATCH}${detail}` });
+}
+
+function nameOf(flag: DeviceFlag): string {
+  return `${flag} (${FLAG_NAMES[flag]})`;
 }
 
 /** Returns true if the text is the header of a JWT, the first of its three parts. */

@@ -1,12 +1,11 @@
 // Opens the session of a CONNECT. The store decides whether the session is accepted, and which
 // other sessions it ends. The hub closes the sockets of the ended sessions.
 
-import { type Claims, type Credentials, MISMATCH, type Proof } from "./credentials.ts";
+import type { Claims, Credentials, Proof } from "./credentials.ts";
 import { BrokerError, type CloseReason } from "./errors.ts";
 import type { Restrictions } from "./hooks.ts";
 import { assertUserUid } from "./ids.ts";
 import {
-  DEVICE_FLAGS,
   type DeviceFlag,
   type DeviceLevel,
   isId,
@@ -93,55 +92,15 @@ interface OpenSession {
   readonly expiresAtMs: number | undefined;
 }
 
-/** A login with a token of the user that is registered for another device flag. */
-interface WrongFlag {
-  readonly uid: string;
-  readonly flag: DeviceFlag;
-  readonly registeredFlag: DeviceFlag;
-}
-
-interface WrongFlagPorts {
-  /**
-   * True if the HTTP API needs no credential (protected mode). The error message then names the
-   * flag for which the token is registered.
-   */
-  readonly isNamedToClient: boolean;
-  report(login: WrongFlag): void;
-}
-
-const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
-
 export function createSessions({
   directory,
   credentials,
   store,
-  wrongFlags,
 }: {
   readonly directory: Pick<SessionDirectory, "login">;
   readonly credentials: Credentials;
   readonly store: Pick<UserStore, "device">;
-  readonly wrongFlags?: WrongFlagPorts;
 }): Sessions {
-  async function unauthorized(
-    { uid, flag }: Login,
-    tokenHash: Uint8Array | undefined,
-  ): Promise<BrokerError> {
-    const message = MISMATCH;
-    if (wrongFlags === undefined || tokenHash === undefined)
-      return new BrokerError("unauthorized", { message });
-    const { isNamedToClient, report } = wrongFlags;
-    const otherFlags = DEVICE_FLAGS.filter((other) => other !== flag);
-    const devices = await Promise.all(otherFlags.map((other) => store.device(uid, other)));
-    const device = devices.find((other) => other && hashesEqual(other.tokenHash, tokenHash));
-    if (device === undefined) return new BrokerError("unauthorized", { message });
-    const registeredFlag = device.flag;
-    report({ uid, flag, registeredFlag });
-    const detail = `the token is registered for device flag ${nameOf(registeredFlag)}, but CONNECT has device flag ${nameOf(flag)}`;
-    return new BrokerError("unauthorized", {
-      message: isNamedToClient ? `${message}: ${detail}` : message,
-    });
-  }
-
   return {
     async open(login) {
       const { level, continues, restrictions } = login;
@@ -171,7 +130,9 @@ export function createSessions({
       });
       switch (result.kind) {
         case "unauthorized":
-          throw claims === undefined ? await unauthorized(login, tokenHash) : credentials.revoked();
+          throw tokenHash === undefined
+            ? credentials.revoked()
+            : await credentials.mismatch(login, tokenHash);
         case "refused":
           if (result.reason === "banned") throw new BrokerError("banned");
           return { kind: "ended", reason: result.reason };
@@ -192,7 +153,7 @@ export function createSessions({
       const device = await store.device(uid, flag);
       if (proof.kind === "jwt") return credentials.assertNotRevoked(proof.claims, device);
       if (device === undefined || !hashesEqual(device.tokenHash, proof.tokenHash))
-        throw await unauthorized(login, proof.tokenHash);
+        throw await credentials.mismatch(login, proof.tokenHash);
     },
 
     async refresh({ record, expiresAtMs }, token) {
@@ -215,7 +176,7 @@ export function createSessions({
       if (proof.kind === "token") {
         if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash))
           return UNLIMITED;
-        throw new BrokerError("unauthorized", { message: MISMATCH });
+        throw await credentials.mismatch(record, proof.tokenHash);
       }
       credentials.assertNotRevoked(proof.claims, device);
       if (proof.claims.expiresAtMs < expiresAtMs)
@@ -246,8 +207,4 @@ function tagOf(proof: Proof): string {
 
 function continuesWith({ level, deviceId }: SessionRecord, claims: Claims): boolean {
   return claims.level === level && (claims.deviceId === "" || claims.deviceId === deviceId);
-}
-
-function nameOf(flag: DeviceFlag): string {
-  return `${flag} (${FLAG_NAMES[flag]})`;
 }

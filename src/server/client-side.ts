@@ -2,7 +2,7 @@
 // that accepts client connections. Keeps no state.
 
 import type { LocalSession } from "../api/connections.ts";
-import { type DeviceFlag, MAX_ID_LENGTH } from "../broker/model.ts";
+import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
 import { JSONRPC_FORMS } from "../compat/wukongim/jsonrpc-view.ts";
 import { createWkproto } from "../compat/wukongim/wkproto/wkproto.ts";
@@ -21,14 +21,12 @@ import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
-import { BoundedMap } from "../lib/bounded-map.ts";
 import { Deadlines } from "../lib/deadlines.ts";
 import { Semaphore } from "../lib/semaphore.ts";
-import { roomLogger } from "../observe/logger.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import type { TopicPublisher } from "../transport/types.ts";
-import { type LocalFacts, requiresCredential } from "./control-plane.ts";
+import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
@@ -43,7 +41,6 @@ const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
-const MAX_LOGGED_LOGINS = 1000;
 
 const US_PER_MS = 1000;
 
@@ -153,18 +150,6 @@ export function createNodeGateway(
   return { ...gateway, endpoint, facts };
 }
 
-/** Returns a function that logs logins with the wrong device flag, once for each user and flag. */
-function wrongFlagLog({ logger }: Node) {
-  const log = roomLogger(logger, "broker");
-  const logged = new BoundedMap<string, true>(MAX_LOGGED_LOGINS);
-  return (login: { readonly uid: string; readonly flag: DeviceFlag }) => {
-    const key = `${login.uid} ${login.flag}`;
-    if (logged.get(key)) return;
-    logged.set(key, true);
-    log.info(login, "Refused a login: the token is registered for another device flag");
-  };
-}
-
 interface NodeClients extends ClientContext {
   readonly closedSessions: ClosedSessions;
 }
@@ -174,13 +159,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
   const openings = new Semaphore(MAX_OPENINGS);
-  const sessions = createSessions({
-    ...{ directory, credentials, store },
-    wrongFlags: {
-      isNamedToClient: !requiresCredential(config),
-      report: wrongFlagLog(node),
-    },
-  });
+  const sessions = createSessions({ directory, credentials, store });
   const expiry = new CredentialExpiry({
     sessions,
     tokens: node.tokens,

@@ -8,7 +8,6 @@ import type { DurableStreamPorts } from "../api/durable-streams/routes.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
 import { type DemoSite, frontPage, pageRoutes } from "../api/pages.ts";
-import { credentialRule } from "../api/protected-mode.ts";
 import type { ApiLog } from "../api/serve.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { createInboxes } from "../broker/inboxes.ts";
@@ -19,9 +18,10 @@ import { createWukongimHttp } from "../compat/wukongim/http.ts";
 import { shownSettings } from "../config/summary.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { createReadBudget } from "../gateway/rates.ts";
-import { listensBeyondLoopback, parseAddress } from "../lib/address.ts";
+import { parseAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
+import { requiresCredential } from "./credentials.ts";
 import { maxStreamBytes } from "./drivers.ts";
 import { gatedHttp } from "./gate.ts";
 import { type Node, readiness } from "./node.ts";
@@ -63,15 +63,6 @@ export interface LocalFacts {
   sessions(): Iterable<LocalSession>;
   closedSessions(): Iterable<ClosedConnection>;
   vitals(): { readonly connections: number; readonly deliveries: number };
-}
-
-/** Returns true if calls need a credential, false in protected mode. */
-export function requiresCredential({ api, auth }: Node["config"]): boolean {
-  return credentialRule({
-    listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
-    staticToken: api.token,
-    authApi: auth.api,
-  });
 }
 
 /** Creates the endpoint for backends. `clientPort` returns the port of the client listener. */

@@ -12,7 +12,7 @@ import { type ChannelLogs, createChannelLogs } from "../broker/channel-logs.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
-import { type Credentials, createCredentials } from "../broker/credentials.ts";
+import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { EventDemandWatch } from "../broker/event-demand.ts";
 import { Events } from "../broker/events.ts";
@@ -36,6 +36,7 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import type { LoggedError } from "../observe/newest-errors.ts";
 import type { Driver } from "../transport/driver.ts";
+import { createNodeCredentials } from "./credentials.ts";
 import type { DriverPorts, Drivers } from "./drivers.ts";
 
 const STORED_BURST_S = 10;
@@ -234,7 +235,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
       webhookTypes: () => node.webhookTypes(),
       onDemand: (kind, isWritten) => metrics.families.eventsDemand.of(kind).set(isWritten ? 1 : 0),
     }),
-    credentials: createCredentials(config.auth.clients, jwt?.verifier),
+    credentials: createNodeCredentials(config, { verifier: jwt?.verifier, store, logger }),
     jwt,
     hooks,
     messages,

@@ -8,7 +8,7 @@ import { LOOPBACK_NETWORKS, resolveHost } from "../webhooks/addresses.ts";
 import type { FixedEndpoint } from "../webhooks/endpoint.ts";
 import { type Format, standardFormat } from "../webhooks/formats.ts";
 import { createWebhooks, type WebhookService } from "../webhooks/webhooks.ts";
-import { requiresCredential } from "./control-plane.ts";
+import { requiresCredential } from "./credentials.ts";
 import { errorLog, type Node } from "./node.ts";
 import { StartError } from "./start-error.ts";
 

@@ -4,8 +4,10 @@
 import { connect, group } from "../../src/client/index.ts";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 
+const API_TOKEN = "0123456789abcdef";
 const TEAM = { channelId: "team", channelType: 2 };
 
 async function prepare({ call }: ChildBroker): Promise<void> {
@@ -77,21 +79,32 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
   }
 });
 
+const REFUSAL = "uid, device flag and token do not match";
+
+async function flagLine({ output }: ChildBroker, uid: string) {
+  const isOfUser = (line: string) => line.includes("another device flag") && line.includes(uid);
+  const find = () => output().split("\n").find(isOfUser);
+  for (;;) {
+    const line = find();
+    if (line !== undefined) return JSON.parse(line);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+const detailOf = (token: string, used: string) =>
+  `${REFUSAL}: the token is for device flag ${token}, but it is used with device flag ${used}`;
+
 t.test(
   "if the device flag of a login does not match its token, the log names the flag of the token, and so does the refusal in protected mode",
   async (t) => {
-    const open = await spawnBroker(t, { JINDOU_API_TOKEN: "0123456789abcdef" });
-    const headers = { token: "0123456789abcdef" };
+    const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "amy", token: "amy-token", device_flag: 1 };
-    await open.call("/user/token", user, headers);
-    const detail =
-      "the token is registered for device flag 1 (web), but CONNECT has device flag 0 (app)";
+    await open.call("/user/token", user, { token: API_TOKEN });
     for (const node of [broker, open]) {
-      const isNamed = node === broker;
-      const refusal = { code: "auth_failed", message: "uid, device flag and token do not match" };
+      const refusal = { code: "auth_failed", message: REFUSAL };
       const url = `ws://127.0.0.1:${node.clientPort}`;
       const client = connect({ url, uid: "amy", token: "amy-token", deviceFlag: 0 });
-      const message = isNamed ? `${refusal.message}: ${detail}` : refusal.message;
+      const message = node === broker ? detailOf("1 (web)", "0 (app)") : REFUSAL;
       await t.rejects(client.ready(), { ...refusal, message }, "SDK");
       const json = await openJsonRpc(t, { port: node.clientPort });
       const login = json.request("connect", { protocol: 1, uid: "amy", token: "amy-token" });
@@ -103,14 +116,49 @@ t.test(
         refusal,
         "a client with a wrong token is not told the device flag",
       );
-      while (!node.output().includes("registered for another device flag"))
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      const line = node
-        .output()
-        .split("\n")
-        .find((text) => text.includes("another device flag"));
-      t.match(JSON.parse(line ?? ""), { uid: "amy", flag: 0, registeredFlag: 1, level: "info" });
+      t.match(await flagLine(node, "amy"), { flag: 0, tokenFlag: 1, level: "info" });
       t.notMatch(node.output(), "amy-token");
     }
   },
 );
+
+t.test(
+  "a viewer whose token is for another device flag is told the flag like a socket, on every address",
+  async (t) => {
+    const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
+    const user = { uid: "cat", token: "cat-token", device_flag: 0 };
+    await broker.call("/user/token", user);
+    await open.call("/user/token", user, { token: API_TOKEN });
+    for (const node of [broker, open]) {
+      for (const path of ["/stream/2/team/s", "/v1/stream/channel/2/team/s"])
+        for (const port of [node.apiPort, node.clientPort]) {
+          const refusal = async (query: string) => {
+            const response = await fetch(`http://127.0.0.1:${port}${path}?uid=cat&${query}`);
+            return response.json();
+          };
+          const error = node === broker ? detailOf("0 (app)", "1 (web)") : REFUSAL;
+          t.match(await refusal("token=cat-token"), { code: "unauthorized", error }, path);
+          t.match(await refusal("token=guess"), { code: "unauthorized", error: REFUSAL }, path);
+        }
+      t.match(await flagLine(node, "cat"), { flag: 1, tokenFlag: 0, level: "info" });
+      t.notMatch(node.output(), "cat-token");
+    }
+  },
+);
+
+t.test("a JWT with the claim of another device flag is refused with this flag", async (t) => {
+  const node = await spawnBroker(t, {
+    JINDOU_AUTH_CLIENTS: "jwt",
+    JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
+    JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+  });
+  const token = await mint(HMAC_KEY, { sub: "amy", device_flag: 2 });
+  const url = `ws://127.0.0.1:${node.clientPort}`;
+  const login = (uid: string) => connect({ url, uid, token }).ready();
+  const message = detailOf("2 (desktop)", "1 (web)");
+  await t.rejects(login("amy"), { code: "auth_failed", message }, "SDK");
+  await t.rejects(login("ben"), { code: "auth_failed", message: REFUSAL }, "another user");
+  const { body } = await node.call(`/stream/2/team/s?uid=amy&token=${token}`);
+  t.match(body, { code: "unauthorized", error: message }, "HTTP");
+  t.match(await flagLine(node, "amy"), { flag: 1, tokenFlag: 2 });
+});
