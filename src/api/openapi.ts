@@ -6,7 +6,7 @@ import type { Dialect } from "./dialect.ts";
 import { EDGE_ERRORS } from "./errors.ts";
 import { EVENT_SCHEMAS } from "./event-schemas.ts";
 import { jsonReply } from "./reply.ts";
-import { type ApiRoute, plainRoute, type Success } from "./route.ts";
+import { type ApiRoute, isInPath, plainRoute, type Success } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -237,13 +237,11 @@ function parametersOf(query: Type.TObject | undefined, route: ApiRoute): Json {
   return all.length === 0 ? {} : { parameters: all };
 }
 
-function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
+function parameters(query: Type.TObject, route: ApiRoute): readonly Json[] {
   const required: readonly string[] = query.required ?? [];
-  const inPath = path.split("/");
   return Object.entries(query.properties).map(([name, schema]) => ({
     name,
-    in:
-      inPath.includes(`:${name}`) || (name === "path" && inPath.at(-1) === "*") ? "path" : "query",
+    in: isInPath(name, route) ? "path" : "query",
     required: required.includes(name),
     description: "description" in schema ? schema.description : undefined,
     schema,

@@ -160,8 +160,20 @@ function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outco
   return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
 }
 
-/** Returns the reply with the header added. Returns an HttpStream unchanged. */
-export function withHeader<R extends RouteReply>(reply: R, name: string, value: string): R {
-  if ("opened" in reply) return reply;
-  return { ...reply, headers: { ...reply.headers, [name]: value } };
+/** Returns the reply with the header added. */
+export function withHeader(reply: RouteReply, name: string, value: string): RouteReply {
+  const headers = { ...reply.headers, [name]: value };
+  if (!("opened" in reply)) return { ...reply, headers };
+  const { status, filler } = reply; // methods of an object of a class are not copied by a spread
+  return {
+    ...{ status, filler, headers },
+    opened: (body) => reply.opened(body),
+    writable: () => reply.writable(),
+    closed: () => reply.closed(),
+  };
+}
+
+/** Returns true if a parameter of the row's `query` is in the path and not in the query string. */
+export function isInPath(name: string, { path }: Pick<ApiRoute, "path">): boolean {
+  return path.split("/").includes(`:${name}`) || (name === "path" && path.endsWith("/*"));
 }

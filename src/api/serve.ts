@@ -9,7 +9,7 @@ import type { Dialect } from "./dialect.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
-import { type ApiRoute, type RouteReply, withHeader } from "./route.ts";
+import { type ApiRoute, isInPath, type RouteReply, withHeader } from "./route.ts";
 
 export interface ApiLog {
   error(fields: { readonly err: unknown }, message: string): void;
@@ -47,10 +47,13 @@ export function createServe({
     const translate = (reply: HttpReply) => dialect.reply(reply, route);
     const adapt = dialect.adaptOf(route);
     const context = { fail, translate, path, observe };
-    const admit = guarded(
-      (request) =>
-        admitCaller === undefined ? guard(request, access) : admitCaller(request, guard),
-      context,
+    const admit = namingIgnored(
+      route,
+      guarded(
+        (request) =>
+          admitCaller === undefined ? guard(request, access) : admitCaller(request, guard),
+        context,
+      ),
     );
     const handle = namingIgnored(
       route,
@@ -105,18 +108,28 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Lists the ignored parameters of the query string in a reply header, also in error replies. */
-function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<RouteReply> {
-  const inPath = path.split("/");
-  const names = new Set(
-    Object.keys(query?.properties ?? {}).filter((n) => !inPath.includes(`:${n}`)),
-  );
+/** Lists the ignored parameters of the query string in a header of each reply. */
+function namingIgnored(
+  route: ApiRoute,
+  step: Step<HttpReply | undefined>,
+): Step<HttpReply | undefined>;
+function namingIgnored(route: ApiRoute, step: Step<RouteReply>): Step<RouteReply>;
+function namingIgnored(
+  route: ApiRoute,
+  step: Step<RouteReply | undefined>,
+): Step<RouteReply | undefined> {
+  const parameters = Object.keys(route.query?.properties ?? {});
+  const names = new Set(parameters.filter((name) => !isInPath(name, route)));
   return (request) => {
-    const ignored = request.query === "" ? undefined : ignoredParameters(request.query, names);
     const outcome = step(request);
-    if (ignored === undefined) return outcome;
-    const addHeader = (reply: RouteReply) =>
-      withHeader(reply, "jindou-ignored-parameters", ignored);
+    if (request.query === "") return outcome;
+    const addHeader = (reply: RouteReply | undefined) => {
+      if (reply === undefined) return reply;
+      const ignored = ignoredParameters(request.query, names);
+      return ignored === undefined
+        ? reply
+        : withHeader(reply, "jindou-ignored-parameters", ignored);
+    };
     return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
   };
 }

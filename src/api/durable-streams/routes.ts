@@ -12,7 +12,7 @@ import type { PageRule } from "../guard.ts";
 import { jsonReply } from "../reply.ts";
 import * as replies from "../reply-schemas.ts";
 import { type ApiRoute, plainRoute, postRoute, type RouteReply } from "../route.ts";
-import { VIEWER_HEADERS } from "../stream-request.ts";
+import { streamQuery, VIEWER_HEADERS } from "../stream-request.ts";
 import type { Viewers } from "../viewers.ts";
 import { createAdmission, type StreamUse } from "./admission.ts";
 import { parseStreamPath, STREAMS_PATH, STREAMS_PREFIX } from "./path.ts";
@@ -39,6 +39,10 @@ export interface DurableStreamPorts {
   readonly keepAliveMs?: number;
 }
 
+const { uid, token, device_flag } = streamQuery.properties;
+/** Parameters with which a client's token is sent. */
+const viewerQuery = { uid, token, device_flag };
+
 const readQuery = Type.Object({
   path: Type.String({
     description:
@@ -63,9 +67,11 @@ const readQuery = Type.Object({
   sig: Type.Optional(
     Type.String({ description: "Signature of a URL that POST /v1/sign has returned" }),
   ),
+  ...viewerQuery,
 });
 const { path: pathParameter, sig } = readQuery.properties;
-const writeQuery = Type.Object({ path: pathParameter, sig });
+const writeQuery = Type.Object({ path: pathParameter, sig, ...viewerQuery });
+const deleteQuery = Type.Object({ path: pathParameter, sig });
 
 const VIEWER_ERRORS = ["not_in_channel", "token_expired", "banned", "rate_limited"] as const;
 /** Errors of calls that write the stream of a channel. */
@@ -164,7 +170,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       method: "DELETE",
       operation: "deleteDurableStream",
       summary: "Deletes a stream. Forks of it keep its data",
-      query: writeQuery,
+      query: deleteQuery,
       success: {
         ...{ status: 204, description: "The stream was deleted", body: undefined },
         isEmpty: true,
