@@ -100,7 +100,7 @@ function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): 
 export function createViewerEndpoint(
   ports: StreamRoutePorts &
     DurableStreamPorts &
-    Pick<ApiPorts, "managers" | "log" | "observe"> & {
+    Pick<ApiPorts, "channels" | "managers" | "log" | "observe"> & {
       readonly settings: Omit<ApiSettings, "requiresCredential">;
     },
 ): HttpEndpoint {

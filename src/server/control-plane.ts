@@ -211,6 +211,7 @@ export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
     streams: node.streams,
     followers: node.followers,
     ...durableStreamPorts(node),
+    channels: node.channels,
     managers,
     settings: settingsOf(node),
     viewers: viewersOf(node),

@@ -4,7 +4,13 @@
 
 import { connect, group, person } from "../../src/client/index.ts";
 import { SseReader } from "../acceptance/sse-reader.ts";
-import { type Broker, spawnBroker, startBroker, tempFolder } from "../support/broker.ts";
+import {
+  type Broker,
+  spawnBroker,
+  startBroker,
+  tempFolder,
+  textPayload,
+} from "../support/broker.ts";
 import { driverSettings } from "../support/driver.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
@@ -297,6 +303,32 @@ async function sign(path: string, access: string, fromUid?: string): Promise<str
   const { pathname, search } = new URL(reply.body.url);
   return pathname + search;
 }
+
+t.test(
+  "a backend that starts a stream in a group that was never created is told so, and a client is not",
+  async (t) => {
+    const missing = {
+      status: 403,
+      code: "channel_not_found",
+      error: "The group nowhere does not exist; create it with POST /channel",
+    };
+    const path = newPath("2/nowhere");
+    t.match((await put(path)).json, missing, "PUT");
+    t.match((await post(path, "[1]")).json, { status: 404, code: "stream_unknown" }, "POST");
+    const payload = textPayload("x");
+    const message = { from_uid: "bot", channel_id: "nowhere", channel_type: 2, payload };
+    const { code, error } = missing;
+    t.match((await broker.call("/message/send", message)).body, { code, error }, "/message/send");
+    const stranger = { method: "PUT", headers: { ...JSON_TYPE, "jindou-from": "eve" } };
+    const refused = { status: 403, code: "not_subscriber" };
+    t.match((await call(newPath(), stranger)).json, refused, "a group that exists");
+    const signed = await sign(newPath("2/nowhere"), "write", "bot");
+    t.match((await call(signed, { method: "PUT" })).json, refused, "the bearer of a signed URL");
+    const viewer = { method: "PUT", headers: { ...JSON_TYPE, ...tokenOf("alice") } };
+    const hidden = await callAt(broker.clientPort, newPath("2/nowhere"), viewer);
+    t.match(hidden.json, { status: 404, code: "not_in_channel" }, "a client token");
+  },
+);
 
 t.test("a client token allows only what its user has permission to read or write", async (t) => {
   const viewerCall = (path: string, uid: string, options: Call = {}) =>

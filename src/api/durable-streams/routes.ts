@@ -2,6 +2,7 @@
 
 import { type Static, Type } from "typebox";
 import type { ChannelLogs } from "../../broker/channel-logs.ts";
+import type { Channels } from "../../broker/channels.ts";
 import type { LogCursors } from "../../broker/log-cursors.ts";
 import type { Logs } from "../../broker/logs.ts";
 import { MAX_EXPIRY_S, OVERLAP_MS, type SignedUrls } from "../../broker/signed-urls.ts";
@@ -12,6 +13,7 @@ import type { PageRule } from "../guard.ts";
 import { jsonReply } from "../reply.ts";
 import * as replies from "../reply-schemas.ts";
 import { type ApiRoute, plainRoute, postRoute, type RouteReply } from "../route.ts";
+import { createExplainRefusal } from "../send-refusals.ts";
 import { streamQuery, VIEWER_HEADERS } from "../stream-request.ts";
 import type { Viewers } from "../viewers.ts";
 import { createAdmission, type StreamUse } from "./admission.ts";
@@ -81,13 +83,16 @@ const SENDER_ERRORS = [
   ...(["stranger_refused", "denylisted", "not_allowlisted", "client_msg_no_reused"] as const),
 ] as const;
 
-export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly ApiRoute[] {
+export function createDurableStreamRoutes(
+  ports: DurableStreamPorts & { readonly channels: Pick<Channels, "state"> },
+): readonly ApiRoute[] {
   const { logs, channelLogs, logCursors: cursors, viewers, bearerBudget } = ports;
   const { longPollMs, keepAliveMs } = ports;
   const requirePaid = (bearer: string) => bearerBudget.requirePaid(bearer);
   const beginWork: BeginWork = (bearer) => bearerBudget.begin(bearer);
   const admission = createAdmission({ ...ports, requirePaid });
   const feeds = new StreamFeeds(cursors, admission, keepAliveMs);
+  const explain = createExplainRefusal(ports.channels);
   const write = createWriteCalls({ logs, channelLogs, admission });
   const { read } = createReadCalls({
     ...{ logs, cursors, admission, viewers, feeds, longPollMs },
@@ -114,6 +119,15 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       else if (kind === "viewer" && uid !== undefined) viewers.beginRead(uid)(request.body.length);
       return handle(request);
     });
+  const create = async (request: HttpRequest) => {
+    try {
+      return await write.create(request);
+    } catch (error) {
+      const { sent } = admission.streamOf(request);
+      if (sent?.isBackend) return explain(error, sent.channel);
+      throw error; // a client must not learn which groups exist
+    }
+  };
   return [
     {
       ...{ ...shared, ...admitting("read"), ...running(read) },
@@ -133,7 +147,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
     },
     {
-      ...{ ...shared, ...admitting("write"), ...writing(write.create) },
+      ...{ ...shared, ...admitting("write"), ...writing(create) },
       method: "PUT",
       operation: "createDurableStream",
       summary: "Creates a stream, or a fork of another stream",
@@ -144,6 +158,7 @@ export function createDurableStreamRoutes(ports: DurableStreamPorts): readonly A
       },
       replies: { 201: "The stream was created" },
       errors: ["bad_id", "stream_unknown", "disk_full", ...SENDER_ERRORS],
+      forbidding: ["channel_not_found"],
       edgeErrors: ["stream_exists", "stream_type", "log_full", "not_found"],
     },
     {
