@@ -7,6 +7,8 @@ export interface Cause {
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
+  /** Error message for callers and clients. Absent: they get the message of the error's code. */
+  readonly callerMessage?: string;
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;
   /**
@@ -135,12 +137,15 @@ const REPLIES: readonly Cause[] = [
     what: "Redis cannot write its data to the disk, so it rejects writes",
     action:
       "Check the log of Redis, and free or repair its disk. It accepts writes again after a successful save",
+    callerMessage:
+      "Redis cannot write to its disk; check its log, and free or repair the disk. Try again after its next successful save",
   },
   {
     pattern: /^OOM\b/,
     what: "Redis has used all the memory that its maxmemory allows, so it rejects writes",
     action:
       "Raise maxmemory. Keep maxmemory-policy noeviction, because any other policy deletes messages",
+    callerMessage: "Redis is out of memory; raise its maxmemory, and try again later",
   },
   {
     pattern: /^NOREPLICAS\b/,

@@ -79,7 +79,8 @@ export function isExplained(error: unknown): boolean {
 
 /**
  * Returns the error of ioredis that led to `error`. Returns `error` itself if it has no cause, or
- * if its message already states the cause.
+ * if its message already states the cause. The message for callers about a reply of Redis is not
+ * the message for the operator, so the reply is returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
@@ -88,7 +89,8 @@ function originOf(error: unknown): unknown {
   };
   if (lastNodeError != null) return originOf(lastNodeError);
   if (!(error instanceof BrokerError) || cause === undefined) return error;
-  return error.message === ERRORS[error.code].message ? originOf(cause) : error;
+  const isGeneric = error.message === ERRORS[error.code].message;
+  return isGeneric || isReply(cause) ? originOf(cause) : error;
 }
 
 /**
@@ -157,10 +159,11 @@ export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   if (cause instanceof Error && cause.message.startsWith("LATE"))
     return new BrokerError("too_late", { cause });
-  const isWrong = isReply(cause) && causeOfReply(cause.message) === undefined;
-  return isWrong && !isDenied(cause)
-    ? new BrokerError("internal", { cause })
-    : new BrokerError("unavailable", { cause });
+  const reason = isReply(cause) ? causeOfReply(cause.message) : undefined;
+  if (isReply(cause) && reason === undefined && !isDenied(cause))
+    return new BrokerError("internal", { cause });
+  const { callerMessage: message = ERRORS.unavailable.message } = reason ?? {};
+  return new BrokerError("unavailable", { message, cause });
 }
 
 export function errorOfReply(text: string): BrokerError {

@@ -397,7 +397,10 @@ export class RedisLink {
         const leftMs = attempt === 1 ? timeoutMs : Math.max(untilMs - performance.now(), 1);
         sent = sendCommand(server, command, args, { ...options, timeoutMs: leftMs });
         try {
-          if (loading !== undefined) await Promise.all([loading, sent.promise]);
+          if (loading !== undefined) {
+            sent.promise.catch(() => {}); // the error of the load is the cause, and takes precedence
+            await loading;
+          }
           return await sent.promise;
         } catch (error) {
           // The server has lost the library, so it has not run anything.

@@ -1,11 +1,19 @@
-// A Redis that is out of memory and evicts nothing: sends are rejected, acknowledged messages stay,
-// and sends succeed again when there is memory.
+// A Redis that rejects writes, because it is out of memory and evicts nothing, or because it cannot
+// write to its disk: callers get the cause, acknowledged messages stay, and sends succeed again when
+// Redis accepts writes.
 
+import { mkdir, rmdir } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import type { Redis } from "ioredis";
 import t from "tap";
 import { startBroker, textPayload } from "../support/broker.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { connectNative } from "../support/native-client.ts";
 import { startRedis } from "../support/redis.ts";
 
 const MAX_SENDS = 1000;
+const SNAPSHOT = "blocked.rdb";
 
 t.test(
   "a Redis without free memory rejects sends and keeps every acknowledged message",
@@ -41,3 +49,64 @@ t.test(
     );
   },
 );
+
+/** Makes the next snapshots fail, or succeed again: a folder has the name of the snapshot's file. */
+async function breakDisk(client: Redis, isBroken: boolean): Promise<void> {
+  const [, folder = ""] = await client.config("GET", "dir");
+  const snapshot = join(folder, SNAPSHOT);
+  await client.config("SET", "save", "3600 1");
+  await (isBroken ? mkdir(snapshot) : rmdir(snapshot));
+  await client.bgsave();
+  const status = `rdb_last_bgsave_status:${isBroken ? "err" : "ok"}`;
+  while (!(await client.info("persistence")).includes(status)) await pause(20);
+}
+
+const CAUSES = [
+  {
+    message: "Redis is out of memory; raise its maxmemory, and try again later",
+    refuse: (client: Redis) => client.config("SET", "maxmemory", "1mb"),
+    accept: (client: Redis) => client.config("SET", "maxmemory", "0"),
+  },
+  {
+    message:
+      "Redis cannot write to its disk; check its log, and free or repair the disk. Try again after its next successful save",
+    refuse: (client: Redis) => breakDisk(client, true),
+    accept: (client: Redis) => breakDisk(client, false),
+  },
+];
+
+t.test("every caller whose write Redis rejects gets the cause and what to do", async (t) => {
+  const redis = await startRedis(t, ["--dbfilename", SNAPSHOT]);
+  const client = redis.client();
+  const broker = await startBroker(t, { JINDOU_REDIS_URL: redis.url });
+  for (const uid of ["alice", "bob"])
+    await broker.call("/user/token", { uid, token: uid, device_flag: 0 });
+  const port = broker.clientPort;
+  const native = await connectNative(t, { port, uid: "alice", token: "alice" });
+  const json = await openJsonRpc(t, { port });
+  await json.request("connect", { protocol: 1, uid: "bob", token: "bob" });
+  const payload = textPayload("x");
+  const message = { channel_id: "carol", channel_type: 1, from_uid: "alice", payload };
+  const event = { type: "___TextMessageStart" };
+  const calls = {
+    "/message/send": message,
+    "/event": { ...message, client_msg_no: "answer", event },
+    "/channel": { channel_id: "team", channel_type: 2 },
+    "/user/token": { uid: "carol", token: "carol", device_flag: 1 },
+  };
+  const channel = { channelId: "carol", channelType: 1 };
+  for (const { message: error, refuse, accept } of CAUSES) {
+    await refuse(client);
+    for (const [path, body] of Object.entries(calls)) {
+      const reply = await broker.call(path, body);
+      t.match(reply, { status: 503, body: { code: "unavailable", error } }, path);
+    }
+    const sending = native.send({ id: "carol", type: 1 }, Buffer.from(payload, "base64"));
+    await t.rejects(sending, { code: "unavailable", message: error }, "native");
+    const request = json.request("send", { ...channel, payload });
+    const data = { name: "unavailable", retry: true };
+    await t.rejects(request, { message: new RegExp(error), data }, "JSON");
+    await accept(client);
+    t.equal((await broker.call("/message/send", message)).status, 200, "Redis accepts writes");
+  }
+});
