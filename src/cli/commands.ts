@@ -131,17 +131,16 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
     order: after === undefined ? "desc" : "asc",
   });
   const reply = await api.call(`/channel/messages?${query}`);
-  const messages = [...(reply.messages as readonly ApiMessage[])];
-  if (after === undefined) messages.reverse();
-  for (const message of messages)
+  const messages = reply.messages as readonly ApiMessage[];
+  // Without a bound, the newest message is the last line, as in a chat.
+  const isReversed = before === undefined && after === undefined;
+  for (const message of isReversed ? messages.toReversed() : messages)
     output.print(output.isJson ? JSON.stringify(message) : lineOf(message, channel));
   if (messages.length === 0) output.note("The channel has no such messages.");
   if (reply.more !== 1 || output.isJson) return;
-  const next =
-    after === undefined
-      ? `--before=${messages[0]?.message_seq}`
-      : `--after=${messages.at(-1)?.message_seq}`;
-  output.note(`There are more messages: ${next} shows the next page.`);
+  const bound = after === undefined ? "before" : "after";
+  const lastSeq = messages.at(-1)?.message_seq;
+  output.note(`There are more messages: --${bound}=${lastSeq} shows the next page.`);
 }
 
 /**

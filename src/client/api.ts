@@ -279,7 +279,8 @@ export interface HistoryOptions {
   readonly limit?: number | undefined;
   /**
    * If true, the newest messages of the range are returned, newest first. If false, the oldest are
-   * returned, oldest first. Default: false if `after` or `fromSeq` is set, otherwise true.
+   * returned, oldest first. Default: false if `after` is set, or `fromSeq` without `before`;
+   * otherwise true.
    */
   readonly newestFirst?: boolean | undefined;
 }

@@ -321,13 +321,13 @@ function createQueries(
     async history(channel, options = {}) {
       checkNames("history", options, HISTORY_OPTIONS);
       const { fromSeq, after, newestFirst, limit = HISTORY_LIMIT } = options;
-      const isForward = (after ?? fromSeq) !== undefined;
+      const range = historyRange(options);
       const { messages, headSeq, more } = await ask({
         kind: "history",
         channel: checkedChannel(channel),
-        ...historyRange(options),
+        ...range,
         limit,
-        reverse: newestFirst ?? !isForward,
+        reverse: newestFirst ?? (range.reverse || (after ?? fromSeq) === undefined),
       });
       return { messages: messages.map(receiver.message), headSeq, more };
     },
