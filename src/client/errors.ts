@@ -6,6 +6,7 @@ import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";
 
 export const CLIENT_MESSAGES = {
   bad_option: "An option is invalid",
+  client_msg_no_reused: "The clientMsgNo belongs to another message; use a new one",
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
@@ -28,8 +29,21 @@ type RecordStreamErrorCode =
   | "stream_ended"
   | "stream_type";
 
+/** The server's code for a wrong token. The SDK reports it as `auth_failed`, like a refused login. */
+type WrongToken = "unauthorized";
+
 /** Code of a JindouError. `docs/sdk.md` explains each code. */
-export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason | RecordStreamErrorCode;
+export type JindouErrorCode =
+  | ClientErrorCode
+  | Exclude<ErrorCode, WrongToken>
+  | CloseReason
+  | RecordStreamErrorCode;
+
+interface ErrorOptions {
+  readonly message?: string;
+  readonly retryAfterMs?: number;
+  readonly cause?: unknown;
+}
 
 export const RETRYABLE: ReadonlySet<string> = new Set([
   "connection_lost",
@@ -48,19 +62,17 @@ export class JindouError extends Error {
   /** Number of milliseconds to wait before a retry, 0 if unknown. */
   readonly retryAfterMs: number;
 
+  constructor(code: ClientErrorCode, options?: ErrorOptions);
   constructor(
-    code: JindouErrorCode,
-    options: {
-      readonly message?: string;
-      readonly retryAfterMs?: number;
-      readonly cause?: unknown;
-    } = {},
-  ) {
+    code: JindouErrorCode | WrongToken,
+    options: ErrorOptions & { readonly message: string },
+  );
+  constructor(code: JindouErrorCode | WrongToken, options: ErrorOptions = {}) {
     // an error from the server has its own message and is not in this table
     const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
-    super(options.message ?? texts[code] ?? code, { cause: options.cause });
+    super(options.message ?? texts[code], { cause: options.cause });
     this.name = "JindouError";
-    this.code = code;
+    this.code = code === "unauthorized" ? "auth_failed" : code;
     this.retry = RETRYABLE.has(code);
     this.retryAfterMs = options.retryAfterMs ?? 0;
   }

@@ -2,6 +2,7 @@
 // client whose token is for another device flag.
 
 import { connect, group } from "../../src/client/index.ts";
+import { openShell } from "../cli/shell.ts";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
@@ -53,6 +54,7 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
   t.teardown(() => amy.close());
   const ben = await openJsonRpc(t, { port });
   await ben.request("connect", { protocol: 1, uid: "ben", token: "ben-token" });
+  const shell = openShell(t, broker);
   const doors = {
     SDK: async (bounds: object) =>
       (await amy.history(group("pages"), { limit: 2, ...bounds })).messages.map(
@@ -65,9 +67,20 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
     },
     HTTP: async (bounds: object) => {
       const fields = { ...channel, limit: 2, ...bounds };
-      const query = Object.entries(fields).map(([name, value]) => `${name}=${value}`);
+      const query = Object.entries(fields).map(
+        ([name, value]) => `${name === "fromSeq" ? "from_seq" : name}=${value}`,
+      );
       const { body } = await call(`/channel/messages?${query.join("&")}`);
       return body.messages.map(({ message_seq }: { message_seq: number }) => message_seq);
+    },
+    shell: async (bounds: object) => {
+      const flags = Object.entries(bounds).map(([name, value]) => `--${name}=${value}`);
+      const command = ["history", "--group=pages", "--limit=2", "--json", ...flags];
+      const { stdout } = await shell.run(command);
+      return stdout
+        .split("\n")
+        .filter((line) => line !== "")
+        .map((line) => JSON.parse(line).message_seq);
     },
   };
   for (const [door, read] of Object.entries(doors)) {
@@ -75,8 +88,27 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
     t.same(await read({ after: 2 }), [3, 4], `${door}: after`);
     t.same(await read({ before: 1 }), [], `${door}: before the first`);
     t.same(await read({ after: 6 }), [], `${door}: after the last`);
-    t.same(await read({ after: 1, before: 3 }), [2], `${door}: between`);
+    t.same(await read({ after: 1, before: 5 }), [2, 3], `${door}: after and before`);
+    if (door === "shell") continue; // it has no flag for the first seq
+    t.same(await read({ before: 5, fromSeq: 2 }), [4, 3], `${door}: before, with a first seq`);
+    t.same(await read({ before: 3, fromSeq: 2 }), [2], `${door}: from the first seq only`);
   }
+});
+
+t.test("the SDK reports a wrong token with one code, at a login and in a stream", async (t) => {
+  const url = `ws://127.0.0.1:${broker.clientPort}`;
+  await t.rejects(connect({ url, uid: "amy", token: "guess" }).ready(), { code: "auth_failed" });
+  let token = "amy-token";
+  const amy = connect({ url, uid: "amy", token: async () => token });
+  t.teardown(() => amy.close());
+  await amy.ready();
+  token = "guess";
+  const stream = amy.stream("/v1/stream/channel/2/team/answer");
+  await t.rejects(stream.append({ delta: "x" }), { code: "auth_failed" }, "append");
+  const read = async () => {
+    for await (const record of stream) t.fail(`read ${record}`);
+  };
+  await t.rejects(read(), { code: "auth_failed" }, "read");
 });
 
 const REFUSAL = "uid, device flag and token do not match";

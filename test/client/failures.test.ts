@@ -1,7 +1,9 @@
 // Errors of a client: each is a JindouError whose message describes the problem. An error of a
-// handler becomes an uncaught exception if there is no `error` handler.
+// handler becomes an uncaught exception if there is no `error` handler. Imports the table of the
+// SDK's messages, because some of its codes occur on other platforms only.
 
 import type { Test } from "tap";
+import { CLIENT_MESSAGES, type ClientErrorCode } from "../../src/client/errors.ts";
 import { type Client, connect, group, JindouError } from "../../src/client/index.ts";
 import { t } from "../support/suite.ts";
 import { message, TEAM } from "./messages.ts";
@@ -52,6 +54,8 @@ t.test("an invalid argument is rejected with a JindouError that names the proble
   });
 });
 
+const SENTENCE = /^[A-Z]\w* \w/;
+
 t.test("the message of an error is never just its code", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
@@ -61,6 +65,15 @@ t.test("the message of an error is never just its code", async (t) => {
   (await server.socket()).bytes(Uint8Array.of(0xc1));
   await server.until("an error", () => errors.length > 0);
   t.match(errors[0], { code: "malformed_frame", message: /^The server sent a frame/ });
+  for (const code of Object.keys(CLIENT_MESSAGES) as ClientErrorCode[])
+    t.match(new JindouError(code).message, SENTENCE, code);
+  const offline = connectTo(t, new ScriptedServer(() => {}), { maxQueued: 1 });
+  offline.send(TEAM, "x", { clientMsgNo: "1" }).catch(() => {});
+  for (const [code, options] of [
+    ["client_msg_no_reused", { clientMsgNo: "1" }],
+    ["queue_full", {}],
+  ] as const)
+    await t.rejects(offline.send(TEAM, "y", options), { code, message: SENTENCE }, code);
 });
 
 /** Resolves with the next uncaught exception of this process. */

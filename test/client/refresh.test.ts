@@ -95,7 +95,7 @@ t.test("a token function that fails or whose token is refused is called again", 
   await pass(85_100);
   t.same([errors, refreshed()], [["token_failed"], []]);
   await pass(1600);
-  t.same([errors, refreshed()], [["token_failed", "unauthorized"], ["t3"]]);
+  t.same([errors, refreshed()], [["token_failed", "auth_failed"], ["t3"]]);
   await pass(3100);
   t.same(refreshed(), ["t3", "t4"]);
   t.equal(errors.length, 2);
