@@ -337,6 +337,7 @@ export class CatchUps {
       afterSeq,
       throughSeq,
       messages,
+      toUid: session.uid,
     });
     if (last !== undefined && channel.type !== GROUP_CHANNEL) session.noteRead(key, last);
     for (const { stream } of messages) if (stream !== undefined) backlog.recordSnapshot(stream);

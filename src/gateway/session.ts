@@ -263,8 +263,10 @@ export class Session {
     const { kind } = push;
     if (kind === "message" || kind === "command") this.expectAck(push);
     else if (kind === "messages")
-      for (const message of push.messages)
-        this.expectAck({ kind: "message", channel: push.channel, message });
+      for (const message of push.messages) {
+        const isOwn = message.fromUid === this.uid;
+        this.expectAck({ kind: "message", channel: push.channel, message, isOwn });
+      }
   }
 
   expectAck(push: Resendable): void {

@@ -317,6 +317,8 @@ export type Push =
       readonly afterSeq: number;
       readonly throughSeq: number;
       readonly messages: readonly Message[];
+      /** User of the receiving session. WuKongIM's clients get its own messages without a red dot. */
+      readonly toUid?: string;
     }
   | {
       readonly kind: "event";

@@ -13,6 +13,7 @@ import { person, startWorld, type World, wire } from "./world.ts";
 
 const RED_DOT = 2;
 const SYNC_ONCE = 4;
+const CATCH_UPS = 50;
 
 /** Connects one user with both of WuKongIM's protocols. */
 async function connectTwice(test: typeof t, world: World, uid: string) {
@@ -87,3 +88,25 @@ for (const encryption of ["true", "false"])
       }
     },
   );
+
+t.test("a user's own messages that the user catches up with have no red dot", async (t) => {
+  const world = await startWorld(t, WKPROTO_LISTENER);
+  const ann = await connectTwice(t, world, "ann");
+  const ben = await connectTwice(t, world, "ben");
+  // On Redis, the sessions catch up with a message that is sent before they follow the group. The
+  // embedded store has no such time, so the run on three nodes is the one that can fail.
+  for (let at = 0; at < CATCH_UPS; at++) {
+    const channel = await world.newGroup(["ben"]);
+    const add = { ...wire(channel), subscribers: ["ann"] };
+    await world.ok("/channel/subscriber_add", add);
+    for (const uid of ["ann", "ben"])
+      await world.ok("/message/send", {
+        ...{ from_uid: uid, client_msg_no: `${uid}${at}`, header: { red_dot: 1 } },
+        ...wire(channel),
+        payload: "eyJ0eXBlIjoxfQ==",
+      });
+    t.same((await flagsOf(ann, `ann${at}`)).redDot, [false, false], "the sender's copy");
+    t.same((await flagsOf(ann, `ben${at}`)).redDot, [true, true], "a copy of another user");
+    t.same((await flagsOf(ben, `ben${at}`)).redDot, [false, false]);
+  }
+});

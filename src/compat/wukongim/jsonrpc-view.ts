@@ -174,7 +174,9 @@ function encodeWukongim(push: Push): Frames {
     case "message":
       return recvNotification(push.channel, push.message, push);
     case "messages":
-      return push.messages.map((message) => recvNotification(push.channel, message));
+      return push.messages.map((message) =>
+        recvNotification(push.channel, message, { isOwn: message.fromUid === push.toUid }),
+      );
     case "command":
       return recvNotification(push.channel, push.message, { ...push, isCommand: true });
     case "event": {

@@ -387,7 +387,9 @@ class WkprotoCodec implements Codec {
       case "message":
         return this.#encodeRecv(push.channel, push.message, push.isOwn);
       case "messages":
-        return push.messages.map((message) => this.#encodeRecv(push.channel, message));
+        return push.messages.map((message) =>
+          this.#encodeRecv(push.channel, message, message.fromUid === push.toUid),
+        );
       case "command":
         return this.#encodeRecv(push.channel, push.message, push.isOwn, FLAGS.syncOnce);
       case "event": {
