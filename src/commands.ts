@@ -19,7 +19,7 @@ import {
 import { loadSourcedConfig, type SourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
 import { cleanText, sentence } from "./config/setting-text.ts";
-import { configJson, configText } from "./config/summary.ts";
+import { configJson, configText, sourcesJson } from "./config/summary.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 import { onStopSignal } from "./signals.ts";
 
@@ -89,7 +89,8 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
 
 function printConfig(line: CommandLine): void {
   const sourced = sourcedConfigOf(line);
-  print(line.json ? configJson(sourced.config) : configText(sourced));
+  if (line.sources) print(sourcesJson(sourced));
+  else print(line.json ? configJson(sourced.config) : configText(sourced));
 }
 
 /** Checks the configuration on this machine. An address that is in use causes only a warning. */

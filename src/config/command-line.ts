@@ -17,6 +17,8 @@ export interface CommandLine {
   readonly newStore: boolean;
   /** True if the output is a JSON document. Only with the command `print-config`. */
   readonly json: boolean;
+  /** True if the JSON document has the source of each value. Only with `print-config`. */
+  readonly sources: boolean;
 }
 
 /** Short flags of the command `migrate`, with the configuration keys they set. */
@@ -27,11 +29,14 @@ const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
 
 const NEW_STORE = "new-store";
 const JSON_OUTPUT = "json";
+const SOURCES_OUTPUT = "sources";
 /** Flags without a value, each with the only command that accepts it. */
 const COMMAND_SWITCHES: ReadonlyMap<string, Command> = new Map([
   [NEW_STORE, "start"],
   [JSON_OUTPUT, "print-config"],
+  [SOURCES_OUTPUT, "print-config"],
 ]);
+const NO_SWITCHES = { newStore: false, json: false, sources: false } as const;
 const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["help", "help"],
   ["version", "version"],
@@ -53,7 +58,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
     else if (token.kind === "option") {
       const command = SWITCHES.get(token.name);
       if (command !== undefined)
-        return { command, configFile: undefined, flags: [], newStore: false, json: false };
+        return { command, configFile: undefined, flags: [], ...NO_SWITCHES };
       if (COMMAND_SWITCHES.has(token.name) && token.value === undefined) switches.add(token.name);
       else flags.push(readFlag(token));
     }
@@ -68,6 +73,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
     command,
     newStore: switches.has(NEW_STORE),
     json: switches.has(JSON_OUTPUT),
+    sources: switches.has(SOURCES_OUTPUT),
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
     flags: flags
       .filter((flag) => flag.name !== "config")
@@ -90,6 +96,7 @@ function optionsOf() {
     version: { type: "boolean", short: "V" },
     [NEW_STORE]: { type: "boolean" },
     [JSON_OUTPUT]: { type: "boolean" },
+    [SOURCES_OUTPUT]: { type: "boolean" },
   } as const;
 }
 

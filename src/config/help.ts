@@ -6,7 +6,8 @@ import { readFileSync } from "node:fs";
 export const COMMANDS = {
   start: "start a node (the default command)",
   "check-config": "check the configuration and exit",
-  "print-config": "print each value and where it comes from (--json: as a document)",
+  "print-config":
+    "print each value and where it comes from (--json: the values, --sources: both as JSON)",
   migrate: "move the data of an embedded store (--from) into Redis (--to)",
   "hash-password": "read a password from standard input and print its hash",
 } as const;

@@ -47,8 +47,9 @@ reason, the node does not start. The process prints an error message, which show
 it is secret, and exits with code 2.
 \`jindou check-config\` checks the configuration without starting a node. It also checks the Node.js
 version, the files that the configuration names and the addresses to listen on.
-\`jindou print-config\` prints each value and where it comes from, with secrets masked, and with
-\`--json\` the values as a configuration file.`;
+\`jindou print-config\` prints each value and where it comes from, with secrets masked. With
+\`--json\` it prints the values as a configuration file, and with \`--sources\` a JSON document with
+the value and the source of each key.`;
 
 function sectionText(section: string): string {
   const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);

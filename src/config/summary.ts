@@ -168,13 +168,27 @@ export function configJson(config: Config): string {
   return `${JSON.stringify(maskSecrets(config), undefined, 2)}\n`;
 }
 
+/** Returns a document with the value and the source of each key. Secrets are masked. */
+export function sourcesJson(sourced: SourcedConfig): string {
+  const entries = sourcedValues(sourced).map(({ name, ...entry }) => [name, entry]);
+  return `${JSON.stringify(Object.fromEntries(entries), undefined, 2)}\n`;
+}
+
 /** Returns one line for each key, with its value and its source. Secrets are masked. */
-export function configText({ config, places }: SourcedConfig): string {
-  const masked = maskSecrets(config);
-  const lines = CONFIG_KEYS.map(({ name, path }) => {
-    return `${name} = ${JSON.stringify(valueAt(masked, path))}  # ${originOf(places.get(name))}\n`;
-  });
+export function configText(sourced: SourcedConfig): string {
+  const lines = sourcedValues(sourced).map(
+    ({ name, value, source }) => `${name} = ${JSON.stringify(value)}  # ${source}\n`,
+  );
   return lines.join("");
+}
+
+function sourcedValues({ config, places }: SourcedConfig) {
+  const masked = maskSecrets(config);
+  return CONFIG_KEYS.map(({ name, path }) => ({
+    name,
+    value: valueAt(masked, path),
+    source: originOf(places.get(name)),
+  }));
 }
 
 function originOf(places: readonly string[] = []): string {

@@ -18,6 +18,7 @@ t.test("the default command is start", async (t) => {
     flags: [],
     newStore: false,
     json: false,
+    sources: false,
   });
   t.equal(parseCommandLine(["--log.level=warn"]).command, "start");
 });
@@ -54,10 +55,12 @@ t.test("--new-store takes no value, and only the command start accepts it", asyn
     t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
 });
 
-t.test("--json takes no value, and only the command print-config accepts it", async (t) => {
-  t.match(parseCommandLine(["print-config", "--json"]), { command: "print-config", json: true });
-  for (const argv of [["--json"], ["print-config", "--json=yes"], ["migrate", "--json"]])
-    t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
+t.test("--json and --sources take no value, and only print-config accepts them", async (t) => {
+  for (const name of ["json", "sources"]) {
+    t.match(parseCommandLine(["print-config", `--${name}`]), { [name]: true });
+    for (const argv of [[], ["print-config", `--${name}=yes`], ["migrate"]])
+      t.throws(() => parseCommandLine([...argv, `--${name}`]), ConfigError, argv.join(" "));
+  }
 });
 
 t.test("a command that calls a running node must be the first argument", async (t) => {

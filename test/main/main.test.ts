@@ -8,6 +8,7 @@ import t from "tap";
 import { parsePasswordHash } from "../../src/broker/passwords.ts";
 import { helpText } from "../../src/config/help.ts";
 import { loadConfig } from "../../src/config/load.ts";
+import { CONFIG_KEYS } from "../../src/config/schema.ts";
 import { type Invocation, jindou } from "./jindou.ts";
 
 const VERSION = JSON.parse(
@@ -93,11 +94,12 @@ t.test(
   async (t) => {
     const env = { JINDOU_ADMIN_PASSWORD: "hunter2", JINDOU_NODE_ID: "n1" };
     const argv = ["print-config", "--node.id", "n2"];
-    const [text, json] = await Promise.all([
+    const [text, json, sources] = await Promise.all([
       jindou(t, argv, { env }),
       jindou(t, [...argv, "--json"], { env }),
+      jindou(t, [...argv, "--sources"], { env }),
     ]);
-    for (const { code, stdout } of [text, json]) {
+    for (const { code, stdout } of [text, json, sources]) {
       t.equal(code, 0);
       t.notMatch(stdout, /hunter2/);
     }
@@ -106,6 +108,14 @@ t.test(
     const printed = JSON.parse(json.stdout);
     t.equal(printed.node.id, "n2");
     t.same(printed.client, loadConfig().client);
+    const entries = JSON.parse(sources.stdout);
+    t.equal(Object.keys(entries).length, CONFIG_KEYS.length, "each key has a source");
+    t.same(entries["node.id"], { value: "n2", source });
+    const { listen } = loadConfig().api;
+    t.same(entries["api.listen"], { value: listen, source: "default" });
+    t.match(entries["admin.password"], {
+      source: "the environment variable JINDOU_ADMIN_PASSWORD",
+    });
   },
 );
 
