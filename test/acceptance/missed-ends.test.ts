@@ -78,7 +78,7 @@ const BOTH = ["native", "JSON-RPC"] as const;
  * Stores, and the wire formats of the clients on each. Not every format runs on every store,
  * because the frames of a format do not depend on the store.
  */
-const STORES: Readonly<Record<string, Place>> = {
+const STORES = {
   "an embedded store": { formats: BOTH, start: embedded },
   Redis: {
     formats: IS_FULL ? BOTH : ["native"],
@@ -88,7 +88,7 @@ const STORES: Readonly<Record<string, Place>> = {
     formats: IS_FULL ? BOTH : ["JSON-RPC"],
     start: async (t) => onRedis(t, (await startRedisCluster(t)).url),
   },
-};
+} satisfies Readonly<Record<string, Place>>;
 
 for (const [store, { formats, start }] of Object.entries(STORES)) {
   t.test(
@@ -152,80 +152,87 @@ for (const [store, { formats, start }] of Object.entries(STORES)) {
   );
 }
 
-t.test(
-  "a new login is sent no stream that has ended, and a client that resumes without positions is sent the streams that ended since its login",
-  async (t) => {
-    const nodes = await embedded(t);
-    const world = worldOf(nodes, "bob");
-    await world.create();
-    await world.begin("before", GROUP);
-    await world.end("before", GROUP);
-    await world.begin("half", GROUP);
-    const first = await world.connect(t, nativeWire("bob"));
-    await first.waitFor(() => textOf(first, "half") !== undefined, "the active stream");
-    t.same(endsOf(first), []);
-    const session = first.connack.sessionId;
-    first.kill();
-    await world.end("half", GROUP);
-    const back = await world.connect(t, nativeWire("bob"), { session });
-    await back.waitFor(() => textOf(back, "half") === "half text", "the end");
-    t.ok(endsOf(back).includes("half team closed"));
-    const again = await world.connect(t, nativeWire("bob"), { session: back.connack.sessionId });
-    await again.waitFor(() => textOf(again, "half") === "half text", "the end again");
-  },
-);
-
-t.test(
-  `a client that missed the ends of more than ${MAX_ENDS} streams is sent only the newest ${MAX_ENDS}`,
-  async (t) => {
-    const nodes = await embedded(t);
-    const world = worldOf(nodes, "bob");
-    await world.create();
-    const first = await world.connect(t, nativeWire("bob"));
-    const session = first.connack.sessionId;
-    first.kill();
-    const count = MAX_ENDS + 5;
-    for (let n = 0; n < count; n++) {
-      await world.post(`n${n}`, GROUP, START, "");
-      await world.post(`n${n}`, GROUP, END, "");
-      // Streams that end in the same millisecond have no order.
-      const endedMs = Date.now();
-      while (Date.now() === endedMs) await setTimeout(1);
-    }
-    const back = await world.connect(t, nativeWire("bob"), { session });
-    await back.waitFor(() => textOf(back, `n${count - 1}`) !== undefined, "the newest end");
-    const numbers = back.pushesOf("stream").map(({ snapshot }) => snapshot.clientMsgNo);
-    t.same(
-      numbers,
-      Array.from({ length: MAX_ENDS }, (_, n) => `n${n + 5}`),
-      "oldest first",
-    );
-  },
-);
-
-t.test("a client that cannot resume gets the streams that ended in the last minute", async (t) => {
-  const nodes = await embedded(t);
-  const world = worldOf(nodes, "bob");
-  await world.create();
-  await world.begin("half", GROUP);
-  await world.end("half", GROUP);
-  const port = nodes.node().clientPort;
-  const expected = [`${START} `, `${CONTENT} half text`, `${END} `];
-  const web = await openJsonRpc(t, { port });
-  await web.request("connect", { uid: "bob", token: "" });
-  await web.waitFor(() => web.all("event").length >= 3, "the events");
-  t.same(
-    web.all("event").map(({ type, data }) => `${type} ${data}`),
-    expected,
+for (const store of ["an embedded store", "Redis"] as const) {
+  const { start } = STORES[store];
+  t.test(
+    `a new login on ${store} is sent no stream that has ended, and a client that resumes without positions is sent the streams that ended since its login`,
+    async (t) => {
+      const nodes = await start(t);
+      const world = worldOf(nodes, "bob");
+      await world.create();
+      await world.begin("before", GROUP);
+      await world.end("before", GROUP);
+      await world.begin("half", GROUP);
+      const first = await world.connect(t, nativeWire("bob"));
+      await first.waitFor(() => textOf(first, "half") !== undefined, "the active stream");
+      t.same(endsOf(first), []);
+      const session = first.connack.sessionId;
+      first.kill();
+      await world.end("half", GROUP);
+      const back = await world.connect(t, nativeWire("bob"), { session });
+      await back.waitFor(() => textOf(back, "half") === "half text", "the end");
+      t.ok(endsOf(back).includes("half team closed"));
+      const again = await world.connect(t, nativeWire("bob"), { session: back.connack.sessionId });
+      await again.waitFor(() => textOf(again, "half") === "half text", "the end again");
+    },
   );
-  const binary = await connectWkproto(t, { port, uid: "bob", token: "" });
-  await binary.next("EVENT", ({ type }) => type === END);
-  const packets = binary.received.filter(({ packet }) => packet === "EVENT");
-  t.same(
-    packets.map(({ fields: { type, data } }) => `${type} ${data}`),
-    expected,
+
+  t.test(
+    `a client on ${store} that missed the ends of more than ${MAX_ENDS} streams is sent only the newest ${MAX_ENDS}`,
+    async (t) => {
+      const nodes = await start(t);
+      const world = worldOf(nodes, "bob");
+      await world.create();
+      const first = await world.connect(t, nativeWire("bob"));
+      const session = first.connack.sessionId;
+      first.kill();
+      const count = MAX_ENDS + 5;
+      for (let n = 0; n < count; n++) {
+        await world.post(`n${n}`, GROUP, START, "");
+        await world.post(`n${n}`, GROUP, END, "");
+        // Streams that end in the same millisecond have no order.
+        const endedMs = Date.now();
+        while (Date.now() === endedMs) await setTimeout(1);
+      }
+      const port = nodes.other().clientPort;
+      const back = await world.connect(t, nativeWire("bob"), { session, port });
+      await back.waitFor(() => textOf(back, `n${count - 1}`) !== undefined, "the newest end");
+      const numbers = back.pushesOf("stream").map(({ snapshot }) => snapshot.clientMsgNo);
+      t.same(
+        numbers,
+        Array.from({ length: MAX_ENDS }, (_, n) => `n${n + 5}`),
+        "oldest first",
+      );
+    },
   );
-});
+
+  t.test(
+    `a client on ${store} that cannot resume gets the streams that ended in the last minute`,
+    async (t) => {
+      const nodes = await start(t);
+      const world = worldOf(nodes, "bob");
+      await world.create();
+      await world.begin("half", GROUP);
+      await world.end("half", GROUP);
+      const port = nodes.other().clientPort;
+      const expected = [`${START} `, `${CONTENT} half text`, `${END} `];
+      const web = await openJsonRpc(t, { port });
+      await web.request("connect", { uid: "bob", token: "" });
+      await web.waitFor(() => web.all("event").length >= 3, "the events");
+      t.same(
+        web.all("event").map(({ type, data }) => `${type} ${data}`),
+        expected,
+      );
+      const binary = await connectWkproto(t, { port, uid: "bob", token: "" });
+      await binary.next("EVENT", ({ type }) => type === END);
+      const packets = binary.received.filter(({ packet }) => packet === "EVENT");
+      t.same(
+        packets.map(({ fields: { type, data } }) => `${type} ${data}`),
+        expected,
+      );
+    },
+  );
+}
 
 /**
  * Returns `<clientMsgNo> <channel> <state>` of each ended stream that was pushed. The `clientMsgNo`
