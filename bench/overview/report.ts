@@ -149,7 +149,7 @@ function escaped(text: string): string {
 function notes(result: OverviewResult): readonly string[] {
   const { machine, load, peers, missing } = result;
   const noise =
-    Math.max(load.before, load.after) > MAX_QUIET_LOAD
+    load.before > MAX_QUIET_LOAD // the load after the run is that of the run itself
       ? " Other programs were running, so rates and latencies are rough; compare the CPU ratios."
       : "";
   return [
