@@ -48,16 +48,20 @@ export function terminalText(result: OverviewResult): string {
             at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0),
           )
           .join("  ");
-  return `${[text(HEAD), ...lines.map(text)].join("\n")}\n\n${notes(result).join("\n")}\n`;
+  const lacking = result.peers
+    .filter(({ lacks }) => lacks.length > 0)
+    .map(({ title, lacks }) => `Not part of the work of ${title}: ${lacks.join(", ")}.`);
+  const remarks = [...notes(result), ...lacking];
+  return `${[text(HEAD), ...lines.map(text)].join("\n")}\n\n${remarks.join("\n")}\n`;
 }
 
 /** Returns the report in Markdown. `level` is the number of `#` of its headings. */
 export function markdown(result: OverviewResult, level = 2): string {
   const heading = "#".repeat(level);
   const tables = result.rows.map((row) => {
-    const rows = row.figures.map((figure) => cellsOf(result, row, figure, ""));
+    const rows = row.figures.map((figure) => pageCellsOf(result, row, figure));
     const loop = row.loop === "" ? "" : `, ${row.loop}`;
-    return `${heading} ${capitalized(row.title)}\n\n${row.unit}${loop}.\n\n${markdownTable(HEAD, rows)}`;
+    return `${heading} ${capitalized(row.title)}\n\n${row.unit}${loop}.\n\n${markdownTable(PAGE_HEAD, rows)}`;
   });
   return `${tables.join("\n")}\n${notes(result)
     .map((line) => `- ${line}`)
@@ -75,12 +79,13 @@ export function ratioTable(result: OverviewResult): string {
   };
   const compared = result.rows.filter(({ figures }) => figures.some(({ peer }) => peer === "raw"));
   const rows = compared.map((row) => [row.title, ...peers.map(({ name }) => of(row, name))]);
+  const lacking = ["not part of this work", ...peers.map(({ lacks }) => lacks.join(", ") || "–")];
   return markdownTable(
     [
       `${measure.title}, relative to raw uWebSockets.js (${measure.isLowerBetter ? "less" : "more"} is better)`,
       ...peers.map(({ title }) => title),
     ],
-    rows,
+    [...rows, lacking],
   );
 }
 
@@ -107,8 +112,8 @@ function csvCell(value: string | number): string {
 /** Returns a page without references to other files. `picture` is an SVG element. */
 export function html(result: OverviewResult, picture: string): string {
   const tables = result.rows.map((row) => {
-    const cells = row.figures.map((figure) => cellsOf(result, row, figure, ""));
-    const body = [HEAD, ...cells]
+    const cells = row.figures.map((figure) => pageCellsOf(result, row, figure));
+    const body = [PAGE_HEAD, ...cells]
       .map((line, at) => {
         const tag = at === 0 ? "th" : "td";
         return `<tr>${line.map((cell) => `<${tag}>${escaped(cell)}</${tag}>`).join("")}</tr>`;
@@ -147,7 +152,7 @@ function escaped(text: string): string {
 
 /** Returns notes that a reader needs to judge the figures. */
 function notes(result: OverviewResult): readonly string[] {
-  const { machine, load, peers, missing } = result;
+  const { machine, load, missing } = result;
   const noise =
     load.before > MAX_QUIET_LOAD // the load after the run is that of the run itself
       ? " Other programs were running, so rates and latencies are rough; compare the CPU ratios."
@@ -156,11 +161,16 @@ function notes(result: OverviewResult): readonly string[] {
     "The ratio is the value divided by that of raw uWebSockets.js in the same run, and the CPU ratio is the same for the processor time of an operation. Values are medians, ± is (largest − smallest) ÷ median.",
     `Measured ${result.at.slice(0, 16).replace("T", " ")} UTC with \`${result.command}\`, commit ${result.commit}: ${result.rounds} rounds of ${result.seconds} s, messages of ${result.payloadBytes} bytes.`,
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, ${machine.system}, Node.js ${machine.node}. Load average ${load.before.toFixed(1)} before and ${load.after.toFixed(1)} after the run.${noise}`,
-    ...peers
-      .filter(({ lacks }) => lacks.length > 0)
-      .map(({ title, lacks }) => `Not part of the work of ${title}: ${lacks.join(", ")}.`),
     ...missing.map(({ name, reason }) => `Not measured: ${name}. ${reason}`),
   ];
+}
+
+/** Head of the tables on pages, which are wider than a terminal. */
+const PAGE_HEAD: readonly string[] = [...HEAD, "not part of this work"];
+
+function pageCellsOf(result: OverviewResult, row: OverviewRow, figure: PeerFigure): string[] {
+  const lacks = result.peers.find(({ name }) => name === figure.peer)?.lacks ?? [];
+  return [...cellsOf(result, row, figure, ""), lacks.join(", ")];
 }
 
 function cellsOf(
