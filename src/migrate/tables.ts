@@ -11,6 +11,7 @@ import {
   GROUP_CHANNEL,
   userTopic,
 } from "../broker/model.ts";
+import { idCounterKeys } from "../redis/id-counters.ts";
 import { ChannelRows, numberIn, rangeOf } from "../store/embedded/engine/channel-rows.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
 import { eventsIn, partitionIn } from "../store/embedded/engine/event-rows.ts";
@@ -29,7 +30,6 @@ import { pushCursor } from "../store/embedded/steps/push.ts";
 import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN, DEVICE_VERSION } from "../store/embedded/steps/users.ts";
 import { type WebhookRowKind, webhookOf } from "../store/embedded/steps/webhooks.ts";
-import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import { encodeEvent, encodeSwitch, feedFields } from "../store/redis/steps/events.ts";
 import { importKey } from "../store/redis/steps/imports.ts";

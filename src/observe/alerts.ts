@@ -309,7 +309,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "critical",
     when: [{ figure: value("clock_invalid"), is: "==", than: 1 }],
     forMinutes: 0,
-    summary: "The clock of {{ $labels.instance }} shows a time after 2080",
+    summary: "The clock of {{ $labels.instance }} or of its Redis shows a time after 2080",
   },
   {
     name: "JindouRecordsUnreadable",

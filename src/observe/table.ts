@@ -371,7 +371,7 @@ export const METRICS = {
   ),
   clockInvalid: gauge(
     "clock_invalid",
-    "1 while the clock of this machine shows a time after 2080, which is not used. Embedded store only",
+    "1 while the clock of this machine (with the embedded store) or of a Redis server shows a time after 2080, which is not used",
   ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",

@@ -148,6 +148,14 @@ const REPLIES: readonly Cause[] = [
     callerMessage: "Redis is out of memory; raise its maxmemory, and try again later",
   },
   {
+    pattern: /^IDLIMIT\b/,
+    what: "a counter of message ids is at its limit, so no message id is left",
+    action: "Restore Redis from an older backup, or set another redis.prefix to begin without data",
+    callerMessage:
+      "No message id is left in Redis; restore it from an older backup, or set another redis.prefix",
+    lasts: true,
+  },
+  {
     pattern: /^NOREPLICAS\b/,
     what: "Redis has fewer replicas than its min-replicas-to-write requires, so it rejects writes",
     action: "Start the replicas, and check master_link_status in their INFO replication",

@@ -79,8 +79,8 @@ export function isExplained(error: unknown): boolean {
 
 /**
  * Returns the error of ioredis that led to `error`. Returns `error` itself if it has no cause, or
- * if its message already states the cause. The message for callers about a reply of Redis is not
- * the message for the operator, so the reply is returned.
+ * if its message already states the cause. The message for callers about a reply of Redis, or
+ * about a Redis that cannot be used, is not the message for the operator, so the cause is returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
@@ -90,7 +90,8 @@ function originOf(error: unknown): unknown {
   if (lastNodeError != null) return originOf(lastNodeError);
   if (!(error instanceof BrokerError) || cause === undefined) return error;
   const isGeneric = error.message === ERRORS[error.code].message;
-  return isGeneric || isReply(cause) ? originOf(cause) : error;
+  const isOrigin = isReply(cause) || cause instanceof UnusableRedis;
+  return isGeneric || isOrigin ? originOf(cause) : error;
 }
 
 /**
@@ -131,15 +132,19 @@ export function isExistingLibrary(error: unknown): boolean {
 }
 
 /**
- * Returns true for an `unavailable` error whose cause is not a reply of Redis. The command may have
+ * Returns true for an `unavailable` error of a call that Redis did not reject. The command may have
  * run.
  */
 export function isUnanswered(error: unknown): boolean {
-  return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
+  return isUnavailable(error) && error.cause instanceof Error && !isRejected(error);
 }
 
+/**
+ * Returns true for an `unavailable` error of a call that Redis rejected, or that was not sent
+ * because this Redis cannot be used.
+ */
 export function isRejected(error: unknown): error is BrokerError {
-  return isUnavailable(error) && isReply(error.cause);
+  return isUnavailable(error) && (isReply(error.cause) || error.cause instanceof UnusableRedis);
 }
 
 function isUnavailable(error: unknown): error is BrokerError {
@@ -163,6 +168,12 @@ export function asBrokerError(cause: unknown): BrokerError {
   if (isReply(cause) && reason === undefined && !isDenied(cause))
     return new BrokerError("internal", { cause });
   const { callerMessage: message = ERRORS.unavailable.message } = reason ?? {};
+  return new BrokerError("unavailable", { message, cause });
+}
+
+/** Returns the error of a call that cannot succeed until the operator acts. */
+export function unusable(cause: UnusableRedis): BrokerError {
+  const message = `Redis cannot be used: ${cause.publicMessage}`;
   return new BrokerError("unavailable", { message, cause });
 }
 

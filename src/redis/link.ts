@@ -32,6 +32,7 @@ import {
   RedisAway,
   startFailure,
   UnusableRedis,
+  unusable,
 } from "./errors.ts";
 import {
   assertAllSlots,
@@ -43,6 +44,7 @@ import {
   checkServer,
   unconfirmed,
 } from "./format.ts";
+import { assertIdsLeft, idCounterKeys } from "./id-counters.ts";
 import { Keys } from "./keys.ts";
 import type { LibraryFunction } from "./library.ts";
 import { Connections, cannotRun } from "./lost-connection.ts";
@@ -157,6 +159,11 @@ export class RedisLink {
     this.#clocks = new ServerClocks({
       servers: () => this.primaries().filter(({ status }) => status === "ready"),
       maxAgeMs: ports.maxClockAgeMs ?? MAX_CLOCK_AGE_MS,
+      placeOf: (server) => this.#placeOf(server),
+      onInvalid: (error) => {
+        this.#report(error, "The clock of Redis shows a time after 2080, so writes are rejected");
+        this.#recordOutage(error);
+      },
       onStep: (stepMs) => {
         for (const listener of this.#stepListeners) listener(stepMs);
       },
@@ -196,6 +203,11 @@ export class RedisLink {
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
+  }
+
+  /** True while the clock of a server shows a time after 2080. Writes to it are rejected. */
+  get isClockInvalid(): boolean {
+    return this.#clocks.isInvalid;
   }
 
   get #isClosed(): boolean {
@@ -434,6 +446,8 @@ export class RedisLink {
     await this.#clocks.ensure(server);
     const deadline = this.#deadline(server, untilMs);
     if (deadline !== undefined) return deadline;
+    const cause = this.#clocks.refusalOf(server);
+    if (cause !== undefined) throw unusable(cause);
     throw new BrokerError("unavailable", {
       message:
         "Redis has not answered for a while, and writes are rejected until it answers. Try again later",
@@ -508,6 +522,7 @@ export class RedisLink {
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
+    await this.#assertIdsLeft(ready);
     for (const warning of warnings)
       if (!this.#warnings.has(warning)) this.#ports.onWarning?.(warning);
     this.#warnings = new Set(warnings);
@@ -530,21 +545,36 @@ export class RedisLink {
     });
   }
 
+  /** Checks the counters of message ids on these servers. */
+  async #assertIdsLeft(servers: readonly Redis[]): Promise<void> {
+    const primaries = this.#primaries;
+    const isStoredOn = (key: string) => (server: Redis) => primaries?.holds(server, key) ?? true;
+    const keys = idCounterKeys(this).filter((key) => servers.some(isStoredOn(key)));
+    await Promise.all(
+      keys.map(async (key) => assertIdsLeft(key, Number(await this.#client.get(key)))),
+    );
+  }
+
   async #assertClusterUp(servers: readonly Redis[]): Promise<void> {
     await anyOf(servers, async (server) => assertClusterUp(String(await server.cluster("INFO"))));
   }
 
   async #assertCommands(server: Redis): Promise<void> {
-    const { host, port, username } = server.options;
+    const { username } = server.options;
     const key = this.keyOn(server, "probe");
     if (key === undefined) return; // the server holds no slot
     await assertCommands(server, {
       ...{ key, prefix: this.keys.prefix, username: username ?? "" },
-      place: this.isCluster ? `at ${host}:${port} ` : "",
+      place: this.#placeOf(server),
       waits: this.settings.minReplicas > 0,
       // After the start, the connections that subscribe report a missing right themselves.
       subscribes: this.#ports.subscribes === true && this.#status === "starting",
     });
+  }
+
+  /** Returns the text that identifies the server in an error message, "" for a single server. */
+  #placeOf({ options: { host, port } }: Redis): string {
+    return this.isCluster ? `at ${host}:${port} ` : "";
   }
 
   /** Checks the rights of the user. The link is down while a right is missing. */

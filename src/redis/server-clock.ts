@@ -37,6 +37,10 @@ const REPLY_MS = 200;
 interface ServerClocksPorts {
   readonly servers: () => readonly Redis[];
   readonly maxAgeMs: number;
+  /** Returns the text that identifies a server in an error message. The default is "". */
+  readonly placeOf?: (server: Redis) => string;
+  /** Called when a server begins to show a time that is too late. */
+  readonly onInvalid?: (error: UnusableRedis) => void;
   /** `stepMs` is negative if the clock went back. */
   readonly onStep?: (stepMs: number) => void;
 }
@@ -44,6 +48,8 @@ interface ServerClocksPorts {
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
+  /** Errors about servers whose clock shows a time that is too late. */
+  readonly #refusals = new WeakMap<Redis, UnusableRedis>();
   readonly #asking = new WeakMap<Redis, Promise<void>>();
   /** Redis' time minus `performance.now()`, `undefined` until a server has replied. */
   #offsetMs: number | undefined;
@@ -73,7 +79,7 @@ export class ServerClocks {
     let asking = this.#asking.get(server);
     if (asking === undefined) {
       asking = this.ask(server)
-        .catch(() => undefined) // nothing is written to a server whose clock is unknown
+        .catch(() => undefined) // nothing is written to a server whose clock is not known or not valid
         .finally(() => this.#asking.delete(server));
       this.#asking.set(server, asking);
     }
@@ -84,27 +90,52 @@ export class ServerClocks {
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
-    if (serverMs > LATEST_TIME_MS)
-      throw new UnusableRedis(
-        `its clock shows ${new Date(serverMs).toISOString()}. A time after 2080 is not used for message ids. Set the clock of its machine`,
-      );
     this.record(server, serverMs);
+    const refusal = this.refusalOf(server);
+    if (refusal !== undefined) throw refusal;
+  }
+
+  /** Returns the error about a server whose clock shows a time after 2080, else `undefined`. */
+  refusalOf(server: Redis): UnusableRedis | undefined {
+    return this.#refusals.get(server);
+  }
+
+  /** True while the clock of a connected server shows a time after 2080. */
+  get isInvalid(): boolean {
+    return this.#ports.servers().some((server) => this.#refusals.has(server));
   }
 
   record(server: Redis, serverMs: number): void {
-    if (serverMs > LATEST_TIME_MS) return;
     let samples = this.#samples.get(server);
     if (samples === undefined) {
-      // The samples are dropped, because the next connection may lead to another server.
-      server.on("close", () => this.#samples.set(server, []));
+      // Everything is forgotten, because the next connection may lead to another server.
+      server.on("close", () => this.#forget(server));
       samples = [];
     }
+    if (serverMs > LATEST_TIME_MS) return this.#refuse(server, serverMs);
+    this.#refusals.delete(server);
     const sample = { serverMs, arrivedMs: performance.now() };
     this.#samples.set(server, [sample, ...samples.slice(0, SAMPLES - 1)]);
     const before = this.#offsetMs;
     this.#offsetMs = this.#medianOffset() ?? offsetOf([sample]);
     const stepMs = before === undefined ? 0 : this.#offsetMs - before;
     if (Math.abs(stepMs) > MIN_STEP_MS) this.#ports.onStep?.(stepMs);
+  }
+
+  #refuse(server: Redis, serverMs: number): void {
+    const isNew = !this.#refusals.has(server);
+    const place = this.#ports.placeOf?.(server) ?? "";
+    const refusal = new UnusableRedis(
+      `${place}its clock shows ${new Date(serverMs).toISOString()}. A time after 2080 is not used for message ids. Set the clock of its machine`,
+    );
+    this.#samples.set(server, []); // a deadline by an earlier time would be too late
+    this.#refusals.set(server, refusal);
+    if (isNew) this.#ports.onInvalid?.(refusal);
+  }
+
+  #forget(server: Redis): void {
+    this.#samples.set(server, []);
+    this.#refusals.delete(server);
   }
 
   /**

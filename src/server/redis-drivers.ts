@@ -140,6 +140,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
   });
   families.redisUp.of().from(() => (link.isUp ? 1 : 0));
   families.redisInFlight.of().from(() => link.inFlight);
+  families.clockInvalid.of().from(() => (link.isClockInvalid ? 1 : 0));
   families.clusterClockOffset.of().from(() => clockCheck.offsetMs / 1000);
   families.storeAppends.of().from(() => store.stats().appends);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);

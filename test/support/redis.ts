@@ -101,15 +101,16 @@ type Args = readonly string[];
 
 /**
  * Starts a server. `args` are added to its command line, e.g. `["--appendonly", "yes"]`. A function
- * is called again for each port that is tried.
+ * is called again for each port that is tried. `env` is added to its environment.
  */
 export async function startRedis(
   t: Pick<Test, "teardown">,
   args: Args | (() => Promise<Args>) = [],
+  env: NodeJS.ProcessEnv = {},
 ): Promise<RedisServer> {
   for (let attempt = 1; ; attempt++) {
     const extraArgs = typeof args === "function" ? await args() : args;
-    const server = await startOnce(t, extraArgs);
+    const server = await startOnce(t, extraArgs, env);
     if (server !== undefined) return server;
     if (attempt === MAX_PORT_ATTEMPTS)
       throw new Error(`redis-server did not start on any of ${MAX_PORT_ATTEMPTS} ports`);
@@ -117,7 +118,11 @@ export async function startRedis(
 }
 
 /** Starts a server on a free port. Returns `undefined` if its process ended at once. */
-async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisServer | undefined> {
+async function startOnce(
+  t: Pick<Test, "teardown">,
+  args: Args,
+  env: NodeJS.ProcessEnv,
+): Promise<RedisServer | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "jindou-redis-"));
   const port = await freePort();
   const options = ["--port", `${port}`, "--bind", HOST, "--dir", folder];
@@ -128,7 +133,10 @@ async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisSe
   async function start(): Promise<boolean> {
     assertInstalled();
     const serverArgs = [...options, ...quiet, ...args];
-    child = spawn(...tieToParent("redis-server", serverArgs), { stdio: "ignore" });
+    child = spawn(...tieToParent("redis-server", serverArgs), {
+      stdio: "ignore",
+      env: { ...process.env, ...env },
+    });
     return waitUntilReachable(port, child);
   }
   async function stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {

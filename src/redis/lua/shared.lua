@@ -4,6 +4,7 @@
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 local WHOLE_SERVER = -1
+local MAX_ID = 9007199254740991 -- 2^53 - 1. Higher numbers are not exact.
 
 -- Formats an integer below 2^53 without an exponent. If a script passes a number to `redis.call`,
 -- Redis formats it itself, at more than twice the cost.
@@ -32,16 +33,22 @@ local function id_ms(bucket, now)
 end
 
 -- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each
--- following id is the `next_id` of the previous one.
+-- following id is the `next_id` of the previous one. Fails and reserves nothing if an id would be
+-- higher than MAX_ID.
 --   now  Unix ms at the time of the call, not when the message was queued: after a fail-over that
 --        lost messages, new ids must be higher than the lost ones
 local function reserve_ids(key, bucket, now, count)
   local first = next_id(0, bucket, now)
-  local last = tonumber(redis.call('SET', key, int(first + count - 1), 'GET') or '0')
+  local former = redis.call('SET', key, int(first + count - 1), 'GET') or '0'
+  local last = tonumber(former)
   if last < first then return first end
   first = next_id(last, bucket, now)
   local newest = first
   for _ = 2, count do newest = next_id(newest, bucket, now) end
+  if newest > MAX_ID then
+    redis.call('SET', key, former)
+    error({ err = 'IDLIMIT No message id is left' })
+  end
   redis.call('SET', key, int(newest))
   return first
 end

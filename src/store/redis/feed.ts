@@ -8,9 +8,9 @@ import type {
   DeliveredMark,
   StreamTail,
 } from "../../redis/channel-feed.ts";
+import { idCounterOf } from "../../redis/id-counters.ts";
 import { loadScript } from "../../redis/script.ts";
 import { lua, type RedisStorePorts } from "./ports.ts";
-import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
 import { decodeSnapshot } from "./steps/stream-record.ts";
 

@@ -3,7 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
-import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
+import { idCounterOf } from "../../../src/redis/id-counters.ts";
 import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-fixture.ts";
 import type { FaultyNetwork } from "../../support/faulty-network.ts";
 import { redisSettings } from "../../support/redis.ts";

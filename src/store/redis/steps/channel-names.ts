@@ -1,17 +1,14 @@
-// Names of a channel's keys and topics, built once per channel because every message needs them. A
-// single server has one counter of message ids. In a Redis Cluster, each bucket has its own
-// counter, because a script can access only its own bucket. State: a cache of the names of recently
-// used channels.
+// Names of a channel's keys and topics, built once per channel because every message needs them.
+// State: a cache of the names of recently used channels.
 
-import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, groupTopic, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
+import { type IdCounter, idCounterOf } from "../../../redis/id-counters.ts";
 import { type Keys, usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
 const MAX_CHANNELS = 20_000;
-/** Bucket number for scripts on a single server, whose message ids contain no bucket. */
-const WHOLE_SERVER = -1;
 
 /**
  * Maximum difference between the times in two ids that different counters assign at the same
@@ -20,11 +17,6 @@ const WHOLE_SERVER = -1;
 export const COUNTERS_APART_MS = 2000;
 
 type Location = Pick<RedisLink, "keys" | "isCluster">;
-
-interface IdCounter {
-  readonly key: string;
-  readonly bucket: number;
-}
 
 export interface ChannelNames {
   readonly bucket: number;
@@ -84,17 +76,6 @@ export function areUsersApart(
 
 export function otherUser(users: readonly string[], uid: string): string {
   return users.find((user) => user !== uid) ?? uid;
-}
-
-export function idCounterOf({ keys, isCluster }: Location, bucket: number): IdCounter {
-  return isCluster
-    ? { key: keys.bucket("messageIds", bucket), bucket }
-    : { key: keys.shared("messageIds"), bucket: WHOLE_SERVER };
-}
-
-export function idCounterKeys(link: Location): readonly string[] {
-  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
-  return [...new Set(buckets.map((bucket) => idCounterOf(link, bucket).key))];
 }
 
 export function dedupeKey(

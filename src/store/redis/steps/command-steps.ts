@@ -5,6 +5,7 @@ import type { BrokerError } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
@@ -13,7 +14,7 @@ import { BACKEND, senderOf, shareOf } from "../../command-draft.ts";
 import { commandFields } from "../../command-event.ts";
 import { payloadHash } from "../../payload-hash.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { dedupeKey, idCounterOf } from "./channel-names.ts";
+import { dedupeKey } from "./channel-names.ts";
 import { bucketOfUser, USER_FEED } from "./user-events.ts";
 
 /**

@@ -17,10 +17,10 @@ import {
 import type { ConversationRange, ConversationStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { channelOf, type NewestMessage, selectNewest } from "../../newest-channels.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { idCounterOf } from "./channel-names.ts";
 import type { GroupIndex } from "./user-groups.ts";
 
 const RECORD = lua("channel_record");

@@ -17,10 +17,10 @@ import type {
   ConversationStore,
 } from "../../../broker/ports.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { idCounterOf } from "./channel-names.ts";
 import {
   createConversationLists,
   FACT_COUNT,

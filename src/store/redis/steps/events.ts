@@ -17,10 +17,10 @@ import {
 } from "../../../broker/event-ports.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { idCounterOf } from "./channel-names.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
 const READ = loadScript(lua("events_read"));

@@ -13,13 +13,14 @@ import type {
   MessageStore,
 } from "../../../broker/ports.ts";
 import { LINE_KINDS } from "../../../broker/ports.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import { type Keys, usersOf } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { decodeRecord, encodeRecord } from "../../../redis/wire.ts";
 import { IMPORTED_HEADER, isSameMessage, mayBeRemoved } from "../../imported.ts";
 import { payloadHash } from "../../payload-hash.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { areUsersApart, dedupeKey, idCounterOf, otherUser } from "./channel-names.ts";
+import { areUsersApart, dedupeKey, otherUser } from "./channel-names.ts";
 
 const PHASE = loadScript(lua("import_phase"));
 const POSITION = loadScript(lua("import_position"));

@@ -3,10 +3,10 @@
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { idCounterOf } from "./channel-names.ts";
 import { EVENT_LUA } from "./events.ts";
 
 const READ_SEQS = loadScript(lua("read_seqs"), lua("positions"));

@@ -21,10 +21,11 @@ import {
 } from "../../../broker/ports.ts";
 import { piecesOf } from "../../../lib/pieces.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { COUNTERS_APART_MS, idCounterOf } from "./channel-names.ts";
+import { COUNTERS_APART_MS } from "./channel-names.ts";
 import { createUserEvents, USER_FEED } from "./user-events.ts";
 
 /**

@@ -5,10 +5,10 @@ import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { userTopic } from "../../../broker/model.ts";
+import { idCounterOf } from "../../../redis/id-counters.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { idCounterOf } from "./channel-names.ts";
 import { EVENT_CONSTANTS } from "./events.ts";
 
 /** Placed in front of scripts that write events of users. */
