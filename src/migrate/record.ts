@@ -14,7 +14,6 @@ const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url))
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
 
 const FORMAT = "1";
-const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
 const DEAD_AFTER = /"cluster\.deadAfterMs":(\d+)/;
 
@@ -207,19 +206,9 @@ async function announcedDeadAfterMs(link: Link, node: string): Promise<number> {
 }
 
 async function assertEmpty(link: RedisLink): Promise<void> {
-  const pattern = `${link.keys.prefix}:*`;
-  for (const node of link.primaries()) {
-    let cursor = "0";
-    do {
-      const [next, page] = await node.scan(
-        ...([cursor, "MATCH", pattern, "COUNT", SCAN_COUNT] as const),
-      );
-      cursor = next;
-      const foreign = page.find((key) => !IGNORED_KEYS.test(key));
-      if (foreign !== undefined)
-        throw refusal(`Redis is not empty: it contains the key ${JSON.stringify(foreign)}`, link);
-    } while (cursor !== "0");
-  }
+  for await (const key of link.allKeys())
+    if (!IGNORED_KEYS.test(key))
+      throw refusal(`Redis is not empty: it contains the key ${JSON.stringify(key)}`, link);
 }
 
 function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerError {

@@ -326,7 +326,12 @@ export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }
 
+const DENIED_COMMAND = /permissions to run the '([^' ]+)' command/;
+
 /** Returns the error message about a cause. `detail` is the error's text or a check's finding. */
 export function sentenceAbout({ what, action }: Cause, detail = ""): string {
-  return detail === "" ? `${what}. ${action}` : `${what} (${detail}). ${action}`;
+  if (detail === "") return `${what}. ${action}`;
+  const right = DENIED_COMMAND.exec(detail)?.[1];
+  const grant = right === undefined ? "" : `, at least: ACL SETUSER <user> +${right}`;
+  return `${what} (${detail}). ${action}${grant}`;
 }

@@ -41,6 +41,7 @@ const SCRATCH_CALLS = [
   "RENAME @ @",
   "RPUSH @ v",
   "SADD @ m",
+  "SCAN 0",
   "SCARD @",
   "SET @ v",
   "SETRANGE @ 0 x",
@@ -101,6 +102,7 @@ interface ProbeOptions {
   readonly username: string;
   /** Text that identifies the server in an error message. "" if there is only one server. */
   readonly place: string;
+  readonly isCluster: boolean;
   readonly waits: boolean;
   readonly subscribes: boolean;
 }
@@ -114,6 +116,9 @@ export async function assertCommands(server: Redis, options: ProbeOptions): Prom
   const refusals = new Refusals();
   const { key } = options;
   await refusals.note("info", () => send(server, "info", ["server"], {}));
+  if (options.isCluster)
+    for (const part of ["info", "slots"])
+      await refusals.note(`cluster|${part}`, () => send(server, "cluster", [part], {}));
   if (options.waits) await refusals.note("wait", () => send(server, "wait", [0, 1], {}));
   if (options.subscribes) await refusals.note("ssubscribe", () => subscribe(server, key));
   const isLoaded = await refusals.note("script|load", () =>

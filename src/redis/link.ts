@@ -60,6 +60,8 @@ const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
 const WATCH_MS = 1000;
+/** Approximate number of keys that one SCAN examines. */
+const SCAN_COUNT = 1000;
 /** Fraction of `redis.timeoutMs` within which replicas must confirm a write in `start`. */
 const CONFIRM_SHARE = 0.8;
 
@@ -357,6 +359,35 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
+  /**
+   * Yields the keys on all primaries that begin with `redis.prefix`. Yields a key twice if Redis
+   * moves it meanwhile. Throws the same errors as `call`.
+   */
+  async *allKeys(): AsyncGenerator<string> {
+    for (const server of this.primaries()) {
+      let cursor = "0";
+      do {
+        const [next, page] = await this.#scan(server, cursor);
+        cursor = String(next);
+        yield* page.map(String);
+      } while (cursor !== "0");
+    }
+  }
+
+  async #scan(server: Redis, cursor: string): Promise<readonly [Buffer, readonly Buffer[]]> {
+    this.#countCall({});
+    const args = [cursor, "MATCH", `${this.keys.prefix}:*`, "COUNT", SCAN_COUNT];
+    const { timeoutMs } = this.settings;
+    try {
+      const reply = await send(server, "scan", args, { timeoutMs });
+      return reply as readonly [Buffer, readonly Buffer[]];
+    } catch (error) {
+      throw this.#reportedError(error);
+    } finally {
+      this.release();
+    }
+  }
+
   /** Returns the error for a failure that `code` caught in Redis and returned as text. */
   errorOf(code: ServerCode, text: string): BrokerError {
     const error = errorOfReply(code.withFileLines(text));
@@ -424,9 +455,7 @@ export class RedisLink {
       if (code !== undefined && isReply(error)) error.message = code.withFileLines(error.message);
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
-      if (isDenied(error)) this.#checkRights();
-      const brokerError = asBrokerError(error);
-      if (brokerError.code === "unavailable") this.#recordOutage(brokerError);
+      const brokerError = this.#reportedError(error);
       // The server's clock may have been set forward. The next deadline needs its new time.
       if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
       const mayRun = code?.isWriting && sent?.isWritten && options.mayRunLate !== true;
@@ -435,6 +464,14 @@ export class RedisLink {
     } finally {
       this.release();
     }
+  }
+
+  /** Converts the error of a call, and reports a missing right or an outage. */
+  #reportedError(error: unknown): BrokerError {
+    if (isDenied(error)) this.#checkRights();
+    const brokerError = asBrokerError(error);
+    if (brokerError.code === "unavailable") this.#recordOutage(brokerError);
+    return brokerError;
   }
 
   #deadline(server: Redis, untilMs: number): number | undefined {
@@ -556,7 +593,13 @@ export class RedisLink {
   }
 
   async #assertClusterUp(servers: readonly Redis[]): Promise<void> {
-    await anyOf(servers, async (server) => assertClusterUp(String(await server.cluster("INFO"))));
+    await anyOf(servers, async (server) => {
+      const info = await server.cluster("INFO").catch((error: unknown) => {
+        if (isDenied(error)) return ""; // `assertCommands` reports it
+        throw error;
+      });
+      assertClusterUp(String(info));
+    });
   }
 
   async #assertCommands(server: Redis): Promise<void> {
@@ -566,6 +609,7 @@ export class RedisLink {
     await assertCommands(server, {
       ...{ key, prefix: this.keys.prefix, username: username ?? "" },
       place: this.#placeOf(server),
+      isCluster: this.isCluster,
       waits: this.settings.minReplicas > 0,
       // After the start, the connections that subscribe report a missing right themselves.
       subscribes: this.#ports.subscribes === true && this.#status === "starting",

@@ -48,3 +48,23 @@ t.test(
     }
   },
 );
+
+t.test(
+  "an import that may not look for keys is answered with 503, and the node names the right",
+  async (t) => {
+    const redis = await startRedis(t);
+    const client = redis.client();
+    await client.call("ACL", "SETUSER", USER, "on", ">hunter2", "~*", "&*", "+@all");
+    const url = redis.url.replace("redis://", `redis://${USER}:hunter2@`);
+    const broker = await startBroker(t, { JINDOU_LOG_LEVEL: "silent", JINDOU_REDIS_URL: url });
+    await client.call("ACL", "SETUSER", USER, "-scan");
+    t.equal((await broker.call("/admin/import/open", {})).status, 503);
+    let reason = "";
+    while (!reason.includes("its user jindou may not use"))
+      reason = String((await broker.call("/readyz")).body.error);
+    t.match(reason, /its user jindou may not use the commands SCAN\. .*SETUSER jindou \+scan$/);
+    await client.call("ACL", "SETUSER", USER, "+scan");
+    while ((await broker.call("/readyz")).status !== 200) await pause(50);
+    t.equal((await broker.call("/admin/import/open", {})).status, 200);
+  },
+);

@@ -30,7 +30,6 @@ const MESSAGES = loadScript(lua("import_messages"));
 const MESSAGES_PER_CALL = 64;
 /** Added to the time to live of a dedupe record, because the clocks of machines differ. */
 const SPACE_MS = 60_000;
-const SCAN_COUNT = 1000;
 /** Maximum number of attempts if another caller imports messages of the same channel. */
 const ATTEMPTS = 5;
 
@@ -224,20 +223,11 @@ export function createRedisImports(
     },
 
     async storedData() {
-      const pattern = `${keys.prefix}:*`;
-      for (const server of link.primaries()) {
-        let cursor = "0";
-        do {
-          const args = [cursor, "MATCH", pattern, "COUNT", SCAN_COUNT] as const;
-          const [next, page] = await server.scan(...args);
-          cursor = next;
-          for (const key of page) {
-            const part = DATA_KEYS.exec(key)
-              ?.slice(1)
-              .find((name) => name !== undefined);
-            if (part !== undefined) return DATA_NAMES[part];
-          }
-        } while (cursor !== "0");
+      for await (const key of link.allKeys()) {
+        const part = DATA_KEYS.exec(key)
+          ?.slice(1)
+          .find((name) => name !== undefined);
+        if (part !== undefined) return DATA_NAMES[part];
       }
       return undefined;
     },
