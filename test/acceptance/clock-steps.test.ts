@@ -3,17 +3,24 @@
 
 import t, { type Test } from "tap";
 import { WebSocket } from "ws";
+import { bucketOf } from "../../src/broker/log-frame.ts";
+import { firstMessageId } from "../../src/broker/model.ts";
 import { connect, type SocketConstructor } from "../../src/client/index.ts";
+import { textPayload } from "../support/broker.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { connectNative } from "../support/native-client.ts";
 import { Random } from "../support/random.ts";
-import { startRedis } from "../support/redis.ts";
+import { startRedis, startRedisCluster } from "../support/redis.ts";
 import { type ShiftedBroker, spawnShifted } from "../support/shifted-clock.ts";
 
 const SEED = Number(process.env.SEED ?? 20_240_101);
 const STEPS = Number(process.env.JINDOU_TEST_CLOCK_STEPS ?? 8);
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
+/** Time by which a bucket is ahead of the others. A sync looks back 2,000 ms. */
+const AHEAD_MS = 1900;
+const ROUNDS = 6;
+const IDS_PER_BUCKET = 64;
 const SIZES_MS = [30, 900, 5000, 2 * MINUTE_MS, HOUR_MS, 26 * HOUR_MS];
 
 const redis = await startRedis(t);
@@ -106,6 +113,53 @@ t.test("a conversation sync misses no change if the clocks of two nodes differ",
   }
   t.equal(stale, 0);
 });
+
+t.test(
+  "a conversation sync on a Redis Cluster misses no change of a bucket that is behind",
+  async (t) => {
+    const cluster = await startRedisCluster(t);
+    const node = await spawnShifted(t, { JINDOU_REDIS_URL: cluster.url });
+    const clients = cluster.primaries.map((primary) => primary.client());
+    /** Sets the counter of the bucket so that its next id has the time from now plus `aheadMs`. */
+    const advance = (bucket: number, aheadMs: number) => {
+      const id = firstMessageId(Date.now() + aheadMs) + bucket * IDS_PER_BUCKET;
+      return Promise.any(clients.map((client) => client.set(`jd:{c${bucket}}:messageIds`, id)));
+    };
+    const sendTo = (channel_id: string) =>
+      ok(node, "/message/send", {
+        ...{ from_uid: "bob", channel_id, channel_type: 2, header: { red_dot: 1 } },
+        payload: textPayload("hello"),
+      });
+    let [version, behind] = [0, 0];
+    for (let round = 0; round < ROUNDS; round++) {
+      const [early, late] = [`early${round}`, `late${round}`];
+      if (bucketOf(`2:${early}`) === bucketOf(`2:${late}`)) continue;
+      for (const channel_id of [early, late]) {
+        const subscribers = ["ann", "bob"];
+        await ok(node, "/channel", { channel_id, channel_type: 2, subscribers });
+      }
+      const isRead = round % 2 === 1;
+      if (isRead) {
+        await sendTo(late);
+        version = newestOf(await changedSince(node, "ann", version), version);
+      }
+      await advance(bucketOf(`2:${early}`), AHEAD_MS);
+      await sendTo(early);
+      version = newestOf(await changedSince(node, "ann", version), version);
+      if (isRead)
+        await ok(node, "/conversations/setUnread", {
+          ...{ uid: "ann", channel_id: late, channel_type: 2, unread: 0 },
+        });
+      else await sendTo(late);
+      const list = await changedSince(node, "ann", version);
+      const change = list.find(({ channel_id }) => channel_id === late);
+      t.ok(change, isRead ? "the read position is listed" : "the message is listed");
+      if (change !== undefined && change.version < version) behind += 1;
+      version = newestOf(list, version);
+    }
+    t.ok(behind > 0, "a change had a lower version than the one before");
+  },
+);
 
 for (const { name, settings } of STORES)
   t.test(`the SDK delivers messages that were sent while it was offline, on ${name}`, async (t) => {
