@@ -10,7 +10,7 @@ export const presenceOptions = Type.Object(
       maximum: 60_000,
       unit: "milliseconds",
       description:
-        "Time after the end of a user's last session until the sessions that watch the user are notified that the user is offline. If the user is back earlier, nothing is pushed. The push is not delayed if the client ended the session with a disconnect frame, or if its device was logged out. Only pushes are delayed: all queries return the present state. 0 means no delay.",
+        "Time after the end of a user's last session until the sessions that watch the user are notified that the user is offline. If the user is back earlier, nothing is pushed. The push is not delayed if the client ended the session with a disconnect frame, if its device was logged out, or if the user was banned. Only pushes are delayed: all queries return the present state. 0 means no delay. The event `user.offline` for backends has its own delay, `events.presenceDelayMs`.",
     }),
   },
   { additionalProperties: false },

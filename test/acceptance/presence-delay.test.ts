@@ -201,6 +201,23 @@ t.test(
   },
 );
 
+t.test("watchers are notified at once of a user who is banned", async (t) => {
+  const settings = { ...longDelay, JINDOU_API_DIALECT: "wukongim" };
+  for (const [name, url] of stores)
+    await t.test(name, async (t) => {
+      const [here, there] = await startPair(t, url, settings);
+      const user = await newUser(t, here, "banned");
+      const client = await user.connect(there);
+      const watcher = await watcherOf(t, here, [user]);
+      const sinceMs = performance.now();
+      const ban = { channel_id: user.uid, channel_type: 1, ban: 1 };
+      t.equal((await here.call("/channel/info", ban)).status, 200);
+      t.equal((await client.closed).code, CLOSE_REASONS.banned.code);
+      await watcher.until(`${user.uid} off`);
+      t.ok(performance.now() - sinceMs < LONG_MS, "the push did not wait for the delay");
+    });
+});
+
 t.test("watchers see no change of users who move away from a node that ends", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     if (here === there) return; // a single node has no watchers after its end
