@@ -1,8 +1,10 @@
 // Creates the verifier of clients' JWTs from the settings, and reads the key files.
 
+import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import type { JwtVerifier } from "../broker/credentials.ts";
 import type { StoredKeySet } from "../broker/ports.ts";
+import { textFault, trimFile } from "../lib/text-faults.ts";
 import { type ClaimRules, type RefusalReason, TokenRefusal } from "./claims.ts";
 import { KeyRefresher } from "./key-refresher.ts";
 import { jwksKeys, type KeySet, publicKeys, secretFault, secretKeys } from "./key-set.ts";
@@ -123,14 +125,17 @@ async function named<T>(
   }
 }
 
-const LINE_FEED = 0x0a;
-const CARRIAGE_RETURN = 0x0d;
-
+/**
+ * Returns the secret in a file. Text is cleaned and checked like a setting, so that a byte-order
+ * mark, quotes or spaces do not become part of the key. Bytes that are not UTF-8 are a binary key,
+ * which is used as it is.
+ */
 async function readSecret(path: string): Promise<Uint8Array> {
   const bytes = await readFile(path);
-  let end = bytes.length;
-  while (bytes[end - 1] === LINE_FEED || bytes[end - 1] === CARRIAGE_RETURN) end -= 1;
-  const secret = bytes.subarray(0, end);
+  const text = isUtf8(bytes) ? trimFile(bytes.toString("utf8")) : undefined;
+  const flaw = text === undefined ? undefined : textFault(text);
+  if (flaw !== undefined) throw new Error(`its text ${flaw}`);
+  const secret = text === undefined ? bytes : Buffer.from(text);
   const fault = secretFault(secret);
   if (fault !== undefined) throw new Error(fault);
   return secret;

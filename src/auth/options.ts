@@ -47,7 +47,7 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "File with the secret of the HS algorithms, at least 32 bytes. The bytes of the file are the secret, without a line break at the end.",
+        "File with the secret of the HS algorithms, at least 32 bytes. Text in UTF-8 is the secret without a byte-order mark and trailing line breaks; quotes around it, spaces at its ends and control characters are refused. If the bytes of the file are not UTF-8, they are the secret, all of them.",
     }),
     previousSecretFile: Type.String({
       default: "",

@@ -1,20 +1,11 @@
-// Cleans the text of settings, and finds traces of a shell, an env file or an editor: quotes,
-// spaces, invisible characters, Windows paths, and `~`, `$` or `%` that nothing has expanded. Used
-// for all sources [decisions: Text from the environment]. Only pure functions.
+// Cleans and checks the text of settings, from all sources [decisions: Text from the environment].
+// In addition to the faults of all texts, finds Windows paths, and `~`, `$` or `%` that nothing has
+// expanded. Only pure functions.
 
 import { sep } from "node:path";
+import { encodingFault, quotesFault, textFault, trimFile } from "../lib/text-faults.ts";
 import type { OptionSchema } from "./keys.ts";
 
-const BOM = /^\uFEFF/;
-const LINE_ENDS = /[\r\n]+$/;
-/** White space of all kinds, and invisible characters. */
-const BLANK = String.raw`[\s\p{Cf}]`;
-const BLANK_START = new RegExp(`^${BLANK}`, "u");
-const BLANK_END = new RegExp(`${BLANK}$`, "u");
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are the characters to find
-const CONTROL = /[\u0000-\u001f\u007f]/;
-const REPLACEMENT = "\uFFFD";
-const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
 /**
  * Matches Windows paths. Git Bash replaces `/data` with `C:/Program Files/Git/data`, for example.
@@ -30,15 +21,11 @@ interface CleanText {
   readonly fault: string | undefined;
 }
 
-export function trimFile(text: string): string {
-  return text.replace(BOM, "").replace(LINE_ENDS, "");
-}
-
 export function cleanText(original: string, isPath = false): CleanText {
   const text = trimFile(original);
   return {
     text,
-    fault: encodingFault(text) ?? textFault(text) ?? (isPath ? pathFault(text) : undefined),
+    fault: textFault(text) ?? (isPath ? pathFault(text) : undefined),
   };
 }
 
@@ -46,30 +33,6 @@ export function cleanText(original: string, isPath = false): CleanText {
 export function cleanJson(original: string): CleanText {
   const text = trimFile(original);
   return { text, fault: encodingFault(text) ?? quotesFault(text) };
-}
-
-/**
- * Returns a fault if the text contains U+FFFD, which a decoder inserts for bytes that are not
- * UTF-8.
- */
-export function encodingFault(text: string): string | undefined {
-  return text.includes(REPLACEMENT) ? "is not valid UTF-8. Write it in UTF-8" : undefined;
-}
-
-function textFault(text: string): string | undefined {
-  const first = BLANK_START.exec(text)?.[0];
-  if (first !== undefined) return `begins with ${nameOf(first)}. Remove it`;
-  const last = BLANK_END.exec(text)?.[0];
-  if (last !== undefined) return `ends with ${nameOf(last)}. Remove it`;
-  const control = CONTROL.exec(text)?.[0];
-  if (control !== undefined) return `contains ${nameOf(control)}. Remove it`;
-  return quotesFault(text);
-}
-
-function quotesFault(text: string): string | undefined {
-  const ends = `${text.at(0)}${text.at(-1)}`;
-  if (text.length < 2 || !QUOTE_PAIRS.includes(ends)) return undefined;
-  return "has quotes around it, which would be part of the value. Remove the quotes";
 }
 
 function pathFault(text: string): string | undefined {
@@ -84,14 +47,6 @@ function pathFault(text: string): string | undefined {
   if (sep === "/" && WINDOWS_PATH.test(text))
     return "is a Windows path. Write the path as it is on this system";
   return undefined;
-}
-
-function nameOf(character: string): string {
-  if (character === " ") return "a space";
-  if (character === "\t") return "a tab";
-  if (character === "\n" || character === "\r") return "a line break";
-  const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
-  return `the invisible character U+${code}`;
 }
 
 interface CleanValue {

@@ -4,18 +4,11 @@
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
+import { encodingFault, trimFile } from "../lib/text-faults.ts";
 import { JsonTextError, parseJsonText } from "./json-text.ts";
 import { type ConfigKey, describe } from "./keys.ts";
 import { CONFIG_KEYS } from "./schema.ts";
-import {
-  cleanJson,
-  cleanText,
-  cleanValue,
-  encodingFault,
-  sentence,
-  shown,
-  trimFile,
-} from "./setting-text.ts";
+import { cleanJson, cleanText, cleanValue, sentence, shown } from "./setting-text.ts";
 
 export interface Sources {
   /** Path of the file. `undefined` means the file that `JINDOU_CONFIG` names, if any. */

@@ -23,6 +23,7 @@ type Settings = Partial<Static<typeof jwtOptions>>;
 
 const DEFAULTS = loadConfig().auth.jwt;
 const START_MS = Date.now();
+const TEXT = "kZ8+qv3J0tYw2mR7LxN5cB1uFh6sPdGe";
 
 /** A verifier whose clock shows the start time of the test plus `offsetS`. */
 class Verifier {
@@ -339,6 +340,29 @@ t.test(
   },
 );
 
+t.test(
+  "a byte-order mark and line breaks around a secret are not part of it, and a binary key is used as it is",
+  async (t) => {
+    const key = Buffer.from(TEXT);
+    for (const content of [TEXT, `${TEXT}\n`, `${TEXT}\r\n\n`, `\uFEFF${TEXT}\r\n`]) {
+      const verifier = withSecret({ secretFile: await keyFile(t, content) });
+      const token = await mint({ alg: "HS256", key }, { sub: "a" });
+      t.equal(await verifier.outcome(token), "ok", JSON.stringify(content));
+    }
+    const start = Buffer.from(Array.from({ length: 40 }, (_, at) => 255 - at));
+    for (const end of ["", "\n", "\r\n", " "]) {
+      const binary = Buffer.concat([start, Buffer.from(end)]);
+      const verifier = withSecret({ secretFile: await keyFile(t, binary) });
+      const token = await mint({ alg: "HS256", key: binary }, { sub: "a" });
+      t.equal(
+        await verifier.outcome(token),
+        "ok",
+        `a binary key that ends with ${JSON.stringify(end)}`,
+      );
+    }
+  },
+);
+
 async function refusalToRead(t: Test, settings: Settings): Promise<string> {
   try {
     await createJwt({ ...DEFAULTS, ...settings }, NO_PROVIDER);
@@ -359,8 +383,20 @@ t.test(
       ],
       ["x".repeat(64), /is easy to guess/],
       ["a-string-secret-at-least-256-bits-long", /is easy to guess/],
+      [` ${TEXT}`, /its text begins with a space\. Remove it$/],
+      [`${TEXT}\t\n`, /its text ends with a tab/],
+      [`"${TEXT}"\n`, /its text has quotes around it/],
+      [`\uFEFF'${TEXT}'`, /its text has quotes around it/],
+      [`${TEXT}\n${TEXT}`, /its text contains a line break/],
+      [`\u200B${TEXT}`, /its text begins with the invisible character U\+200B/],
     ] as const)
       t.match(await refusalToRead(t, { secretFile: await keyFile(t, content) }), expected);
+    const previousSecretFile = await keyFile(t, `${TEXT} `);
+    const secretFile = await keyFile(t, TEXT);
+    t.match(
+      await refusalToRead(t, { secretFile, previousSecretFile }),
+      /^auth\.jwt\.previousSecretFile: .*ends with a space/,
+    );
     t.match(await refusalToRead(t, { secretFile: "/nowhere" }), /^auth\.jwt\.secretFile: .*ENOENT/);
     for (const content of ["", "not a key", "-----BEGIN PRIVATE KEY-----"])
       t.match(
