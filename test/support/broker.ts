@@ -164,6 +164,11 @@ export const BUSY_STORE: LaunchOptions = {
   program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],
 };
 
+/** Options of a broker whose database writes fail after a SIGUSR2, see brittle-broker.ts. */
+export const BRITTLE_STORE: LaunchOptions = {
+  program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("brittle-broker.ts", import.meta.url))],
+};
+
 /** Starts the built program without waiting until it is ready. */
 export async function launchBroker(
   t: Test,

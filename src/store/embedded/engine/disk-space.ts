@@ -29,7 +29,16 @@ const WAL_BYTES = 2 * MIB;
 /** Interval at which the free space is measured while the store writes, or space is low. */
 const MEASURE_MS = 50;
 const REST_MS = 500;
+/** Maximum time without progress of a write while the disk has little space. */
 const HANG_MS = 8000;
+/**
+ * The same maximum while the disk has space. It is longer, because a slow disk recovers. A quota
+ * that is used up is not visible in the free space.
+ */
+const HANG_WITH_SPACE_MS = 30_000;
+const HANG =
+  "The database could not finish a write, because its disk was full. Free some space, then restart";
+const HANG_WITH_SPACE = `The database has not finished a write for ${HANG_WITH_SPACE_MS / 1000} s. Check the disk and its quota, then restart: the WAL still has the unwritten data`;
 const RETRY_AFTER_MS = 5000;
 const ZEROS = Buffer.alloc(MIB);
 
@@ -173,8 +182,8 @@ export class DiskSpace {
     this.#freeBytes = bavail * bsize;
     this.#diskBytes = blocks * bsize;
     this.#isTight = this.#freeBytes < PLENTY_BYTES + 4 * this.#users.maxMemtableBytes;
+    this.#checkProgress();
     if (this.#isTight) {
-      this.#checkProgress();
       this.#measureRoom(this.#fd);
       if (this.#roomBytes < this.#neededBytes() + GROWTH_BYTES) await this.#grow();
     }
@@ -220,12 +229,10 @@ export class DiskSpace {
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#measurementsWithoutProgress++;
-    if (this.#measurementsWithoutProgress * MEASURE_MS > HANG_MS)
+    const hangMs = this.#isTight ? HANG_MS : HANG_WITH_SPACE_MS;
+    if (this.#measurementsWithoutProgress * MEASURE_MS > hangMs)
       this.fail(
-        new BrokerError("unavailable", {
-          message:
-            "The database could not finish a write, because its disk was full. Free some space, then restart",
-        }),
+        new BrokerError("unavailable", { message: this.#isTight ? HANG : HANG_WITH_SPACE }),
       );
   }
 
