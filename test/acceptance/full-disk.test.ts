@@ -9,9 +9,18 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { type ChildBroker, type Settings, spawnBroker, textPayload } from "../support/broker.ts";
+import { JsonRpcError, openJsonRpc } from "../support/jsonrpc-client.ts";
+import { connectNative } from "../support/native-client.ts";
 import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
 import { IS_FULL, volume } from "../support/volume.ts";
+import {
+  openWkprotoSocket,
+  openWkprotoTcp,
+  TCP_LISTENER,
+  tcpPortOf,
+  type WkprotoClient,
+} from "../support/wkproto-client.ts";
 
 const ROUNDS = volume(10, "JINDOU_TEST_FULL_DISKS");
 const DISK_MIB = 48;
@@ -133,8 +142,9 @@ class Writers {
   }
 }
 
-async function startOn(t: Test, disk: SmallDisk): Promise<ChildBroker> {
+async function startOn(t: Test, disk: SmallDisk, more: Settings = {}): Promise<ChildBroker> {
   const settings = {
+    ...more,
     JINDOU_COMMANDS_MAX_INBOX: "100000",
     JINDOU_LOG_LEVEL: "warn",
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
@@ -333,6 +343,109 @@ t.test(
     const { status } = await broker.call("/events/feed", { feed: "off" });
     t.equal(status, 200, "the feed is off");
     disk.free();
+    await broker.kill();
+  },
+);
+
+/** Reason code "system error" of WuKongIM. */
+const SYSTEM_ERROR = 15;
+const SUCCESS = 1;
+const ALICE_TO = { id: "group", type: 2 } as const;
+
+/** A client on one connection. It sends text to the group. */
+interface Sender {
+  readonly name: string;
+  readonly send: (text: string) => Promise<unknown>;
+  /** What `send` returns while the disk is full. */
+  readonly refusal: object;
+  /** What `send` returns while the disk has space. */
+  readonly success: object;
+  /** Throws if the connection has ended. */
+  readonly ping: () => Promise<unknown>;
+}
+
+async function nativeSender(t: Test, { clientPort: port }: ChildBroker): Promise<Sender> {
+  const client = await connectNative(t, { port, uid: "native" });
+  return {
+    name: "native",
+    send: (text) => client.send(ALICE_TO, text).catch((error: unknown) => error),
+    refusal: { code: "disk_full", retryAfterMs: 5000 },
+    success: { kind: "sendack" },
+    ping: () => client.ping(),
+  };
+}
+
+async function jsonRpcSender(
+  t: Test,
+  { clientPort: port }: ChildBroker,
+  isExtended: boolean,
+): Promise<Sender> {
+  const name = isExtended ? "extended" : "wukongim";
+  const client = await openJsonRpc(t, { port });
+  const version = isExtended ? { protocol: 1 } : { clientTimestamp: Date.now() };
+  await client.request("connect", { uid: name, token: "", deviceFlag: 1, ...version });
+  const send = async (text: string) => {
+    const params = { ...{ channelId: "group", channelType: 2 }, payload: textPayload(text) };
+    try {
+      return await client.request("send", params);
+    } catch (error) {
+      if (error instanceof JsonRpcError) return error;
+      throw error;
+    }
+  };
+  return {
+    name: `JSON-RPC, ${name}`,
+    send,
+    refusal: isExtended
+      ? { data: { name: "disk_full", retry: true, retryAfterMs: 5000 } }
+      : { reasonCode: SYSTEM_ERROR },
+    success: isExtended ? { messageSeq: Number } : { reasonCode: SUCCESS },
+    ping: () => client.request("ping"),
+  };
+}
+
+async function wkprotoSender(name: string, client: WkprotoClient): Promise<Sender> {
+  await client.connect();
+  return {
+    name,
+    send: (text) => client.send(ALICE_TO, { type: 1, content: text }),
+    refusal: { reasonCode: SYSTEM_ERROR, messageSeq: 0 },
+    success: { reasonCode: SUCCESS },
+    ping: () => client.ping(),
+  };
+}
+
+t.test(
+  "clients of every protocol are told that the disk is full, stay connected, and can send again when there is space",
+  async (t) => {
+    const disk = await mountSmallDisk(t, DISK_MIB);
+    const broker = await startOn(t, disk, { ...TCP_LISTENER, JINDOU_AUTH_CLIENTS: "none" });
+    const senders = [
+      await nativeSender(t, broker),
+      await jsonRpcSender(t, broker, true),
+      await jsonRpcSender(t, broker, false),
+      await wkprotoSender(
+        "WKProto over WebSocket",
+        await openWkprotoSocket(t, { port: broker.clientPort, uid: "ws" }),
+      ),
+      await wkprotoSender(
+        "WKProto over TCP",
+        await openWkprotoTcp(t, { port: tcpPortOf(broker), uid: "tcp" }),
+      ),
+    ];
+    const subscribers = ["alice", "native", "extended", "wukongim", "ws", "tcp"];
+    await broker.call("/channel", { ...GROUP, subscribers });
+    for (const { name, send, success } of senders) t.match(await send("first"), success, name);
+    disk.fill();
+    const payload = textPayload("x".repeat(TEXT_BYTES));
+    const message = { ...GROUP, from_uid: "alice", payload };
+    while ((await broker.call("/message/send", message)).body.code !== "disk_full") await pause(10);
+    for (const { name, send, refusal } of senders) t.match(await send("full"), refusal, name);
+    for (const { name, ping } of senders) await t.resolves(ping(), `${name}: still connected`);
+    disk.free();
+    const until = performance.now() + RESUME_MS;
+    while (!(await acknowledges(broker, 0)) && performance.now() < until) await pause(50);
+    for (const { name, send, success } of senders) t.match(await send("free"), success, name);
     await broker.kill();
   },
 );
