@@ -50,7 +50,7 @@ export const MISSING_FUNCTION = {
 
 const SENTINELS: readonly Cause[] = [
   {
-    pattern: /\bsentinel\b.*\b(NOAUTH|WRONGPASS|NOPERM)\b/is,
+    pattern: /\bsentinels?\b.*\b(NOAUTH|WRONGPASS|NOPERM)\b/is,
     what: "a Sentinel rejects redis.sentinelPassword",
     action: "Set the password of the Sentinels (JINDOU_REDIS_SENTINEL_PASSWORD)",
     lasts: true,
