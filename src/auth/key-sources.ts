@@ -21,6 +21,8 @@ export function fileSource(path: string): () => Promise<string> {
  * changed.
  */
 export function urlSource(url: string): () => Promise<string | undefined> {
+  const { origin, pathname } = new URL(url);
+  const name = origin + pathname; // the query may contain a key of the provider's API
   let etag: string | undefined;
   return async () => {
     const response = await fetch(url, {
@@ -37,20 +39,20 @@ export function urlSource(url: string): () => Promise<string | undefined> {
     }
     if (response.status !== 200) {
       await response.body?.cancel();
-      throw new Error(`${url} responded with ${response.status} instead of 200`);
+      throw new Error(`${name} responded with ${response.status} instead of 200`);
     }
-    const text = await boundedText(response, url);
+    const text = await boundedText(response, name);
     etag = response.headers.get("etag") ?? undefined;
     return text;
   };
 }
 
-async function boundedText(response: Response, url: string): Promise<string> {
+async function boundedText(response: Response, name: string): Promise<string> {
   const parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const part of response.body ?? []) {
     bytes += part.length;
-    if (bytes > MAX_BYTES) throw tooLarge(url); // ends the loop, which cancels the body
+    if (bytes > MAX_BYTES) throw tooLarge(name); // ends the loop, which cancels the body
     parts.push(part);
   }
   return decoder.decode(Buffer.concat(parts));

@@ -2,9 +2,16 @@
 // connection or file fails. The secrets are planted in real servers and files.
 
 import { chmodSync, writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { Redis } from "ioredis";
+import { exportJWK, generateKeyPair } from "jose";
 import t, { type Test } from "tap";
-import { tempFolder } from "../support/broker.ts";
+import { tempFolder, textPayload } from "../support/broker.ts";
+import { mint } from "../support/mint.ts";
+import { connectNative } from "../support/native-client.ts";
 import {
   freePort,
   type RedisServer,
@@ -196,5 +203,160 @@ t.test(
     const line = await node.logged("Redis cannot be used");
     t.match(line.reason, /^Redis rejects the user or the password .*WRONGPASS|closed/);
     t.notOk(line.err);
+  },
+);
+
+/** A secret of the form that signs requests. It is Base64. */
+const SIGNING_SECRET = "whsec_hunter2hunter2hunter2hunter2hunt";
+const KEYS = "/keys";
+const CONNECT = "/connect";
+const SEND = "/send";
+const RECEIVER = "/receiver";
+
+/** Text with every secret that a request contains. */
+function echoOf({ url, headers }: IncomingMessage): string {
+  return `${url} ${headers["x-gateway"]} ${headers.authorization}`;
+}
+
+/** Replies that a node cannot use. They repeat the secrets of the request. */
+const FAILURES: readonly ((request: IncomingMessage, response: ServerResponse) => void)[] = [
+  (request, response) => response.writeHead(500, `no ${request.url}`).end(echoOf(request)),
+  (request, response) => response.end(echoOf(request)),
+  (request, response) => response.end(JSON.stringify({ allow: echoOf(request), keys: 1 })),
+  (request, response) => response.end(JSON.stringify({ allow: true, payload: echoOf(request) })),
+  (request, response) => response.writeHead(302, { location: echoOf(request) }).end(),
+  (request) => request.socket.destroy(),
+];
+
+/** A backend with hooks, keys and a receiver of webhooks. After `fail`, it only sends failures. */
+async function startBackend(t: Test, keys: object) {
+  const failed = new Map<string, number>();
+  let isFailing = false;
+  const server = createServer((request, response) => {
+    const [path = ""] = (request.url ?? "").split("?");
+    request.resume();
+    if (!isFailing)
+      return void response.end(JSON.stringify(path === KEYS ? keys : { allow: true }));
+    const number = failed.get(path) ?? 0;
+    failed.set(path, number + 1);
+    FAILURES[number % FAILURES.length]?.(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo; // it listens on a port
+  return {
+    url: (path: string) => `http://127.0.0.1:${port}${path}?key=hunter2-query`,
+    /** Number of failed requests by path. */
+    failed,
+    fail() {
+      isFailing = true;
+    },
+  };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await pause(20);
+}
+
+t.test(
+  "a running node shows no secret while its hooks, webhooks, keys and Sentinels fail",
+  async (t) => {
+    const { publicKey, privateKey } = await generateKeyPair("ES256", { extractable: true });
+    const jwk = { ...(await exportJWK(publicKey)), alg: "ES256", kid: "known" };
+    const backend = await startBackend(t, { keys: [jwk] });
+    const sentinels = await startSentinels(t, 0);
+    const sentinel = new Redis(sentinels.url, { password: sentinels.password });
+    t.teardown(() => sentinel.disconnect());
+    await sentinel.call("ACL", "SETUSER", "default", `>${SECRET}`);
+    const headers = JSON.stringify([
+      { name: "x-gateway", value: `${SECRET}-gateway` },
+      { name: "authorization", value: "Bearer hunter2-bearer" },
+    ]);
+    const node = startNode(t, {
+      JINDOU_REDIS_URL: sentinels.url,
+      JINDOU_REDIS_SENTINEL_NAME: sentinels.name,
+      JINDOU_REDIS_SENTINEL_PASSWORD: SECRET,
+      JINDOU_AUTH_CLIENTS: "jwt",
+      JINDOU_AUTH_JWT_ALGORITHMS: "ES256",
+      JINDOU_AUTH_JWT_ISSUER: "https://id.example/",
+      JINDOU_AUTH_JWT_JWKS_URL: backend.url(KEYS),
+      JINDOU_HOOKS_CONNECT_URL: backend.url(CONNECT),
+      JINDOU_HOOKS_CONNECT_SECRET: SIGNING_SECRET,
+      JINDOU_HOOKS_CONNECT_STATIC_HEADERS: headers,
+      JINDOU_HOOKS_SEND_URL: backend.url(SEND),
+      JINDOU_HOOKS_SEND_SECRET: SIGNING_SECRET,
+      JINDOU_HOOKS_SEND_STATIC_HEADERS: headers,
+      JINDOU_WEBHOOKS_ALLOW_NETWORKS: "127.0.0.0/8",
+      JINDOU_WEBHOOKS_ENDPOINTS: JSON.stringify([
+        { id: "fixed", url: backend.url(RECEIVER), secret: SIGNING_SECRET },
+      ]),
+    });
+    const { apiPort, clientPort } = await node.logged(READY);
+    const call = async (path: string, body?: object) => {
+      const reply = await fetch(`http://127.0.0.1:${apiPort}${path}`, {
+        headers: { token: "hunter2-token", "content-type": "application/json" },
+        ...(body && { method: "POST", body: JSON.stringify(body) }),
+      });
+      return { status: reply.status, text: await reply.text() };
+    };
+    await call("/events/feed", { feed: "on" });
+    const created = await call("/webhooks", { url: backend.url(`${RECEIVER}/created`) });
+    t.equal(created.status, 201, "a webhook was created");
+    const { secret } = JSON.parse(created.text);
+    const tokens: string[] = [];
+    const login = async (uid: string, kid = "known") => {
+      const issuer = { alg: "ES256", key: privateKey, kid };
+      const token = await mint(issuer, { iss: "https://id.example/", sub: uid });
+      tokens.push(token);
+      return connectNative(t, { port: Number(clientPort), uid, token });
+    };
+    const alice = await login("alice");
+
+    backend.fail();
+    const replies: string[] = [];
+    const settle = async (request: Promise<unknown>) => {
+      replies.push(await request.then(() => "success", String));
+    };
+    for (let count = 0; count < FAILURES.length; count++) {
+      await settle(login("bob"));
+      await settle(alice.send({ id: "bob", type: 1 }, "hello"));
+    }
+    await settle(login("bob", "unknown")); // the node reads the keys
+    await call("/message/send", {
+      ...{ from_uid: "alice", channel_id: "bob", channel_type: 1, payload: textPayload("hi") },
+    });
+    const paths = [CONNECT, SEND, KEYS, RECEIVER, `${RECEIVER}/created`];
+    for (const path of paths) await until(() => (backend.failed.get(path) ?? 0) > 0);
+
+    await sentinel.call("ACL", "SETUSER", "default", "resetpass", ">other");
+    await sentinel.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    const primary = sentinels.primary.client();
+    for (const type of ["normal", "pubsub"])
+      await primary.call("CLIENT", "KILL", "TYPE", type, "SKIPME", "yes");
+    t.match(
+      await node.loggedLine(({ reason }) => /redis.sentinelPassword/.test(String(reason))),
+      { level: "warn" },
+      "the node has lost its Sentinels",
+    );
+    const pages = await Promise.all(
+      ["/admin/errors", "/metrics", "/readyz"].map((path) => call(path)),
+    );
+    t.same(
+      pages.map(({ status }) => status),
+      [200, 200, 503],
+    );
+    node.child.kill("SIGTERM");
+    const exit = await node.exit;
+    checkNoLeak(t, exit, "failing services");
+    const texts = [exit.stdout, exit.stderr, ...replies, ...pages.map(({ text }) => text)].join();
+    t.match(replies[1], /did not respond as expected/, "a hook failed");
+    t.match(texts, /A hook failed/);
+    t.match(texts, /Could not read the keys/);
+    t.notMatch(texts, LEAK, "the replies");
+    for (const token of [secret, ...tokens])
+      t.notOk(texts.includes(token.replace("whsec_", "")), "no secret of a webhook and no token");
   },
 );
