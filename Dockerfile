@@ -56,6 +56,11 @@ COPY --from=build /app/dist ./dist
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY config ./config
+# Starts the node, with `--disable-sigusr1` if the Node.js of this image has that option (22.14 and
+# newer): an older one does not start with it.
+RUN if node --disable-sigusr1 --version 2>/dev/null; then flag=' --disable-sigusr1'; else flag=; fi \
+ && printf '#!/bin/sh\nexec node%s /app/dist/main.js "$@"\n' "$flag" > /usr/local/bin/start-jindou \
+ && chmod 755 /usr/local/bin/start-jindou
 # For `docker exec jindou jindou health` and the other commands that call the node.
 RUN ln -s /app/dist/main.js /usr/local/bin/jindou
 # A number, because Kubernetes rejects a name if the pod has `runAsNonRoot`.
@@ -69,5 +74,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=3s --start-period=30s --retries=3 CMD ["node", "-e", "const e=process.env,m=/^\\[?(.*?)\\]?:(\\d+)$/.exec(e.JINDOU_API_LISTEN||'127.0.0.1:5001')||[],h=!m[1]||m[1]==='0.0.0.0'?'127.0.0.1':m[1]==='::'?'::1':m[1],s=e.JINDOU_API_TLS_CERT_FILE?'https':'http';require('node:'+s).get({host:h,port:m[2],path:'/healthz',rejectUnauthorized:false,timeout:2000},r=>process.exit(r.statusCode===200?0:1)).on('timeout',()=>process.exit(1)).on('error',()=>process.exit(1))"]
 # In exec form, tini itself receives the signals. It forwards them to Node.js. With -s it does so
 # without a warning if another process is process 1 (docker run --init, a shared PID namespace).
-ENTRYPOINT ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]
+ENTRYPOINT ["tini", "-s", "--", "start-jindou"]
 CMD ["start"]

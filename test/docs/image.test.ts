@@ -2,7 +2,10 @@
 // not built, because the test machines have no Docker.
 
 import { spawnSync } from "node:child_process";
-import t from "tap";
+import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import t, { type Test } from "tap";
+import { tempFolder } from "../support/broker.ts";
 import { findLinter } from "../support/linters.ts";
 import { ROOT, readPage } from "./pages.ts";
 
@@ -35,14 +38,50 @@ t.test("user 1000 and any user of group 0 may write to the data folder", async (
   t.equal(Number.parseInt(mode, 8), 0o770);
 });
 
-t.test(
-  "process 1 of the image is an init, and SIGUSR1 does not start the debugger of Node.js",
-  async (t) => {
-    const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
-    t.same(entrypoint, ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]);
-    t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
-  },
-);
+t.test("process 1 of the image is an init", async (t) => {
+  const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
+  t.same(entrypoint, ["tini", "-s", "--", "start-jindou"]);
+  t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
+});
+
+/**
+ * Runs the instruction that writes the script `start-jindou` with the given Node.js, and returns
+ * the path of the script. Only the paths of the image are replaced.
+ */
+async function startScript(t: Test, node: string): Promise<string> {
+  const [, instruction = ""] = /^RUN (if node --disable-sigusr1(?:.*\\\n)*.*)$/m.exec(IMAGE) ?? [];
+  const folder = await tempFolder(t);
+  const script = join(folder, "start-jindou");
+  const command = instruction
+    .replaceAll("/usr/local/bin/start-jindou", script)
+    .replaceAll("/app/dist/main.js", join(ROOT, "dist/main.js"));
+  symlinkSync(node, join(folder, "node"));
+  const { status } = spawnSync("sh", ["-ec", command], { env: withFolder(folder) });
+  t.equal(status, 0, "the instruction succeeds");
+  return script;
+}
+
+const withFolder = (folder: string) => ({ PATH: `${folder}:${process.env.PATH}` });
+
+t.test("the image starts on a Node.js with and without --disable-sigusr1", async (t) => {
+  const script = await startScript(t, process.execPath);
+  const hasOption = spawnSync(process.execPath, ["--disable-sigusr1", "--version"]).status === 0;
+  const text = readFileSync(script, "utf8");
+  t.equal(text.includes(" --disable-sigusr1 "), hasOption, `Node.js ${process.version}`);
+  t.ok(statSync(script).mode & 0o001, "any user may run the script");
+  const { status, stdout, stderr } = spawnSync(script, ["--version"], {
+    ...{ env: withFolder(dirname(script)), encoding: "utf8" },
+  });
+  t.equal(stderr, "");
+  t.match(stdout, /^\d+\.\d+\.\d+\n$/);
+  t.equal(status, 0);
+
+  // A program in place of a Node.js that has the option.
+  const newer = join(await tempFolder(t), "node");
+  writeFileSync(newer, "#!/bin/sh\n", { mode: 0o755 });
+  const withOption = readFileSync(await startScript(t, newer), "utf8");
+  t.match(withOption, /^exec node --disable-sigusr1 \S*\/dist\/main\.js "\$@"$/m);
+});
 
 t.test("the image can be built on another Node.js, and on Alpine", async (t) => {
   const text = readPage("Dockerfile");
