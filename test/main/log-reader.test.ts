@@ -34,8 +34,10 @@ os.dup2(writer, 2)
 os.execvp(sys.argv[2], sys.argv[2:])
 `;
 
-/** Longest time that a drain of 500 ms and the grace of 5 s take on a busy machine. */
-const MAX_STOP_MS = 30_000;
+const DRAIN_MS = 500;
+const GRACE_MS = 5000;
+/** Additional time that a busy machine may need. */
+const MARGIN_MS = 3000;
 
 async function freePort(): Promise<number> {
   const server = createServer();
@@ -52,7 +54,7 @@ async function settings(t: Test) {
     JINDOU_API_LISTEN: api,
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
     JINDOU_STORE_PATH: join(await tempFolder(t), "data"),
-    JINDOU_DRAIN_TIMEOUT_MS: "500",
+    JINDOU_DRAIN_TIMEOUT_MS: String(DRAIN_MS),
   };
   return { env, url: `http://${api}` };
 }
@@ -66,11 +68,17 @@ async function untilReady({ child }: JindouProcess, url: string): Promise<void> 
   throw new Error("the node has exited");
 }
 
-/** Sends SIGTERM and returns the exit code, or "still running" if the process does not end. */
+/**
+ * Sends SIGTERM and returns the exit code, or "still running" if the process does not end within
+ * its drain and grace.
+ */
 async function codeAfterSigterm({ child, exit }: JindouProcess) {
   child.kill("SIGTERM");
   const code = exit.then((result) => result.code);
-  return Promise.race([code, pause(MAX_STOP_MS, "still running", { ref: false })]);
+  return Promise.race([
+    code,
+    pause(DRAIN_MS + GRACE_MS + MARGIN_MS, "still running", { ref: false }),
+  ]);
 }
 
 for (const kind of ["pipe", "socket", "terminal"])
