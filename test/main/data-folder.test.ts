@@ -25,9 +25,10 @@ import { basename, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
+import { draftOf } from "../contract/store-fixture.ts";
 import { type LaunchOptions, launchBroker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { jindou } from "./jindou.ts";
-import { dataFile, forgetStop, stoppedFolder } from "./stopped-folder.ts";
+import { damageTable, dataFile, forgetStop, stoppedFolder } from "./stopped-folder.ts";
 
 const PAGE = 4096;
 const NEW_STORE: LaunchOptions = { program: ["dist/main.js", "start", "--new-store"] };
@@ -195,6 +196,35 @@ t.test(
       );
   },
 );
+
+t.test("a node with a damaged page reports it, starts, and serves the other data", async (t) => {
+  const path = await stoppedFolder(t);
+  const { channel } = draftOf();
+  const first = await spawnBroker(t, {}, path);
+  const group = { channel_id: "intact", channel_type: 2, subscribers: ["alice"] };
+  t.equal((await first.call("/channel", group)).status, 200);
+  await first.terminate();
+  damageTable(path, "log");
+  forgetStop(path);
+
+  const node = await spawnBroker(t, {}, path);
+  const line =
+    node
+      .output()
+      .split("\n")
+      .find((text) => text.includes("The database is damaged in some places")) ?? "{}";
+  t.match(JSON.parse(line), {
+    level: "error",
+    err: { message: /^Reading the table log: .*MDB_CORRUPTED/ },
+  });
+  const history = `/channel/messages?channel_id=${channel.id}&channel_type=${channel.type}`;
+  t.match(await node.call(history), { status: 500, body: { code: "internal" } });
+  const members = await node.call("/channel/members?channel_id=intact&channel_type=2");
+  t.match(members, { status: 200 });
+  t.match(JSON.stringify(members.body), "alice");
+  t.equal((await node.call("/readyz")).status, 200, "the node goes on");
+  await node.kill();
+});
 
 t.test(
   "a node starts on a database that names a last page up to 1 TiB beyond the end of its file",

@@ -95,6 +95,21 @@ t.test("a node that waits for the last owner of its data folder ends on a signal
   if (waitedMs < 4000) t.notMatch(stopped.stdout, "The node is ready");
 });
 
+t.test("a node does not open a database if its check ends without a report", async (t) => {
+  const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
+  const failing = `import { isMainThread } from "node:worker_threads";
+    if (!isMainThread) throw new Error("a limit is reached");`;
+  const node = await startNode(t, settings, failing);
+  const { code, stdout, stderr } = await node.exit;
+  t.equal(code, 1);
+  t.match(
+    stderr,
+    /^jindou: The check of the database \S*data\.mdb after an unclean stop ended early with code 1 \(Error: a limit is reached\)\. Start the broker again\.[^\n]*\n$/,
+  );
+  t.notMatch(stdout, "The node is ready");
+  await checkServing(t, await startNode(t, settings));
+});
+
 t.test("the check of a database ends when its node is killed", async (t) => {
   const node = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) }, HANGING);
   await node.logged(CHECKING);

@@ -237,8 +237,8 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof BrokerError) throw error;
-    // The check itself failed, for example because the process could not be started. The store is
-    // opened nevertheless, because most databases are sound after an unclean stop.
+    // The process could not be started. The store is opened nevertheless, because most databases
+    // are sound after an unclean stop, and another attempt would probably fail, too.
     onError(error as Error, "Could not check the database after an unclean stop");
   } finally {
     for (const timer of timers) clearTimeout(timer);
@@ -246,6 +246,8 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
 }
 
 interface EndedWalk {
+  /** `null` if a signal ended the process. */
+  readonly code: number | null;
   /** Signal that ended the process, `null` if it exited. */
   readonly signal: NodeJS.Signals | null;
   /** `undefined` if the process ended before it had printed its report. */
@@ -253,13 +255,19 @@ interface EndedWalk {
   readonly output: string;
 }
 
-function failureOf(path: string, { signal, output }: EndedWalk): Error {
-  if (signal === null) return new Error(output);
-  if (!OUTSIDE_SIGNALS.includes(signal))
+/**
+ * Returns the error for a process that ended before its report. The store is not opened, because
+ * the damage that may have ended the process could end this one, too.
+ */
+function failureOf(path: string, { code, signal, output }: EndedWalk): BrokerError {
+  if (signal !== null && !OUTSIDE_SIGNALS.includes(signal))
     return damagedDatabase(path, `reading it ended with ${signal}`);
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  const [error = "no error was printed"] = /^\w*Error\b.*/m.exec(output) ?? [];
+  const end =
+    signal === null ? `ended early with code ${code} (${error})` : `was ended by ${signal}`;
   return new BrokerError("unavailable", {
-    message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the machine is short of memory, add memory.`,
+    message: `The check of the database ${file} after an unclean stop ${end}. Start the broker again. If the machine is short of memory, add memory.`,
   });
 }
 
@@ -280,12 +288,12 @@ async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise
     signal,
     killSignal: "SIGKILL",
   });
-  const [report, output, [, endSignal]] = await Promise.all([
+  const [report, output, [code, endSignal]] = await Promise.all([
     readReport(child.stdout, onProgress),
     text(child.stderr),
     once(child, "close") as Promise<[number | null, NodeJS.Signals | null]>,
   ]);
-  return { report, output, signal: endSignal };
+  return { report, output, code, signal: endSignal };
 }
 
 async function readReport(
