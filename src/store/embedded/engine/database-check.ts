@@ -221,7 +221,9 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
         progress.atMs = elapsedMs();
       },
     });
-    const { report } = ended;
+    const { report, output } = ended;
+    // `npm run dev` runs the sources, which a worker thread of the program cannot load.
+    if (output.includes("ERR_UNKNOWN_FILE_EXTENSION")) return;
     if (report === undefined) throw failureOf(path, ended);
     if (report.refusal !== undefined) throw damagedDatabase(path, report.refusal);
     if (report.isInUse) return;
