@@ -68,6 +68,14 @@ export interface StreamEvent {
   readonly recordBytes?: number | undefined;
 }
 
+/** Matches an id that `/message/event` composed (`compat/wukongim/event-ids.ts`). */
+export const COMPOSED_EVENT_ID = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
+
+/** Returns the id that the producer gave, which is a part of an id that `/message/event` composed. */
+export function givenEventId(eventId: string): string {
+  return COMPOSED_EVENT_ID.exec(eventId)?.[5] ?? eventId;
+}
+
 export function isStreamType(type: string): boolean {
   return isCustomType(type) || (type !== "" && TYPES.includes(type));
 }

@@ -1,6 +1,6 @@
 // Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
-// the same mark for each id, and `is_retry` in `redis/library/streams.lua` compares marks in the
-// same way as `isRetry`.
+// the same mark for each id that a producer gave (`givenEventId`), and `is_retry` in
+// `redis/library/streams.lua` compares marks in the same way as `isRetry`.
 
 import { createHash } from "node:crypto";
 import {
@@ -11,6 +11,7 @@ import {
   TOOL_CALL_EVENTS,
 } from "../broker/model.ts";
 import type { StreamDraft } from "../broker/ports.ts";
+import { givenEventId } from "../broker/stream-event.ts";
 
 /** Mark of an id that several different events carried. Such events are never retries. */
 export const SHARED_ID = "";
@@ -26,8 +27,9 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember under the event's id, `undefined` without an id. An id that equals
- * the stream's `clientMsgNo` gets no mark, because every event may carry it.
+ * Returns the mark to remember under the event's given id, `undefined` without an id. An id that
+ * equals the stream's `clientMsgNo` gets no mark, because every event may carry it. The hash covers
+ * the fields before the given id, because a delta and a snapshot of `/message/event` are both content.
  */
 export function eventMark({
   clientMsgNo,
@@ -38,10 +40,13 @@ export function eventMark({
 }: Pick<StreamDraft, "clientMsgNo" | "eventId" | "type" | "data" | "timestampMs">):
   | string
   | undefined {
-  if (eventId === undefined || eventId === clientMsgNo) return undefined;
+  if (eventId === undefined) return undefined;
+  const givenId = givenEventId(eventId);
+  if (givenId === clientMsgNo) return undefined;
   const isCustom = isCustomType(type);
   const hash = createHash("sha1");
   if (isCustom) hash.update(`${type}\n`);
+  if (givenId !== eventId) hash.update(eventId.slice(0, -givenId.length));
   const text = hash.update(data).digest().toString("base64url", 0, HASH_BYTES);
   return `${isCustom ? CUSTOM : TYPES.indexOf(type)}${text}${timestampMs ?? ""}`;
 }

@@ -9,9 +9,10 @@ import { type Json, type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-c
 import { t } from "../support/suite.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 import { base64 } from "./formats/jsonrpc.ts";
-import { person, startWorld, wire } from "./world.ts";
+import { person, startWorld, type World, wire } from "./world.ts";
 
-const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
+const SETTINGS = { JINDOU_API_DIALECT: "wukongim" };
+const world = await startWorld(t, SETTINGS);
 
 const { sessions } = JSON.parse(
   readFileSync(new URL("../compat/wukongim/goldens/jsonrpc.json", import.meta.url), "utf8"),
@@ -27,6 +28,8 @@ interface Stream {
   readonly viewer: string;
   readonly no: string;
   begin(fields?: object): Promise<Json>;
+  /** Identifies the stream in the bodies of calls. */
+  readonly place: object;
   /** Posts an event. Returns the response. */
   post(id: string, type: string, payload?: unknown, fields?: object): Promise<Json>;
   delta(id: string, delta: string, fields?: object): Promise<Json>;
@@ -35,27 +38,34 @@ interface Stream {
   message(fields?: object): Promise<Json>;
 }
 
-async function newStream(kind: "group" | "personal" = "group"): Promise<Stream> {
-  const [sender, viewer, no] = [world.name("ann"), world.name("ben"), world.name("st")];
-  const channel = kind === "group" ? await world.newGroup([sender, viewer]) : person(viewer);
+async function newStream(kind: "group" | "personal" = "group", at: World = world): Promise<Stream> {
+  const [sender, viewer, no] = [at.name("ann"), at.name("ben"), at.name("st")];
+  const channel = kind === "group" ? await at.newGroup([sender, viewer]) : person(viewer);
+  return streamOf({ channel, sender, viewer, no }, at);
+}
+
+function streamOf(
+  { channel, sender, viewer, no }: Pick<Stream, "channel" | "sender" | "viewer" | "no">,
+  at: World,
+): Stream {
   const place = { ...wire(channel), from_uid: sender, client_msg_no: no };
   const post: Stream["post"] = (id, type, payload, fields) =>
-    world.call("/message/event", {
+    at.call("/message/event", {
       ...{ ...place, event_id: id, event_type: type, payload },
       ...fields,
     });
   return {
-    ...{ channel, sender, viewer, no, post },
+    ...{ channel, sender, viewer, no, place, post },
     begin: (fields) =>
-      world.call("/message/send", {
+      at.call("/message/send", {
         ...{ ...place, is_stream: 1, payload: base64(OWN_PAYLOAD) },
         ...fields,
       }),
     delta: (id, delta, fields) => post(id, "stream.delta", { kind: "text", delta }, fields),
-    sync: async (fields) => (await world.ok("/message/eventsync", { ...place, ...fields })).data,
+    sync: async (fields) => (await at.ok("/message/eventsync", { ...place, ...fields })).data,
     async message(fields) {
       const body = { ...wire(channel), login_uid: sender, limit: 10, ...fields };
-      const { messages } = await world.ok("/channel/messagesync", body);
+      const { messages } = await at.ok("/channel/messagesync", body);
       return messages.find(({ client_msg_no }: Json) => client_msg_no === no);
     },
   };
@@ -438,5 +448,41 @@ t.test(
     await world.ok("/event", { ...event, event: { type: "___TextMessageStart" } });
     const mixed = await stream.delta("e-1", "x", { client_msg_no: "plain" });
     t.match(mixed, { status: 400, body: { msg: /POST \/event/ } });
+  },
+);
+
+// Covers [decisions: Event id]
+t.test(
+  "events of a stream of /message/event that share one event id are all added, even if they are equal",
+  async (t) => {
+    for (const isClientMsgNo of [true, false]) {
+      const before = await startWorld(t, SETTINGS);
+      let stream = await newStream("group", before);
+      const id = isClientMsgNo ? stream.no : "chatcmpl-1";
+      const text = "hahanonoha!!ha";
+      const viewer = await before.join(t, stream.viewer);
+      await stream.begin();
+      if (!isClientMsgNo) await stream.post(id, "stream.open");
+      for (const chunk of ["ha", "ha", "no", "no", "ha"])
+        t.match(await stream.delta(id, chunk), { body: { data: { stream_status: "open" } } });
+      for (const fields of [{ visibility: "public" }, { event_type: "STREAM.DELTA" }])
+        t.equal((await stream.delta(id, "!", fields)).status, 200);
+      await viewer.ping();
+      t.equal(viewer.view(stream.channel, stream.no)?.text, "hahanonoha!!", "a viewer's text");
+      await before.close();
+      const after = await startWorld(t, SETTINGS, before.dataPath);
+      stream = streamOf(stream, after);
+      t.equal((await stream.delta(id, "ha")).status, 200);
+      t.equal((await stream.message()).stream_data, btoa(text), "the text after a restart");
+      t.equal((await stream.post(id, "stream.close")).body.data.stream_status, "closed");
+      t.match(await stream.message(), { stream_data: btoa(text), end: 1 });
+      const late = await stream.delta(id, "ha");
+      t.equal(late.status, 400, "an event with a shared id is not a retry after the end either");
+    }
+    const stream = await newStream();
+    await stream.begin();
+    await stream.post("e-1", "stream.snapshot", { kind: "text", text: "ha" });
+    await stream.delta("e-1", "ha");
+    t.equal((await stream.message()).stream_data, btoa("haha"), "a delta after a snapshot");
   },
 );

@@ -4,7 +4,10 @@
 //
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
-// Both numbers are in base 36, and each may be empty. Pure.
+// Both numbers are in base 36, and each may be empty. The stores recognise retries by the last part
+// (`givenEventId`). Pure.
+
+import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
@@ -16,7 +19,6 @@ export const MESSAGE_START_ID = "stream.open////";
 export const MAX_EVENT_ID_LENGTH = 80;
 
 const BASE = 36;
-const PATTERN = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
 
 export interface EventFields {
   /** Type of the event as its producer wrote it. */
@@ -43,7 +45,7 @@ export function writeEventId({
 /** Parses an id that `writeEventId` built. Returns `undefined` for any other id. */
 export function readEventId(eventId: string): EventFields | undefined {
   const [, type, visibility = "", messageId = "", occurredAt = "", id = ""] =
-    PATTERN.exec(eventId) ?? [];
+    COMPOSED_EVENT_ID.exec(eventId) ?? [];
   if (type === undefined) return undefined;
   return {
     type,

@@ -12,7 +12,7 @@ import {
   type StreamSnapshot,
   streamPayload,
 } from "../../../broker/model.ts";
-import type { StreamEvent } from "../../../broker/stream-event.ts";
+import { givenEventId, type StreamEvent } from "../../../broker/stream-event.ts";
 import {
   publishedEvent,
   StreamFold,
@@ -158,7 +158,7 @@ export class LiveStream {
   }
 
   markOf(eventId: string | undefined): string | undefined {
-    const id = eventId === undefined ? undefined : this.#ids.get(eventId);
+    const id = eventId === undefined ? undefined : this.#ids.get(givenEventId(eventId));
     return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
   }
 
@@ -199,7 +199,8 @@ export class LiveStream {
   #rememberId(event: PlacedEvent): void {
     const { index, type, data, eventId, timestampMs, isTimed, isHidden } = event;
     if (eventId === undefined || isHidden) return;
-    const id = this.#ids.get(eventId);
+    const givenId = givenEventId(eventId);
+    const id = this.#ids.get(givenId);
     if (id !== undefined) {
       id.sharedIndex ??= index;
       return;
@@ -208,15 +209,16 @@ export class LiveStream {
     const givenMs = isTimed ? timestampMs : undefined;
     const mark = eventMark({ clientMsgNo, eventId, type, data, timestampMs: givenMs });
     if (mark === undefined) return;
-    this.#ids.set(eventId, { mark, firstIndex: index, sharedIndex: undefined });
+    this.#ids.set(givenId, { mark, firstIndex: index, sharedIndex: undefined });
     this.#idMemory += idBytes(event);
   }
 
   #forgetId(event: PlacedEvent): void {
     const { index, eventId = "" } = event;
-    const id = this.#ids.get(eventId);
+    const givenId = givenEventId(eventId);
+    const id = this.#ids.get(givenId);
     if (id?.firstIndex === index) {
-      this.#ids.delete(eventId);
+      this.#ids.delete(givenId);
       this.#idMemory -= idBytes(event);
     } else if (id?.sharedIndex === index) id.sharedIndex = undefined;
   }

@@ -14,6 +14,7 @@ import {
   type StreamSnapshot,
 } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";
+import { givenEventId } from "../../../broker/stream-event.ts";
 import {
   StreamFold,
   type StreamHead,
@@ -187,9 +188,11 @@ export class StreamRows {
 
   /** Returns the mark of an event id in an ended stream (see `event-ids.ts`). */
   markOf({ log }: EndedStream, clientMsgNo: string, eventId: string): string | undefined {
+    const givenId = givenEventId(eventId);
     const marks: (string | undefined)[] = [];
     this.#visitPosted(log, (event) => {
-      if (event.eventId !== eventId || event.isHidden) return;
+      if (event.eventId === undefined || event.isHidden) return;
+      if (givenEventId(event.eventId) !== givenId) return;
       const timestampMs = event.isTimed ? event.timestampMs : undefined;
       marks.push(eventMark({ ...event, clientMsgNo, timestampMs }));
     });

@@ -18,7 +18,7 @@ import {
   streamPayload,
 } from "../../../broker/model.ts";
 import type { StreamAppendDraft, StreamCreationDraft, StreamDraft } from "../../../broker/ports.ts";
-import type { StreamEvent } from "../../../broker/stream-event.ts";
+import { givenEventId, type StreamEvent } from "../../../broker/stream-event.ts";
 import { StreamView, shownBytes } from "../../../broker/stream-fold.ts";
 import { eventOfRecord } from "../../../broker/stream-record.ts";
 import { encodeExtra, encodeRecord, encodeStreamHead } from "../../../redis/wire.ts";
@@ -101,7 +101,7 @@ export function createStreamSteps(
       {
         ...{ name: "stream_start", numbers, order: orderOf(draft) },
         texts: [
-          ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
+          ...[...appendArgs, clientMsgNo, fromUid, givenEventId(eventId), eventMark(draft) ?? ""],
           ...[withoutTrailer(frame), encodeStreamHead(draft), recordOf(draft, nowMs)],
           ...[STREAM_EXTRA, ids.key],
           otherEnd === undefined ? "" : withoutTrailer(otherEnd),
@@ -158,7 +158,7 @@ export function createStreamSteps(
         {
           ...{ name: "stream_event", numbers, order: orderOf(draft) },
           texts: [
-            ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
+            ...[...appendArgs, clientMsgNo, fromUid, givenEventId(eventId), eventMark(draft) ?? ""],
             withoutTrailer(frame),
           ],
         },
