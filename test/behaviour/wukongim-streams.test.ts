@@ -451,6 +451,62 @@ t.test(
   },
 );
 
+/** JSON that a parser would change. */
+const PAYLOAD = String.raw`{ "b" :1234567890123456789,"a":1e400, "a":0.10,"2":{"z":[1.0,"\u0041"]},
+"1":null,"end_reason":7 }`;
+
+/** Makes a call whose body contains `payload` unchanged. Returns the text of the response. */
+async function callWithText(path: string, fields: object, payload: string): Promise<string> {
+  const response = await fetch(`http://127.0.0.1:${world.apiPort}${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: `${JSON.stringify(fields).slice(0, -1)},"payload":${payload}}`,
+  });
+  const text = await response.text();
+  if (response.status !== 200) throw new Error(`${path} failed: ${text}`);
+  return text;
+}
+
+// Covers [decisions: A payload's text]
+t.test(
+  "the payload of an event reaches clients and /message/eventsync as the bytes that the backend sent",
+  async (t) => {
+    for (const [type, stored] of [
+      ["stream.close", [`${PAYLOAD.slice(0, -1)},"kind":"text","text":"so far"}`, "{}"]],
+      ["stream.finish", ['{"kind":"text","text":"so far"}', PAYLOAD]],
+    ] as const) {
+      const stream = await newStream();
+      const { sender, viewer, place } = stream;
+      const jsonRpc = await openClient(t, sender);
+      await world.register(viewer, { flag: 1 });
+      const wkproto = await connectWkproto(t, { port: world.clientPort, uid: viewer, version: 5 });
+      await world.untilSubscribed();
+      const post = (id: string, event_type: string) =>
+        callWithText("/message/event", { ...place, event_id: id, event_type }, PAYLOAD);
+      await stream.begin();
+      await post("e-0", "stream.open");
+      await stream.delta("e-1", "so far");
+      await post("e-2", type);
+      await post("e-3", "stream.cancel");
+      const late = await openClient(t, sender);
+      const end = `,"payload":${PAYLOAD}}`;
+      for (const id of ["e-0", "e-2", "e-3"]) {
+        const { data } = await wkproto.next("EVENT", (event) => event.id === id);
+        t.equal(String(data).slice(-end.length), end, `${id} of ${type} over WKProto`);
+        await jsonRpc.waitFor(() => jsonRpc.all("event").some((event) => event.id === id));
+        const event = jsonRpc.all("event").find((event) => event.id === id);
+        t.equal(event?.data.slice(-end.length), end, `${id} of ${type} over JSON-RPC`);
+      }
+      await late.waitFor(() => late.all("event").some((event) => event.id === "e-2"));
+      const lateEnd = late.all("event").find((event) => event.id === "e-2");
+      t.equal(lateEnd?.data.slice(-end.length), end, `${type} for a client that joins late`);
+      const page = await callWithText("/message/eventsync", place, "{}");
+      for (const payload of stored) t.ok(page.includes(`,"payload":${payload}}`), page);
+      t.match(await stream.message(), { end: 1, end_reason: 7, stream_data: btoa("so far") });
+    }
+  },
+);
+
 // Covers [decisions: Event id]
 t.test(
   "events of a stream of /message/event that share one event id are all added, even if they are equal",

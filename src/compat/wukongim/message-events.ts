@@ -4,6 +4,7 @@
 
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";
+import { textOf } from "../../api/body.ts";
 import { MAX_TIME_MS } from "../../api/fields.ts";
 import { decodeBase64, notBase64 } from "../../api/messages.ts";
 import { jsonReply } from "../../api/reply.ts";
@@ -20,7 +21,8 @@ import {
 } from "../../broker/model.ts";
 import type { EventInput, Streams } from "../../broker/streams.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
-import type { HttpReply } from "../../transport/types.ts";
+import { fieldText } from "../../lib/json-field.ts";
+import type { HttpReply, HttpRequest } from "../../transport/types.ts";
 import {
   type EventFields,
   MAX_EVENT_ID_LENGTH,
@@ -74,7 +76,8 @@ interface MessageEventPorts {
 export interface MessageEventCalls {
   /** Sends a message, to which `append` later adds the text. Returns the ids of the message. */
   begin(message: StreamMessage): Promise<HttpReply>;
-  append(body: EventBody): Promise<HttpReply>;
+  /** Adds an event. The text of its payload is taken from the request. */
+  append(body: EventBody, request: HttpRequest): Promise<HttpReply>;
   sync(body: SyncBody): Promise<HttpReply>;
 }
 
@@ -114,9 +117,9 @@ export function createMessageEventCalls({
     );
   }
 
-  async function append(body: EventBody): Promise<HttpReply> {
+  async function append(body: EventBody, request: HttpRequest): Promise<HttpReply> {
     const channel = { id: body.channel_id, type: body.channel_type };
-    const event = eventOf(body);
+    const event = eventOf(body, request);
     const origin = await originOf(channel, body);
     const target = { channel, clientMsgNo: body.client_msg_no, ...origin };
     try {
@@ -156,10 +159,10 @@ export function createMessageEventCalls({
     }
     const isEnd = event.kind !== TYPES.open;
     const endId = writeEventId({ ...event, messageId });
+    const { payload: endData = "" } = event;
     if (isEnd && stream.state === "active") {
-      const data = event.payload === undefined ? "" : JSON.stringify(event.payload);
       const isCancel = event.kind === TYPES.cancel;
-      await streams.post({ ...input, eventId: endId, type: STREAM_END, data, isCancel });
+      await streams.post({ ...input, eventId: endId, type: STREAM_END, data: endData, isCancel });
       return { status: STATUSES.get(event.kind) ?? "closed", seq: END_SEQ };
     }
     const applied = { status: statusOf(stream), seq: seqOf(stream, event) };
@@ -214,21 +217,18 @@ export function createMessageEventCalls({
     const { client_msg_no: clientMsgNo, event_key: lane = "", from_msg_event_seq: from = 0 } = body;
     const limit = body.limit || SYNC_LIMIT;
     const events = (await storedOf(body)).filter(
-      (event) => event.msg_event_seq > from && (lane === "" || event.event_key === lane),
+      (event) => event.seq > from && (lane === "" || event.lane === lane),
     );
     const page = events.slice(0, limit);
+    const fields = JSON.stringify({
+      client_msg_no: clientMsgNo,
+      from_msg_event_seq: from,
+      next_msg_event_seq: page.at(-1)?.seq ?? from,
+      more: events.length > limit ? 1 : 0,
+    }).slice(0, -1);
+    const list = page.map(({ json }) => json).join(",");
     return jsonReply(
-      JSON.stringify({
-        status: 200,
-        data: {
-          client_msg_no: clientMsgNo,
-          from_msg_event_seq: from,
-          next_msg_event_seq: page.at(-1)?.msg_event_seq ?? from,
-          more: events.length > limit ? 1 : 0,
-          events: page,
-          filtered_by_event_key: lane,
-        },
-      }),
+      `{"status":200,"data":${fields},"events":[${list}],"filtered_by_event_key":${JSON.stringify(lane)}}}`,
     );
   }
 
@@ -261,10 +261,11 @@ interface EventOfLane extends Omit<EventFields, "messageId"> {
   readonly lane: string;
   /** Text of a delta or a snapshot, "" for other events. */
   readonly text: string;
-  readonly payload: unknown;
+  /** JSON text of the payload as it stood in the request [decisions: A payload's text]. */
+  readonly payload: string | undefined;
 }
 
-function eventOf(body: EventBody): EventOfLane {
+function eventOf(body: EventBody, request: HttpRequest): EventOfLane {
   const type = body.event_type.trim();
   const kind = type.toLowerCase();
   if (!STATUSES.has(kind))
@@ -282,23 +283,16 @@ function eventOf(body: EventBody): EventOfLane {
   // The pattern of the body counts code points, but the limit of the broker counts UTF-16 units.
   if (body.event_id.length > MAX_EVENT_ID_LENGTH)
     throw refused("event_id", `must have at most ${MAX_EVENT_ID_LENGTH} characters.`);
-  if (!isNestedWithin(body.payload, MAX_PAYLOAD_DEPTH))
+  const payload =
+    body.payload === undefined ? undefined : fieldText(textOf(request) ?? "", "payload");
+  if (payload !== undefined && payload.depth > MAX_PAYLOAD_DEPTH)
     throw refused("payload", `must have at most ${MAX_PAYLOAD_DEPTH} levels of nesting.`);
   return {
     ...{ type, kind, lane: isFinish ? FINISH_LANE : MAIN_LANE },
-    ...{ id: body.event_id, visibility: visibilityOf(body), payload: body.payload },
+    ...{ id: body.event_id, visibility: visibilityOf(body), payload: payload?.text },
     occurredAtMs: timeOf(body),
-    text: textOf(kind, body.payload),
+    text: addedTextOf(kind, body.payload),
   };
-}
-
-/**
- * Returns true if the value has at most `depth` levels of nesting. A deeply nested payload could
- * not be written as JSON.
- */
-function isNestedWithin(value: unknown, depth: number): boolean {
-  if (typeof value !== "object" || value === null) return true;
-  return depth > 0 && Object.values(value).every((entry) => isNestedWithin(entry, depth - 1));
 }
 
 function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
@@ -314,7 +308,7 @@ function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {
   return timeMs >= 0 && timeMs <= MAX_TIME_MS ? timeMs : 0;
 }
 
-function textOf(kind: string, payload: unknown): string {
+function addedTextOf(kind: string, payload: unknown): string {
   if (kind !== TYPES.delta && kind !== TYPES.snapshot) return "";
   const field = kind === TYPES.delta ? "delta" : "text";
   const added = isRecord(payload) && payload.kind === "text" ? payload[field] : undefined;

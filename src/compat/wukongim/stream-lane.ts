@@ -65,8 +65,8 @@ interface LaneEvent {
   readonly seq: number;
   readonly status: LaneStatus;
   readonly visibility: string;
-  /** Omitted from the event's data if `undefined`. */
-  readonly payload: unknown;
+  /** JSON text, which is copied. Omitted from the event's data if `undefined`. */
+  readonly payload: string | undefined;
 }
 
 export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): boolean {
@@ -101,8 +101,8 @@ function contentOf(payload: Uint8Array): string | undefined {
 }
 
 export function laneEventData(event: LaneEvent): string {
-  const { clientMsgNo, channel, fromUid, messageId, lane, seq, status } = event;
-  return JSON.stringify({
+  const { clientMsgNo, channel, fromUid, messageId, lane, seq, status, payload } = event;
+  const fields = {
     client_msg_no: clientMsgNo,
     channel_id: channel.id,
     channel_type: channel.type,
@@ -112,8 +112,13 @@ export function laneEventData(event: LaneEvent): string {
     msg_event_seq: seq,
     stream_status: status,
     ...(event.visibility !== "" && { visibility: event.visibility }),
-    ...(event.payload !== undefined && { payload: event.payload }),
-  });
+  };
+  return payload === undefined ? JSON.stringify(fields) : withPayload(fields, payload);
+}
+
+/** Returns the JSON of the fields and of the payload, whose text is not changed. */
+function withPayload(fields: object, payload: string): string {
+  return `${JSON.stringify(fields).slice(0, -1)},"payload":${payload}}`;
 }
 
 /**
@@ -129,7 +134,8 @@ export function laneClientEvent(event: ChannelEvent): ClientEvent | undefined {
       ? unnamedFields(type === STREAM_END ? stream.state : "active", eventId, start.messageId)
       : undefined);
   if (fields === undefined) return undefined;
-  const payload = type === STREAM_END ? endPayload(data, stream.state) : textPayload(fields, data);
+  const payload =
+    type === STREAM_END ? endPayload(data, stream.state)?.text : textPayload(fields, data);
   return clientEventOf(event, fields, { payload, timestampMs });
 }
 
@@ -149,7 +155,7 @@ export function laneSnapshotEvents(snapshot: StreamSnapshot): readonly ClientEve
   if (state !== "active") {
     const { fields, payload } = endOf(snapshot);
     const endedMs = fields.occurredAtMs || timestampMs;
-    events.push(clientEventOf(snapshot, fields, { payload, timestampMs: endedMs }));
+    events.push(clientEventOf(snapshot, fields, { payload: payload?.text, timestampMs: endedMs }));
   }
   return events;
 }
@@ -157,7 +163,7 @@ export function laneSnapshotEvents(snapshot: StreamSnapshot): readonly ClientEve
 function clientEventOf(
   { clientMsgNo, channel, fromUid }: Pick<LaneEvent, "clientMsgNo" | "channel" | "fromUid">,
   { type, visibility, messageId, id }: EventFields,
-  { payload, timestampMs }: { readonly payload: unknown; readonly timestampMs: number },
+  { payload, timestampMs }: Pick<LaneEvent, "payload"> & Pick<ClientEvent, "timestampMs">,
 ): ClientEvent {
   const kind = type.toLowerCase();
   const status = STATUSES.get(kind) ?? "open";
@@ -181,20 +187,31 @@ function unnamedFields(state: StreamState, id: string, messageId: number): Event
   return { type: STATE_TYPES[state], visibility: "", messageId, occurredAtMs: 0, id };
 }
 
-function textPayload({ type }: EventFields, text: string) {
-  return type.toLowerCase() === TYPES.snapshot
-    ? { kind: "text", text }
-    : { kind: "text", delta: text };
+function textPayload({ type }: EventFields, text: string): string {
+  const isSnapshot = type.toLowerCase() === TYPES.snapshot;
+  return JSON.stringify({ kind: "text", ...(isSnapshot ? { text } : { delta: text }) });
 }
 
-function endPayload(data: string, state: StreamState): unknown {
-  if (data === "") return state === "interrupted" ? { error: "interrupted" } : undefined;
+/** A JSON text and the value that was parsed from it. */
+interface JsonText {
+  readonly text: string;
+  readonly value: unknown;
+}
+
+function endPayload(data: string, state: StreamState): JsonText | undefined {
+  if (data === "") return state === "interrupted" ? INTERRUPTED : undefined;
   try {
-    return JSON.parse(data);
+    return { text: data, value: JSON.parse(data) };
   } catch {
-    return data;
+    return jsonTextOf(data); // the stream was ended with `/event`
   }
 }
+
+function jsonTextOf(value: unknown): JsonText {
+  return { text: JSON.stringify(value), value };
+}
+
+const INTERRUPTED = jsonTextOf({ error: "interrupted" });
 
 function endOf({ state, endId = "", endData = "", clientMsgNo, messageId }: StreamSnapshot) {
   const fields = readEventId(endId) ?? unnamedFields(state, clientMsgNo, messageId);
@@ -209,8 +226,8 @@ export function laneEnding(stream: StreamSnapshot) {
   return { end: 1, ...reasonOf(endOf(stream).payload) };
 }
 
-function reasonOf(payload: unknown) {
-  const { end_reason: reason, error } = isRecord(payload) ? payload : {};
+function reasonOf(payload: JsonText | undefined) {
+  const { end_reason: reason, error } = isRecord(payload?.value) ? payload.value : {};
   return {
     ...(Number.isSafeInteger(reason) && reason !== 0 && { end_reason: Number(reason) }),
     ...(typeof error === "string" && error !== "" && { error }),
@@ -251,39 +268,51 @@ export function statusOf(stream: StreamSnapshot): LaneStatus {
   return STATUSES.get(endOf(stream).fields.type.toLowerCase()) ?? "closed";
 }
 
+interface StoredEvent {
+  readonly seq: number;
+  readonly lane: string;
+  /** The event as `/message/eventsync` returns it. */
+  readonly json: string;
+}
+
 /**
  * Returns the stored events of a stream: an empty list while it is open, later its end and its
  * completion.
  */
-export function storedEvents(stream: StreamSnapshot) {
+export function storedEvents(stream: StreamSnapshot): readonly StoredEvent[] {
   if (stream.state === "active") return [];
   const { fields, payload } = endOf(stream);
   const { id, visibility } = fields;
   const type = fields.type.toLowerCase();
   const isFinish = type === TYPES.finish;
-  const snapshot = stream.text === "" ? {} : { kind: "text", text: stream.text };
   const common = {
     event_id: id,
     visibility,
     occurred_at: fields.occurredAtMs || messageTimeMs(stream.messageId),
   };
-  const endFields = isRecord(payload) ? payload : {};
+  const endFields = isRecord(payload?.value) ? payload : EMPTY;
+  const toStored = (seq: number, lane: string, eventType: string, object: string) => {
+    const fields = { msg_event_seq: seq, ...common, event_key: lane, event_type: eventType };
+    return { seq, lane, json: withPayload(fields, object) };
+  };
+  const [ofEnd, ofFinish] = isFinish ? [EMPTY, endFields] : [endFields, EMPTY];
   return [
-    {
-      msg_event_seq: END_SEQ,
-      ...common,
-      event_key: MAIN_LANE,
-      event_type: isFinish ? TYPES.close : type,
-      payload: { ...(isFinish ? {} : endFields), ...snapshot },
-    },
-    {
-      msg_event_seq: FINISH_SEQ,
-      ...common,
-      event_key: FINISH_LANE,
-      event_type: TYPES.finish,
-      payload: isFinish ? endFields : {},
-    },
+    toStored(END_SEQ, MAIN_LANE, isFinish ? TYPES.close : type, withText(ofEnd, stream.text)),
+    toStored(FINISH_SEQ, FINISH_LANE, TYPES.finish, ofFinish.text),
   ];
+}
+
+const EMPTY = jsonTextOf({});
+
+/**
+ * Returns the JSON of an object with the stream's text added to it. The added fields replace fields
+ * of the same names, because decoders use the last one.
+ */
+function withText({ text: object, value }: JsonText, text: string): string {
+  if (text === "") return object;
+  const snapshot = JSON.stringify({ kind: "text", text });
+  if (Object.keys(Object(value)).length === 0) return snapshot;
+  return `${object.slice(0, object.lastIndexOf("}"))},${snapshot.slice(1)}`;
 }
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
