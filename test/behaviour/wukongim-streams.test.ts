@@ -312,6 +312,8 @@ t.test(
     await stream.delta("e-2", "b");
     await stream.post("e-3", "stream.close");
     t.match((await stream.post("e-3", "stream.close")).body.data, { msg_event_seq: 1 });
+    const other = await stream.post("e-3", "stream.close", { end_reason: 2 });
+    t.match(other.body.data, { msg_event_seq: 1 }, "the same id with another payload");
     await stream.post("e-4", "stream.finish", { by: "bot" });
     await client.waitFor(() => client.all("event").some(({ type }) => type === "stream.finish"));
     t.same(
@@ -320,6 +322,7 @@ t.test(
         ["e-0", "stream.open"],
         ["e-1", "stream.delta"],
         ["e-2", "stream.delta"],
+        ["e-3", "stream.close"],
         ["e-3", "stream.close"],
         ["e-4", "stream.finish"],
       ],
@@ -540,5 +543,42 @@ t.test(
     await stream.post("e-1", "stream.snapshot", { kind: "text", text: "ha" });
     await stream.delta("e-1", "ha");
     t.equal((await stream.message()).stream_data, btoa("haha"), "a delta after a snapshot");
+  },
+);
+
+// Covers [decisions: Event id]
+t.test(
+  "a retry of each event of a stream of /message/event is recognised, also after a restart and after the end",
+  async (t) => {
+    const before = await startWorld(t, SETTINGS);
+    let stream = await newStream("group", before);
+    const viewer = await before.join(t, stream.viewer);
+    const thrice = async (post: () => Promise<Json>) => {
+      const replies = await Promise.all([post(), post(), post()]);
+      return replies.map(({ status, body }) => `${status} ${body.data?.stream_status}`);
+    };
+    const [OPEN, CLOSED] = ["open", "closed"].map((status) => Array(3).fill(`200 ${status}`));
+    const open = () => stream.post("e-0", "stream.open");
+    const snapshot = () => stream.post("e-1", "stream.snapshot", { kind: "text", text: "a" });
+    const deltas = [
+      () => stream.delta("e-2", "b", { occurred_at: 5000 }),
+      () => stream.delta("e-3", "c", { visibility: "public" }),
+    ];
+    const close = () =>
+      stream.post("e-4", "stream.close", { end_reason: 1 }, { occurred_at: 6000 });
+    await stream.begin();
+    for (const post of [open, snapshot, snapshot, ...deltas]) t.same(await thrice(post), OPEN);
+    await viewer.ping();
+    t.match(viewer.view(stream.channel, stream.no), { text: "abc", nextIndex: 5, repeated: 0 });
+    await before.close();
+    const after = await startWorld(t, SETTINGS, before.dataPath);
+    stream = streamOf(stream, after);
+    for (const post of [open, ...deltas]) t.same(await thrice(post), OPEN);
+    t.equal((await stream.message()).stream_data, btoa("abc"));
+    t.same(await thrice(close), CLOSED);
+    for (const post of [...deltas, close]) t.same(await thrice(post), CLOSED);
+    t.match(await stream.message(), { stream_data: btoa("abc"), end: 1, end_reason: 1 });
+    const { status } = await stream.delta("e-2", "b", { occurred_at: 7000 });
+    t.equal(status, 400, "an event with another time is not a retry");
   },
 );

@@ -154,8 +154,9 @@ export function createMessageEventCalls({
     if (event.kind === TYPES.delta) return addText(input, event.text);
     const stream = await read(channel, fromUid, clientMsgNo);
     if (event.kind === TYPES.snapshot) {
-      if (stream.text !== "") throw snapshotAfterText();
-      return addText(input, event.text);
+      if (stream.text === "") return addText(input, event.text);
+      if (stream.text !== event.text) throw snapshotAfterText();
+      return { status: statusOf(stream), seq: seqOf(stream, event) }; // a retry
     }
     const isEnd = event.kind !== TYPES.open;
     const endId = writeEventId({ ...event, messageId });
@@ -166,7 +167,7 @@ export function createMessageEventCalls({
       return { status: STATUSES.get(event.kind) ?? "closed", seq: END_SEQ };
     }
     const applied = { status: statusOf(stream), seq: seqOf(stream, event) };
-    if (stream.endId === endId) return applied; // a retry
+    if (stream.endId === endId && stream.endData === endData) return applied; // a retry
     const data = laneEventData({ ...target, ...event, ...applied });
     await streams.post({ ...input, eventId: event.id, type: event.type, data });
     return applied;
@@ -174,11 +175,10 @@ export function createMessageEventCalls({
 
   async function addText(input: Omit<EventInput, "type" | "data">, data: string): Promise<Applied> {
     const { state } = await streams.post({ ...input, type: STREAM_CONTENT, data });
-    // A stream that is not active after text was accepted has been cancelled by a viewer.
-    return {
-      status: state === "active" ? "open" : "cancelled",
-      seq: state === "active" ? 0 : END_SEQ,
-    };
+    if (state === "active") return { status: "open", seq: 0 };
+    // A viewer has cancelled the stream, or the event is a retry after the end.
+    const stream = await read(input.channel, input.fromUid, input.clientMsgNo);
+    return { status: statusOf(stream), seq: END_SEQ };
   }
 
   async function originOf(channel: ChannelRef, body: EventBody): Promise<Origin> {
