@@ -9,8 +9,12 @@ import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
-import { startRedis } from "../support/redis.ts";
-import { startStallingProxy } from "../support/stalling-proxy.ts";
+import { startRedis, startRedisCluster } from "../support/redis.ts";
+import {
+  type StallingProxy,
+  startClusterProxy,
+  startStallingProxy,
+} from "../support/stalling-proxy.ts";
 
 const TIMEOUT_MS = 2000;
 /** Time to wait after the stall, in which the delayed commands run. */
@@ -133,16 +137,49 @@ const STALLS: readonly Stall[] = [
   },
 ];
 
-for (const stall of STALLS)
+/** A Redis or a Redis Cluster, and the proxy through which one node reaches it. */
+interface StalledRedis {
+  readonly proxy: StallingProxy;
+  readonly url: string;
+  readonly settings: Readonly<Record<string, string>>;
+  /** Reads a hash at the server that stores it. */
+  hash(key: string): Promise<Readonly<Record<string, string>>>;
+}
+
+async function startOne(t: Test): Promise<StalledRedis> {
+  const redis = await startRedis(t);
+  const proxy = await startStallingProxy(t, redis.port);
+  const client = redis.client();
+  return { proxy, url: redis.url, settings: {}, hash: (key) => client.hgetall(key) };
+}
+
+async function startCluster(t: Test): Promise<StalledRedis> {
+  const { primaries, url } = await startRedisCluster(t);
+  const proxy = await startClusterProxy(t, primaries);
+  const clients = primaries.map((primary) => primary.client());
+  return {
+    proxy,
+    url,
+    settings: { JINDOU_REDIS_CLUSTER: "true" },
+    hash: (key) => Promise.any(clients.map((client) => client.hgetall(key))), // the others reply MOVED
+  };
+}
+
+const SERVERS = { "one Redis": startOne, "a Redis Cluster": startCluster };
+
+const CASES = Object.entries(SERVERS).flatMap(([servers, start]) =>
+  STALLS.map((stall) => ({ ...stall, servers, start })),
+);
+
+for (const { start, ...stall } of CASES)
   t.test(
-    `a call that was answered as failed changes nothing later if ${stall.title}`,
+    `a call that was answered as failed changes nothing later on ${stall.servers} if ${stall.title}`,
     async (t) => {
-      const redis = await startRedis(t);
-      const proxy = await startStallingProxy(t, redis.port);
-      const timeouts = { JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };
+      const { proxy, url, settings, hash } = await start(t);
+      const common = { ...settings, JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };
       const [stalled, healthy] = await Promise.all([
-        spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}`, ...timeouts }),
-        spawnBroker(t, { JINDOU_REDIS_URL: redis.url, ...timeouts }),
+        spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}`, ...common }),
+        spawnBroker(t, { JINDOU_REDIS_URL: url, ...common }),
       ]);
       const ok = async (path: string, body: unknown) =>
         t.equal(await statusOf(healthy, path, body), 200, `${path} is acknowledged`);
@@ -212,7 +249,7 @@ for (const stall of STALLS)
         ...{ port: healthy.clientPort, uid: "alice", token: "first" },
       });
 
-      const positionsOf = () => redis.client().hgetall(`jd:{all}:webhookState:${webhook}`);
+      const positionsOf = () => hash(`jd:{all}:webhookState:${webhook}`);
       await pause(stall.afterAnswersMs);
       if (stall.afterAnswersMs > LEASE_MS)
         await until("the other node delivers", () => receiver.count() > 1);

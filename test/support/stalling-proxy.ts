@@ -29,10 +29,14 @@ export interface StallingProxy {
   cut(): void;
 }
 
-/** Starts a proxy in front of `port` on this machine. */
+/**
+ * Starts a proxy in front of `port` on this machine. Port numbers in the replies of the server are
+ * replaced as `ports` says (see `startClusterProxy`).
+ */
 export async function startStallingProxy(
   t: Pick<Test, "teardown">,
   port: number,
+  ports: ReadonlyMap<number, number> = new Map(),
 ): Promise<StallingProxy> {
   const pairs = new Set<Pair>();
   let isStalled = false;
@@ -53,7 +57,7 @@ export async function startStallingProxy(
       else server.write(bytes);
     });
     server.on("data", (bytes) => {
-      if (!client.destroyed) client.write(bytes);
+      if (!client.destroyed) client.write(withPorts(bytes, ports));
     });
     const clientGone = (): void => {
       pair.isClientGone = true;
@@ -93,4 +97,43 @@ export async function startStallingProxy(
       for (const { client } of pairs) client.resetAndDestroy();
     },
   };
+}
+
+/**
+ * Starts a proxy in front of each server of a Redis Cluster. The addresses in the replies of the
+ * servers are those of the proxies, so that a client that connects to the first proxy uses only
+ * proxies. `port` is that of the first proxy.
+ */
+export async function startClusterProxy(
+  t: Pick<Test, "teardown">,
+  servers: readonly { readonly port: number }[],
+): Promise<StallingProxy> {
+  const ports = new Map<number, number>();
+  const proxies: StallingProxy[] = [];
+  for (const { port } of servers) {
+    const proxy = await startStallingProxy(t, port, ports);
+    proxies.push(proxy);
+    ports.set(port, proxy.port);
+  }
+  const forAll = (run: (proxy: StallingProxy) => void) => () => proxies.forEach(run);
+  return {
+    port: proxies[0]?.port ?? 0,
+    stall: forAll((proxy) => proxy.stall()),
+    stallAt: (text) => forAll((proxy) => proxy.stallAt(text))(),
+    resume: forAll((proxy) => proxy.resume()),
+    cut: forAll((proxy) => proxy.cut()),
+  };
+}
+
+/** Replaces port numbers at the end of a line, as in replies to CLUSTER SLOTS and in MOVED. */
+function withPorts(bytes: Buffer, ports: ReadonlyMap<number, number>): Buffer {
+  if (ports.size === 0) return bytes;
+  const text = bytes.toString("latin1");
+  return Buffer.from(
+    text.replace(/:(\d+)\r\n/g, (line, port) => {
+      const replacement = ports.get(Number(port));
+      return replacement === undefined ? line : `:${replacement}\r\n`;
+    }),
+    "latin1",
+  );
 }
