@@ -566,7 +566,7 @@ export const eventBody = Type.Object(
   },
 );
 
-const stream = {
+export const streamProperties = {
   state: streamState,
   text: text("Text of the stream so far"),
   next_index: count("Index of the next event of the stream"),
@@ -590,10 +590,10 @@ const stream = {
   truncated: Type.Optional(
     Type.Literal(1, {
       description:
-        "Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest",
+        "Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log`",
     }),
   ),
-  log: Type.Optional(text("Path at which the whole stream can be read. Present if `truncated` is")),
+  log: text("Path at which the records of the stream can be read"),
 };
 
 const STREAM_EXAMPLE = {
@@ -603,11 +603,12 @@ const STREAM_EXAMPLE = {
   start_data: "",
   end_data: null,
   events: [],
+  log: "/v1/stream/channel/2/lobby/answer",
 };
 
 export const streamBody = Type.Object(
   {
-    ...stream,
+    ...streamProperties,
     client_msg_no: text("client_msg_no of the stream"),
     from_uid: text("Sender of the stream"),
     message_id: count("Id of the message of the stream"),
@@ -681,7 +682,7 @@ export const message = Type.Object(
       description: "Content of the message in base64",
     }),
     stream: Type.Optional(
-      Type.Object(stream, { description: "Stream of the message, if it has one" }),
+      Type.Object(streamProperties, { description: "Stream of the message, if it has one" }),
     ),
   },
   { title: "Message", description: "A stored message", examples: [MESSAGE_EXAMPLE] },

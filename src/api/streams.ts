@@ -1,7 +1,7 @@
 // The row that reads a stream: its current state, or its events until the end. Besides this row,
 // the listener for clients serves only the rows of Durable Streams.
 
-import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
+import { type StreamNote, type StreamSnapshot, streamLogPath } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { MayStay } from "./feed-wheel.ts";
@@ -118,7 +118,8 @@ export function streamJson(stream: StreamSnapshot) {
     start_data: stream.startData,
     end_data: stream.endData ?? null,
     events: stream.notes.map(noteJson),
-    ...(stream.cut !== undefined && { truncated: 1, log: stream.cut.log }),
+    ...(stream.truncated && { truncated: 1 }),
+    log: streamLogPath(stream.key, stream.clientMsgNo),
   };
 }
 

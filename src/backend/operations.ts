@@ -433,10 +433,10 @@ export type Message = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
+        /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
         readonly truncated?: 1 | undefined;
-        /** Path at which the whole stream can be read. Present if `truncated` is */
-        readonly log?: string | undefined;
+        /** Path at which the records of the stream can be read */
+        readonly log: string;
       }
     | undefined;
 };
@@ -1074,10 +1074,10 @@ export type CommandSentEvent = {
             /** Time in Unix milliseconds */
             readonly timestamp: number;
           }[];
-          /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
+          /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
           readonly truncated?: 1 | undefined;
-          /** Path at which the whole stream can be read. Present if `truncated` is */
-          readonly log?: string | undefined;
+          /** Path at which the records of the stream can be read */
+          readonly log: string;
         }
       | undefined;
     /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
@@ -1164,10 +1164,10 @@ export type Stream = {
     /** Time in Unix milliseconds */
     readonly timestamp: number;
   }[];
-  /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
+  /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
   readonly truncated?: 1 | undefined;
-  /** Path at which the whole stream can be read. Present if `truncated` is */
-  readonly log?: string | undefined;
+  /** Path at which the records of the stream can be read */
+  readonly log: string;
   /** client_msg_no of the stream */
   readonly client_msg_no: string;
   /** Sender of the stream */
@@ -1797,9 +1797,9 @@ export type SyncedMessage = {
           /** Time in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Present if the stream is too long to be shown. `text` is then its beginning, and `events` has one event in place of the rest */
+        /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
         readonly truncated?: 1 | undefined;
-        /** Path at which the whole stream can be read. Present if `truncated` is */
+        /** Path at which the records of the stream can be read. In the wukongim dialect, present only if `truncated` is */
         readonly log?: string | undefined;
       }
     | undefined;

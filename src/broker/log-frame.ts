@@ -64,18 +64,6 @@ export function logNameText(name: LogName): string {
   return name.kind === "free" ? `/${name.path}` : `${name.key}\n${name.clientMsgNo}`;
 }
 
-/**
- * Returns the path of the URL of a log. If the log belongs to a personal channel, the path contains
- * both uids, `<lower uid>@<higher uid>`, and is therefore the same for both users.
- */
-export function logUrlPath(name: LogName): string {
-  const segments =
-    name.kind === "free"
-      ? name.path.split("/")
-      : ["channel", name.key.slice(0, 1), name.key.slice(2), name.clientMsgNo];
-  return `/v1/stream/${segments.map(encodeURIComponent).join("/").replaceAll("%40", "@")}`;
-}
-
 export function logNameOf(text: string): LogName {
   if (text.startsWith("/")) return { kind: "free", path: text.slice(1) };
   const at = text.indexOf("\n");

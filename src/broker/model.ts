@@ -60,6 +60,16 @@ export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
   return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;
 }
 
+/**
+ * Returns the URL path of a stream's log. The path of a stream in a personal channel contains both
+ * uids, and is therefore the same for both users. A lone surrogate becomes U+FFFD, as in UTF-8.
+ */
+export function streamLogPath(key: ChannelKey, clientMsgNo: string): string {
+  const encode = (text: string) =>
+    encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")).replaceAll("%40", "@");
+  return `/v1/stream/channel/${key[0]}/${encode(key.slice(2))}/${encode(clientMsgNo)}`;
+}
+
 /** The rules for a group, or for the personal channels of the user `id` [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
   /** True if nobody may send to the group, or to the user `id`. */
@@ -199,6 +209,8 @@ export interface StreamPlace {
   readonly textOffset: number;
   /** State of the stream after the event. It is `active` except for events of type STREAM_END. */
   readonly state: StreamState;
+  /** True if viewers are not shown this event and all later ones before the end. Else absent. */
+  readonly truncated?: true;
 }
 
 /** An event of a channel [spec: Event]. Immutable: all recipients on a node share one object. */
@@ -229,17 +241,6 @@ export interface StreamNote {
   readonly timestampMs: number;
 }
 
-/** End of the part that viewers get if a stream is too long to be shown completely. */
-interface StreamCut {
-  /**
-   * Index of the first event that the text does not contain. The only note of the stream has this
-   * index, and stands for this event and all later ones.
-   */
-  readonly index: number;
-  /** URL path of the log that contains the whole stream. */
-  readonly log: string;
-}
-
 /**
  * A stream at one point in time. `text` consists of all content with an index below `nextIndex`.
  */
@@ -261,8 +262,12 @@ export interface StreamSnapshot {
   readonly startId?: string | undefined;
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
-  /** Absent if `text` and `notes` contain all events before the end. */
-  readonly cut?: StreamCut;
+  /**
+   * True if the stream is too long to be shown to viewers completely. `text` is then its beginning.
+   * The only note has the index of the first event that is not shown, and stands for this event and
+   * all later ones before the end. Absent if `text` and `notes` contain all events.
+   */
+  readonly truncated?: true;
 }
 
 export function streamPayload(text: string): Uint8Array {

@@ -5,7 +5,6 @@
 // can keep. If it exceeds `ViewLimits`, viewers are shown only the beginning of its text, and a
 // note with the path of its log in place of the rest.
 
-import { logUrlPath } from "./log-frame.ts";
 import type { LogEnding } from "./log-ports.ts";
 import {
   type ChannelEvent,
@@ -15,6 +14,7 @@ import {
   type StreamNote,
   type StreamSnapshot,
   type StreamState,
+  streamLogPath,
 } from "./model.ts";
 import { defaultEventId, type StreamEvent } from "./stream-event.ts";
 import { RECORD_TYPE } from "./stream-record.ts";
@@ -51,6 +51,14 @@ export type StreamHead = Pick<
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
 
+/**
+ * Returns the index of the first event that viewers are not shown, `undefined` if they are shown
+ * all events.
+ */
+export function cutIndexOf({ truncated, notes }: StreamSnapshot): number | undefined {
+  return truncated && notes[0]?.index;
+}
+
 /** Returns the state of a stream whose log has this ending. */
 export function stateAfter(ending: LogEnding | undefined): StreamState {
   if (ending === undefined) return "active";
@@ -62,7 +70,7 @@ export function stateAfter(ending: LogEnding | undefined): StreamState {
  */
 export class StreamView {
   readonly #limits: ViewLimits;
-  readonly logPath: string;
+  readonly #logPath: string;
   /**
    * True if `ViewLimits` applies. The size of other streams is checked before an event is accepted.
    */
@@ -78,7 +86,7 @@ export class StreamView {
   ) {
     this.#limits = limits;
     this.#isLimited = isLimited;
-    this.logPath = logUrlPath({ kind: "channel", key, clientMsgNo });
+    this.#logPath = streamLogPath(key, clientMsgNo);
   }
 
   get isLimited(): boolean {
@@ -137,7 +145,7 @@ export class StreamView {
 
   /** Returns the data of the note that takes the place of the events that viewers are not shown. */
   notice(): string {
-    return JSON.stringify({ truncated: 1, log: this.logPath });
+    return JSON.stringify({ truncated: 1, log: this.#logPath });
   }
 }
 
@@ -182,6 +190,7 @@ export function publishedEvent(
       nextIndex: index + 1,
       textOffset,
       state,
+      ...(isCut && { truncated: true }),
     },
   };
 }
@@ -268,7 +277,6 @@ export class StreamFold {
 
   #createSnapshot(): StreamSnapshot {
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = this.#head;
-    const cutIndex = this.isCut ? this.#view.cutIndex : undefined;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
       state: this.#state,
@@ -279,7 +287,7 @@ export class StreamFold {
       startId: this.#start?.eventId,
       endId: this.#end?.eventId,
       notes: this.#notes.slice(),
-      ...(cutIndex !== undefined && { cut: { index: cutIndex, log: this.#view.logPath } }),
+      ...(this.isCut && { truncated: true }),
     };
   }
 }

@@ -58,7 +58,7 @@ export function eventsFrom(
     index = note.index + 1;
   }
   // After the cut, only the end is shown.
-  if (snapshot.cut === undefined) addContent(contentEnd, snapshot.text.length);
+  if (!snapshot.truncated) addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
     addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);
   return events;
@@ -118,7 +118,9 @@ function pieceOf(
 
 function noteEvent(snapshot: StreamSnapshot, note: StreamNote): ChannelEvent {
   const { index, textOffset, type, data, eventId, timestampMs } = note;
-  const place = { index, nextIndex: index + 1, textOffset };
+  // A truncated stream has no other note.
+  const truncation = snapshot.truncated && { truncated: snapshot.truncated };
+  const place = { index, nextIndex: index + 1, textOffset, ...truncation };
   const event = pieceOf(snapshot, {
     type,
     data,

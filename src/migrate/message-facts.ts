@@ -15,7 +15,7 @@ import {
   STREAM_START,
   streamPayload,
 } from "../broker/model.ts";
-import { shownBytes } from "../broker/stream-fold.ts";
+import { cutIndexOf, shownBytes } from "../broker/stream-fold.ts";
 import { usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
 import { encodeRecord, encodeStreamHead } from "../redis/wire.ts";
@@ -246,7 +246,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
 /** Returns the field `v` of a log's head, see `library/logs.lua`. */
 function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
   if (viewLimits === undefined) return [];
-  const cutIndex = snapshot.cut?.index;
+  const cutIndex = cutIndexOf(snapshot);
   let position = 0;
   let cutAt = 0;
   let endAt = 0;

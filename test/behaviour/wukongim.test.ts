@@ -238,6 +238,8 @@ t.test(
       [1, undefined, undefined],
     ]);
     t.equal(atob(messages[0].stream_data), "text");
+    const fieldNames = ["state", "text", "next_index", "start_data", "end_data", "events"];
+    t.same(Object.keys(messages[0].stream), fieldNames, "the dialect has no further fields");
   },
 );
 

@@ -319,7 +319,7 @@ function syncedJson(message: Message, view: StreamView) {
     (topic ? SETTINGS.topic : 0) |
     (stream === undefined ? 0 : SETTINGS.stream);
   return {
-    ...(view.isWukongim ? withSourceId(json) : json),
+    ...(view.isWukongim ? dialectJson(json) : json),
     setting,
     ...(topic ? { topic } : {}),
     ...streamFields(stream, view),
@@ -329,13 +329,18 @@ function syncedJson(message: Message, view: StreamView) {
 type MessageJson = ReturnType<typeof messageJson>;
 
 /**
- * Returns the JSON of an imported message with its source id as the id. `withNumericIds` later
+ * Returns the JSON of a message in the dialect of WuKongIM. `stream` names its log only if the
+ * stream is truncated. An imported message has its source id as the id; `withNumericIds` later
  * removes the quotes.
  */
-function withSourceId({ source_id: sourceId, ...json }: MessageJson): MessageJson {
-  if (sourceId === undefined) return json;
-  // JavaScript cannot represent all source ids as numbers.
-  return { ...json, message_id: sourceId as unknown as number, message_idstr: sourceId };
+function dialectJson({ source_id: sourceId, ...json }: MessageJson) {
+  const { stream } = json;
+  return {
+    ...json,
+    ...(stream && !stream.truncated && { stream: { ...stream, log: undefined } }),
+    // JavaScript cannot represent all source ids as numbers.
+    ...(sourceId !== undefined && { message_id: sourceId, message_idstr: sourceId }),
+  };
 }
 
 const QUOTED_ID = /"message_id":"(\d{1,20})"/g;

@@ -2,7 +2,14 @@
 
 import { Type } from "typebox";
 import { channelType, flag } from "../../api/fields.ts";
-import { channelId, count, MESSAGE_EXAMPLE, message, text } from "../../api/reply-schemas.ts";
+import {
+  channelId,
+  count,
+  MESSAGE_EXAMPLE,
+  message,
+  streamProperties,
+  text,
+} from "../../api/reply-schemas.ts";
 
 const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
 
@@ -48,6 +55,19 @@ const eventMeta = Type.Object(
 const syncedMessage = Type.Object(
   {
     ...message.properties,
+    stream: Type.Optional(
+      Type.Object(
+        {
+          ...streamProperties,
+          log: Type.Optional(
+            text(
+              "Path at which the records of the stream can be read. In the wukongim dialect, present only if `truncated` is",
+            ),
+          ),
+        },
+        { description: "Stream of the message, if it has one" },
+      ),
+    ),
     setting: Type.Integer({
       description:
         "Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic",

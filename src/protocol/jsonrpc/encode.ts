@@ -9,7 +9,9 @@ import {
   type Conversation,
   type Message,
   type Presence,
+  type StreamPlace,
   type StreamSnapshot,
+  streamLogPath,
   textPayload,
 } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
@@ -174,8 +176,12 @@ function eventFields(channel: ChannelRef, event: ChannelEvent) {
     type: event.type,
     data: event.data,
     timestampMs: event.timestampMs,
-    stream: event.stream,
+    stream: event.stream && placeFields(event.stream),
   };
+}
+
+function placeFields(place: StreamPlace): object {
+  return place.truncated ? { ...place, truncated: 1 } : place;
 }
 
 function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
@@ -187,9 +193,13 @@ function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
   };
 }
 
-function streamRecord({ state, nextIndex, startData, endData, notes, cut }: StreamSnapshot) {
-  const truncation = cut && { truncated: 1, log: cut.log };
-  return { state, nextIndex, startData, endData, notes, ...truncation };
+function streamRecord(snapshot: StreamSnapshot) {
+  const { state, nextIndex, startData, endData, notes, truncated } = snapshot;
+  return {
+    ...{ state, nextIndex, startData, endData, notes },
+    ...(truncated && { truncated: 1 }),
+    log: streamLogPath(snapshot.key, snapshot.clientMsgNo),
+  };
 }
 
 function conversationFields(conversation: Conversation) {

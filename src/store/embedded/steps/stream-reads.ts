@@ -4,6 +4,7 @@
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
+import { cutIndexOf } from "../../../broker/stream-fold.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
@@ -77,7 +78,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       if (ended === undefined) return undefined;
       const offset = rows.textOffset(ended, index);
       const snapshot = rows.snapshot(decodeRecord(ended.record).message, ended);
-      const isAfterCut = index > (snapshot?.cut?.index ?? index);
+      const isAfterCut = index > ((snapshot && cutIndexOf(snapshot)) ?? index);
       return isAfterCut && offset !== undefined ? snapshot?.text.length : offset;
     },
   };
