@@ -288,6 +288,7 @@ function randomSnapshot(r: Random, origin: Origin): StreamSnapshot {
       data: r.text(300),
       timestampMs: r.uint(53),
     })),
+    ...(r.flip() && { truncated: true }),
   };
 }
 
@@ -306,6 +307,7 @@ function randomEvent(r: Random) {
       nextIndex: r.uint(53),
       textOffset: r.uint(53),
       state: r.pick(STREAM_STATES),
+      ...(r.flip() && { truncated: true }),
     })),
   };
   return { channel, event };

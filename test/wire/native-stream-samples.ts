@@ -32,6 +32,18 @@ const CUSTOM: ChannelEvent = {
   stream: undefined,
 };
 
+/** The last event that viewers are shown of a stream that is too long. */
+const LAST_SHOWN: ChannelEvent = {
+  ...CHUNK,
+  type: "record",
+  data: "{}",
+  stream: {
+    ...{ messageSeq: 8, index: 3, nextIndex: 4, textOffset: 2, state: "active" },
+    truncated: true,
+  },
+};
+const LAST_PLACE = [8, 3, 4, 2, 0, true];
+
 // Fields of the values in native-sample-values.ts, as any MessagePack library decodes them.
 const PERSONAL_FIELDS = [
   1,
@@ -188,6 +200,11 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     hex: "9a480801a5616c69636508cf00065bfeda25e002a5616c696365a3732d31a748c3a9f09f9880950004a27b7dc091960202a3742d31b05f5f5f546f6f6c43616c6c5374617274a6736561726368cf000001a0c4506df4",
   },
   {
+    value: { kind: "stream", ref: 8, channel: ALICE, snapshot: { ...RUNNING, truncated: true } },
+    array: [72, 8, ...RUNNING_FIELDS.slice(0, -1), [...STREAM_FIELDS, true]],
+    hex: "9a480801a5616c69636508cf00065bfeda25e002a5616c696365a3732d31a748c3a9f09f9880960004a27b7dc091960202a3742d31b05f5f5f546f6f6c43616c6c5374617274a6736561726368cf000001a0c4506df4c3",
+  },
+  {
     value: { kind: "cancel", ref: 9, state: "cancelled" },
     array: [73, 9, 2],
     hex: "93490902",
@@ -299,6 +316,11 @@ export const STREAM_PUSHES: readonly Sample<Push>[] = [
       [8, 3, 4, 2, 0],
     ],
     hex: "9b520001a5616c696365a5616c696365a3732d31a3652d33b55f5f5f546578744d657373616765436f6e74656e74a4f09f9880cf000001a0c4506e58950803040200",
+  },
+  {
+    value: { kind: "event", channel: ALICE, event: LAST_SHOWN },
+    array: [82, 0, 1, "alice", "alice", "s-1", "e-3", "record", "{}", 1790000000600, LAST_PLACE],
+    hex: "9b520001a5616c696365a5616c696365a3732d31a3652d33a67265636f7264a27b7dcf000001a0c4506e58960803040200c3",
   },
   {
     value: { kind: "event", channel: GROUP, event: CUSTOM },

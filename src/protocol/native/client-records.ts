@@ -112,7 +112,7 @@ export function readStream({ reader, uid }: ServerFrameContext): {
 
 export function readConversation(context: ServerFrameContext): Conversation {
   const { reader } = context;
-  const conversation = {
+  return {
     channel: readChannel(reader),
     headSeq: reader.uint("headSeq"),
     readSeq: reader.uint("readSeq"),
@@ -120,9 +120,8 @@ export function readConversation(context: ServerFrameContext): Conversation {
     deletedSeq: reader.uint("deletedSeq"),
     changedAtMs: reader.uint("changedAtMs"),
     last: reader.absent() ? undefined : readMessageRecord(context),
+    ...(readFlag(reader, "large") && { large: true }),
   };
-  const isLarge = !reader.absent() && reader.bool("large");
-  return isLarge ? { ...conversation, large: true } : conversation;
 }
 
 export function readPresence(reader: FrameReader): readonly Presence[] {
@@ -177,13 +176,14 @@ function textOf(payload: Uint8Array): string | undefined {
 
 function readStreamRecord(
   reader: FrameReader,
-): Pick<StreamSnapshot, "state" | "nextIndex" | "startData" | "endData" | "notes"> {
+): Pick<StreamSnapshot, "state" | "nextIndex" | "startData" | "endData" | "notes" | "truncated"> {
   return reader.tuple("stream", () => ({
     state: readState(reader),
     nextIndex: reader.uint("nextIndex"),
     startData: reader.text("startData", ANY),
     endData: readLabel(reader, "endData"),
     notes: reader.list("notes", ANY, () => reader.tuple("note", () => readNote(reader))),
+    ...(readFlag(reader, "truncated") && { truncated: true }),
   }));
 }
 
@@ -205,7 +205,13 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
     nextIndex: reader.uint("nextIndex"),
     textOffset: reader.uint("textOffset"),
     state: readState(reader),
+    ...(readFlag(reader, "truncated") && { truncated: true }),
   };
+}
+
+/** Returns true if an optional flag is set. Servers leave out a flag that is not set. */
+function readFlag(reader: FrameReader, field: string): boolean {
+  return !reader.absent() && reader.bool(field);
 }
 
 /**

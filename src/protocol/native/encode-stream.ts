@@ -72,14 +72,15 @@ export function recordBytes(snapshot: StreamSnapshot): number {
 }
 
 export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void {
-  const { notes } = snapshot;
-  writer.array(5);
+  const { notes, truncated } = snapshot;
+  writer.array(truncated ? 6 : 5);
   writer.uint(stateNumber(snapshot.state));
   writer.uint(snapshot.nextIndex);
   writer.text(snapshot.startData);
   writer.optionalText(snapshot.endData);
   writer.array(notes.length);
   for (const note of notes) writeNote(writer, note);
+  if (truncated) writer.bool(true);
 }
 
 export function stateNumber(state: StreamState): number {
@@ -101,10 +102,11 @@ function writeNote(writer: FrameWriter, note: StreamNote): void {
 }
 
 function writeStreamPosition(writer: FrameWriter, position: StreamPlace): void {
-  writer.array(5);
+  writer.array(position.truncated ? 6 : 5);
   writer.uint(position.messageSeq);
   writer.uint(position.index);
   writer.uint(position.nextIndex);
   writer.uint(position.textOffset);
   writer.uint(stateNumber(position.state));
+  if (position.truncated) writer.bool(true);
 }
