@@ -114,6 +114,13 @@ export interface Stream {
   /** Data of the event that ended the stream, `undefined` while the stream is active. */
   readonly endData: string | undefined;
   readonly notes: readonly StreamNote[];
+  /**
+   * True if the stream is too long for viewers: `text` and `notes` then lack its later part. The
+   * records of `client.stream(stream.log)` contain the whole stream.
+   */
+  readonly truncated: boolean;
+  /** Path of the stream's records, with which `client.stream(stream.log)` opens them. */
+  readonly log: string;
 }
 
 /** An object that identifies a stream: its message, one of its events, or its channel and key. */

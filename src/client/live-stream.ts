@@ -1,19 +1,14 @@
 // The state of one stream that the client follows, and its readers. Makes no requests, because
 // streams.ts passes the snapshots and events.
 
-import type {
-  ChannelEvent,
-  ChannelRef,
-  StreamNote,
-  StreamPlace,
-  StreamSnapshot,
-} from "../broker/model.ts";
+import type { ChannelEvent, StreamNote, StreamPlace, StreamSnapshot } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { LiveStream, Stream } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-type StreamFields = Omit<Stream, "channel" | "clientMsgNo">;
+type StreamIdentity = Pick<Stream, "channel" | "clientMsgNo" | "log">;
+type StreamFields = Omit<Stream, keyof StreamIdentity>;
 
 const DONE = { done: true, value: undefined } as const;
 
@@ -30,11 +25,10 @@ export class FollowedText implements LiveStream {
   #error: JindouError | undefined;
   #change: Deferred<void> | undefined;
 
-  constructor({ id, type }: ChannelRef, clientMsgNo: string, call: CallListener) {
+  constructor(stream: StreamIdentity, call: CallListener) {
     this.#call = call;
     this.#stream = {
-      channel: { id, type },
-      clientMsgNo,
+      ...stream,
       fromUid: "",
       messageId: 0,
       messageSeq: 0,
@@ -44,6 +38,7 @@ export class FollowedText implements LiveStream {
       startData: "",
       endData: undefined,
       notes: [],
+      truncated: false,
     };
   }
 
@@ -151,7 +146,7 @@ export class FollowedText implements LiveStream {
 
 function fieldsChangedBy(
   { type, data, fromUid, eventId, timestampMs }: ChannelEvent,
-  { index, textOffset, messageSeq }: StreamPlace,
+  { index, textOffset, messageSeq, truncated }: StreamPlace,
   { text, notes }: Stream,
 ): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
@@ -159,5 +154,5 @@ function fieldsChangedBy(
   // merged content may overlap the text received so far
   if (type === STREAM_CONTENT) return { text: text + data.slice(text.length - textOffset) };
   const note = { index, textOffset, eventId, type, data, timestampMs };
-  return { notes: [...notes, note] };
+  return { notes: [...notes, note], ...(truncated && { truncated }) };
 }

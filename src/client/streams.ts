@@ -6,14 +6,16 @@
 import {
   type ChannelEvent,
   type ChannelRef,
+  channelKey,
   STREAM_END,
   type StreamSnapshot,
+  streamLogPath,
 } from "../broker/model.ts";
 import type { LiveStream, ReceivedEvent, Stream, StreamTarget } from "./api.ts";
 import type { RequestFunction } from "./connection.ts";
 import { isConnectionLost, JindouError } from "./errors.ts";
 import { FollowedText } from "./live-stream.ts";
-import { messageKey, type StreamFor } from "./messages.ts";
+import type { StreamFor } from "./messages.ts";
 import { checkedChannel } from "./options.ts";
 import { Timer } from "./waiting.ts";
 
@@ -42,6 +44,7 @@ const SWEEP_MS = 30_000;
 
 export class Streams {
   readonly #ports: StreamsPorts;
+  /** By the path of the stream's log. */
   readonly #followed = new Map<string, FollowedStream>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 
@@ -53,7 +56,7 @@ export class Streams {
 
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
-    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
     if (followed !== undefined) return this.#replace(followed, snapshot);
     if (state === "active") return this.#replace(this.#follow(channel, clientMsgNo), snapshot);
     const ended = this.#create(channel, clientMsgNo);
@@ -64,7 +67,7 @@ export class Streams {
   event(channel: ChannelRef, event: ChannelEvent): void {
     const { clientMsgNo, stream: position, type } = event;
     if (position === undefined) return this.#emit(channel, event, undefined);
-    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
     if (followed !== undefined) return this.#apply(followed, event);
     if (type === STREAM_END) return; // the end of a stream that is not followed
     this.#apply(this.#follow(channel, clientMsgNo), event);
@@ -77,7 +80,7 @@ export class Streams {
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);
-    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
     if (followed !== undefined) return followed.stream;
     const data = target.stream ?? (target as Partial<Stream>);
     if ((data.state ?? "active") !== "active") {
@@ -204,18 +207,21 @@ export class Streams {
         oldest,
         new JindouError("overloaded", { message: `More than ${MAX_FOLLOWED} streams are active` }),
       );
+    const stream = this.#create(channel, clientMsgNo);
     const followed: FollowedStream = {
-      stream: this.#create(channel, clientMsgNo),
+      stream,
       isAnnounced: false,
       isFresh: true,
       buffer: undefined,
     };
-    this.#followed.set(this.#keyOf(channel, clientMsgNo), followed);
+    this.#followed.set(stream.snapshot().log, followed);
     return followed;
   }
 
-  #create(channel: ChannelRef, clientMsgNo: string): FollowedText {
-    return new FollowedText(channel, clientMsgNo, this.#ports.callListener);
+  #create({ id, type }: ChannelRef, clientMsgNo: string): FollowedText {
+    const channel = { id, type };
+    const log = this.#logOf(channel, clientMsgNo);
+    return new FollowedText({ channel, clientMsgNo, log }, this.#ports.callListener);
   }
 
   #fail(followed: FollowedStream, error: JindouError): void {
@@ -228,12 +234,11 @@ export class Streams {
   }
 
   #forget(followed: FollowedStream): void {
-    const { channel, clientMsgNo } = followed.stream.snapshot();
-    const key = this.#keyOf(channel, clientMsgNo);
-    if (this.#followed.get(key) === followed) this.#followed.delete(key);
+    const { log } = followed.stream.snapshot();
+    if (this.#followed.get(log) === followed) this.#followed.delete(log);
   }
 
-  #keyOf(channel: ChannelRef, clientMsgNo: string): string {
-    return messageKey(this.#ports.uid, channel, clientMsgNo);
+  #logOf(channel: ChannelRef, clientMsgNo: string): string {
+    return streamLogPath(channelKey(channel, this.#ports.uid), clientMsgNo);
   }
 }

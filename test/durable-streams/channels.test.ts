@@ -2,7 +2,8 @@
 // Durable Streams, or written over this protocol and read on sockets, in the history and by GET
 // /stream.
 
-import { connect, group, person } from "../../src/client/index.ts";
+import { Unpackr } from "msgpackr";
+import { type Client, connect, group, person, type Stream } from "../../src/client/index.ts";
 import { SseReader } from "../acceptance/sse-reader.ts";
 import {
   type Broker,
@@ -12,11 +13,13 @@ import {
   textPayload,
 } from "../support/broker.ts";
 import { driverSettings } from "../support/driver.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { connectNative } from "../support/native-client.ts";
 import { signedPath } from "../support/signed-path.ts";
 import { t } from "../support/suite.ts";
+import { nativeWire } from "../support/wire.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
 import { type Call, callAt, type Reply } from "./http-client.ts";
 
@@ -441,6 +444,142 @@ t.test("a personal channel's path contains both uids, or only the other user's",
     { type: "record", data: '" you"' },
   ]);
 });
+
+/** Reads the records of a stream until its end. */
+async function recordsOf(client: Client, log: string): Promise<unknown[]> {
+  const records: unknown[] = [];
+  let offset = "";
+  for await (const record of client.stream(log)) {
+    records.push(record.data);
+    if (offset === "") offset = record.offset;
+  }
+  const later: unknown[] = [];
+  for await (const { data } of client.stream(log).records(offset)) later.push(data);
+  t.same(later, records.slice(1), "a reader continues after the offset of a record");
+  return records;
+}
+
+for (const [name, type, id, writers] of [
+  ["group", 2, "lab", { channel_id: "lab", channel_type: 2 }],
+  ["personal", 1, "bot", { channel_id: "alice", channel_type: 1 }],
+] as const)
+  for (const way of ["POST /event", "Durable Streams"])
+    t.test(
+      `all formats name the log of a ${name} channel's message that was written with ${way}, and the SDK reads its records`,
+      async (t) => {
+        const [viewer, sender] = [await clientOf(t, "alice"), await clientOf(t, "bot")];
+        const no = `${noOf(newPath())} a/b@c?`;
+        const pair = type === 1 ? "alice@bot" : id;
+        const log = `/v1/stream/channel/${type}/${pair}/${no.split(" ")[0]}%20a%2Fb@c%3F`;
+        const append = async (eventType: string, data = "") => {
+          const event = { client_msg_no: no, ...writers, from_uid: "bot" };
+          const { status } =
+            way === "POST /event"
+              ? await broker.call("/event", { ...event, event: { type: eventType, data } })
+              : eventType === "___TextMessageStart"
+                ? await put(log)
+                : eventType === "___TextMessageEnd"
+                  ? await close(log)
+                  : await post(log, JSON.stringify({ type: eventType, data }));
+          t.ok(status < 300, `${eventType}: ${status}`);
+        };
+        const arrival = new Promise<Stream | undefined>((resolve) =>
+          viewer.on("message", ({ clientMsgNo, stream }) => clientMsgNo === no && resolve(stream)),
+        );
+        await append("___TextMessageStart");
+        const started = await arrival;
+        t.match(started, { log, truncated: false });
+        const live = recordsOf(viewer, started?.log ?? "");
+        await append("___TextMessageContent", "Hi");
+        await append("___ToolCallStart", "search");
+        await append("___TextMessageEnd");
+        const whole = (await call(log)).json;
+        t.ok(whole.length >= 3, `the stream has ${whole.length} records`);
+        t.same(await live, whole, "a live reader gets all records");
+        for (const [client, channel] of [
+          [viewer, { type, id }],
+          [sender, { type, id: writers.channel_id }],
+        ] as const) {
+          const { messages } = await client.history(channel, { limit: 1 });
+          const stream = messages[0]?.stream;
+          t.match(stream, { clientMsgNo: no, text: "Hi", log, truncated: false });
+          t.same(await recordsOf(client, stream?.log ?? ""), whole, `${client.uid} reads late`);
+        }
+        const channel = { channel_id: id, channel_type: type };
+        t.match((await stored(no, "alice", channel)).stream, { state: "closed", log });
+        const range = `channel_id=${id}&channel_type=${type}&uid=alice&limit=1&order=desc`;
+        const page = await broker.call(`/channel/messages?${range}`);
+        t.match(page.body.messages, [{ client_msg_no: no, stream: { log } }]);
+        const path = `/stream/${type}/${id}/${encodeURIComponent(no)}?uid=alice`;
+        t.match((await call(path)).json, { text: "Hi", log });
+        const rpc = await openJsonRpc(t, { port: broker.clientPort });
+        const login = { protocol: 1, uid: "alice", token: "alice-token", deviceFlag: 1 };
+        await rpc.request("connect", login);
+        const target = { channelType: type, channelId: id };
+        const history = await rpc.request("history", { ...target, limit: 1, reverse: true });
+        t.match(history.messages, [{ clientMsgNo: no, stream: { log } }]);
+        const snapshot = await rpc.request("stream", { ...target, clientMsgNo: no });
+        t.match(snapshot.stream, { state: "closed", log });
+      },
+    );
+
+t.test(
+  "a stream that is longer than viewers are shown is marked as truncated, live and in the history",
+  async (t) => {
+    const client = await clientOf(t, "alice");
+    const frames: unknown[][] = [];
+    const wire = nativeWire("alice");
+    const unpackr = new Unpackr({ useRecords: false, int64AsType: "number" });
+    const decode: typeof wire.decode = (data, isBinary) => {
+      frames.push(unpackr.unpack(data));
+      return wire.decode(data, isBinary);
+    };
+    const native = await connectNative(t, {
+      ...{ port: broker.clientPort, uid: "alice", token: "alice-token", flag: 1 },
+      wire: { ...wire, decode },
+    });
+    const rpc = await openJsonRpc(t, { port: broker.clientPort });
+    const login = { protocol: 1, uid: "alice", token: "alice-token", deviceFlag: 1 };
+    await rpc.request("connect", login);
+    const path = newPath();
+    const no = noOf(path);
+    const piece = "ä".repeat(10_000);
+    t.equal((await put(path, piece, TEXT_TYPE)).status, 201);
+    const live = client.stream({ channel: group("lab"), clientMsgNo: no });
+    t.match(await live.ready(), { truncated: false, log: path });
+    for (let count = 0; count < 3; count++) await post(path, piece, TEXT_TYPE);
+    t.equal((await post(path, "", { "stream-closed": "true" })).status, 204);
+    t.match(await live.finished, { state: "closed", truncated: true, log: path });
+    const late = await clientOf(t, "alice");
+    const { messages } = await late.history(group("lab"), { limit: 1 });
+    t.match(messages[0]?.stream, { text: "ä".repeat(32_768), truncated: true, log: path });
+    t.same(await recordsOf(late, path), [piece.repeat(4)]);
+    await native.history(group("lab"), { limit: 1, reverse: true });
+    await native.stream(group("lab"), no);
+    await native.waitFor(() => native.view(group("lab"), no)?.ended === true);
+    const framesOf = (op: number) => frames.filter(([code]) => code === op);
+    const seq = messages[0]?.messageSeq;
+    // Each item of `places` is [messageSeq, index, nextIndex, textOffset, state, truncated].
+    const places = framesOf(82).flatMap((frame) => (frame[5] === no ? [frame[10]] : []));
+    for (const place of places as unknown[][])
+      t.same(place.slice(5), place[1] === 4 ? [true] : [], `the event at ${place[1]}`);
+    t.match(places.slice(-2), [
+      [seq, 4, 5, Number, 0, true],
+      [seq, 5, 6, Number, 1],
+    ]);
+    const note = [4, 32_768, "4", "record", JSON.stringify({ truncated: 1, log: path })];
+    const record = [1, 6, "", "", [note], true];
+    t.match(framesOf(72).at(-1)?.[9], record);
+    const history = framesOf(68).at(-1)?.[6] as readonly unknown[][] | undefined;
+    t.match(history?.at(-1)?.[12], record);
+    const target = { channelType: 2, channelId: "lab", clientMsgNo: no };
+    t.match((await rpc.request("stream", target)).stream, { truncated: 1, log: path });
+    const events = () => rpc.all("event").filter((event) => event.clientMsgNo === no);
+    await rpc.waitFor(() => events().some(({ stream }) => stream.state === "closed"));
+    for (const { stream } of events())
+      t.equal(stream.truncated, stream.index === 4 ? 1 : undefined, `the event at ${stream.index}`);
+  },
+);
 
 t.test("a fork of a channel's stream does not change when the source changes", async (t) => {
   const path = newPath();
