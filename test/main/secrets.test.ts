@@ -166,13 +166,13 @@ t.test("a running node logs no secret after its password in Redis was changed", 
     const send = () =>
       fetch(`${address}/message/send`, {
         method: "POST",
-        headers: { token: "hunter2-token" },
+        headers: { token: "hunter2-token", "content-type": "application/json" },
         body: JSON.stringify({
           ...{ from_uid: "alice", channel_id: "bob", channel_type: 1 },
           payload: Buffer.from('{"type":1,"content":"x"}').toString("base64"),
         }),
       });
-    await send(); // opens the connection that waits for replicas
+    t.equal((await send()).status, 200); // opens the connection that waits for replicas
     await rotatePassword(servers);
     let output = "";
     node.child.stdout?.on("data", (text: string) => {
