@@ -93,7 +93,8 @@ export function createGuard(options: {
     if (staticToken.exists) void request.remoteAddress; // must be read before the first await
     const account = await managers.authenticate(bearer);
     if (account === undefined) {
-      if (access !== "bearer") await staticToken.attempt(request, false);
+      if (access !== "bearer" && staticToken.isGuess(bearer))
+        await staticToken.attempt(request, false);
       return unauthorized();
     }
     if (typeof access === "string") return undefined;

@@ -2,6 +2,7 @@
 // network, its tokens are checked slowly until the network sends the right one or the window ends.
 // Each node counts separately.
 
+import { hasAccessTokenForm } from "../broker/access-tokens.ts";
 import { SlowTurns } from "../broker/slow-turns.ts";
 import { hashesEqual, hashToken } from "../broker/tokens.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -23,6 +24,7 @@ export interface GuessLimits {
 
 export class StaticToken {
   readonly #hash: Uint8Array | undefined;
+  readonly #hasAccessTokenForm: boolean;
   readonly #limits: GuessLimits;
   readonly #failures = new BoundedMap<string, Failures>(MAX_NETWORKS);
   /**
@@ -36,6 +38,7 @@ export class StaticToken {
   /** An empty `token` disables the static token: no token is accepted. */
   constructor(token: string, limits: GuessLimits) {
     this.#hash = token === "" ? undefined : hashToken(token);
+    this.#hasAccessTokenForm = hasAccessTokenForm(token);
     this.#limits = limits;
   }
 
@@ -46,6 +49,15 @@ export class StaticToken {
   isRight(token: string): boolean {
     // The hashes have equal lengths, as the comparison in constant time requires.
     return this.#hash !== undefined && hashesEqual(hashToken(token), this.#hash);
+  }
+
+  /**
+   * Returns true if a wrong Bearer token counts as a guess. A former access token of a manager does
+   * not count, because it cannot equal a static token of another form. If the static token has the
+   * form of an access token, all values count, because each of them may be a guess.
+   */
+  isGuess(bearer: string): boolean {
+    return this.#hasAccessTokenForm || !hasAccessTokenForm(bearer);
   }
 
   /**

@@ -14,6 +14,11 @@ const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
 const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
+/** Returns true if the text has the form of every access token, valid or not. */
+export function hasAccessTokenForm(text: string): boolean {
+  return TOKEN_FORM.test(text);
+}
+
 interface AccessTokensPorts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
   readonly accountOf: (username: string) => AccountIdentity | undefined;
@@ -45,7 +50,7 @@ export class AccessTokens {
   }
 
   async account(token: string): Promise<ManagerAccount | undefined> {
-    if (!TOKEN_FORM.test(token)) return undefined;
+    if (!hasAccessTokenForm(token)) return undefined;
     const hash = hashToken(token);
     const key = keyOf(hash);
     const nowMs = this.#ports.clock();

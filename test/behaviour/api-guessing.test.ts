@@ -2,7 +2,10 @@
 // token are served at once from other networks, and from the same network if it has sent the
 // correct token before.
 
+import { randomBytes } from "node:crypto";
 import { get } from "node:http";
+import type { Test } from "tap";
+import { DRIVER } from "../support/driver.ts";
 import { t } from "../support/suite.ts";
 import { startWorld } from "./world.ts";
 
@@ -11,23 +14,33 @@ const TOKEN = "static-token-of-tests";
 const GUESSER = "127.0.0.2";
 const OTHER = "127.0.0.3";
 const SHARED = "127.0.0.4";
+const MONITOR = "127.0.0.5";
+const OTHER_MONITOR = "127.0.0.7";
+const OTHER_GUESSER = "127.0.0.6";
 /** Number of parallel guesses. It exceeds the number that may wait for a check, which is 8. */
 const CROWD = 16;
 
-const world = await startWorld(t, {
+const SETTINGS = {
   JINDOU_API_TOKEN: TOKEN,
   JINDOU_ADMIN_PASSWORD: "right",
   JINDOU_AUTH_TOKEN_ATTEMPTS: String(LIMIT),
   JINDOU_AUTH_TOKEN_WINDOW_S: "600",
-});
+};
+const DAYS_MS = 2 * 86_400_000;
+
+const world = await startWorld(t, SETTINGS);
 /** Port of a single node, because each node counts wrong tokens by itself. */
 const { apiPort } = world;
 
 type Headers = Readonly<Record<string, string>>;
 
-function call(from: string, headers: Headers): Promise<{ status: number; retryAfter: number }> {
+function call(
+  from: string,
+  headers: Headers,
+  port = apiPort,
+): Promise<{ status: number; retryAfter: number }> {
   return new Promise((resolve, reject) => {
-    const target = { host: "127.0.0.1", port: apiPort, path: "/migrate/result" };
+    const target = { host: "127.0.0.1", port, path: "/migrate/result" };
     get({ ...target, localAddress: from, headers, agent: false }, (response) => {
       response.resume();
       const retryAfter = Number(response.headers["retry-after"] ?? 0);
@@ -39,8 +52,29 @@ function call(from: string, headers: Headers): Promise<{ status: number; retryAf
 const inHeader = (token: string): Headers => ({ token });
 const asBearer = (token: string): Headers => ({ authorization: `Bearer ${token}` });
 
-async function statuses(count: number, from: string, headers: Headers): Promise<number[]> {
-  const replies = await Promise.all(Array.from({ length: count }, () => call(from, headers)));
+async function login(): Promise<string> {
+  const { body } = await world.call("/manager/login", { username: "admin", password: "right" });
+  return body.token;
+}
+
+/** Logs in while the clock shows a time at which every token that was issued is expired by now. */
+async function loginLongAgo(): Promise<string> {
+  const { now } = Date;
+  Date.now = () => now() - DAYS_MS;
+  try {
+    return await login();
+  } finally {
+    Date.now = now;
+  }
+}
+
+async function statuses(
+  count: number,
+  from: string,
+  headers: Headers,
+  port = apiPort,
+): Promise<number[]> {
+  const replies = await Promise.all(Array.from({ length: count }, () => call(from, headers, port)));
   for (const { status, retryAfter } of replies)
     if (status === 429) t.ok(retryAfter > 0, "a 429 has Retry-After");
   return replies.map(({ status }) => status);
@@ -74,8 +108,43 @@ t.test(
     t.same(await statuses(CROWD, SHARED, inHeader(TOKEN)), Array(CROWD).fill(200));
     t.same(await statuses(CROWD, SHARED, asBearer(TOKEN)), Array(CROWD).fill(200));
     await guesses;
-    const login = { username: "admin", password: "right" };
-    const { body } = await world.call("/manager/login", login);
-    t.same(await statuses(CROWD, GUESSER, asBearer(body.token)), Array(CROWD).fill(200));
+    t.same(await statuses(CROWD, GUESSER, asBearer(await login())), Array(CROWD).fill(200));
+  },
+);
+
+/** Asserts that the token is refused and that only guesses in another form are limited. */
+async function isNoGuess(t: Test, token: string, from: string): Promise<void> {
+  for (let round = 0; round < 2; round++)
+    t.same(await statuses(CROWD, from, asBearer(token)), Array(CROWD).fill(401));
+  await statuses(LIMIT, from, asBearer("wrong"));
+  const guesses = await statuses(CROWD, from, asBearer("wrong"));
+  t.ok(guesses.includes(429), "guesses in another form are refused with 429");
+}
+
+// Covers [decisions: Values that clients really send]
+t.test("a revoked access token does not count as a guess of the API token", async (t) => {
+  const token = await login();
+  t.same(await statuses(1, MONITOR, asBearer(token)), [200]);
+  await world.call("/manager/logout", {}, { authorization: `Bearer ${token}` });
+  await isNoGuess(t, token, MONITOR);
+});
+
+// Covers [decisions: Values that clients really send]
+t.test(
+  "an expired access token does not count as a guess of the API token",
+  { skip: DRIVER === "embedded" ? false : "a test cannot set the clock of Redis" },
+  async (t) => isNoGuess(t, await loginLongAgo(), OTHER_MONITOR),
+);
+
+t.test(
+  "guesses of an API token that has the form of an access token are limited in this form too",
+  async (t) => {
+    const newToken = () => randomBytes(32).toString("base64url");
+    const token = newToken();
+    const { apiPort: port } = await startWorld(t, { ...SETTINGS, JINDOU_API_TOKEN: token });
+    await statuses(LIMIT, OTHER_GUESSER, asBearer(newToken()), port);
+    const guesses = await statuses(CROWD, OTHER_GUESSER, asBearer(newToken()), port);
+    t.ok(guesses.includes(429), "guesses are refused with 429");
+    t.same(await statuses(1, OTHER, asBearer(token), port), [200]);
   },
 );
