@@ -81,6 +81,24 @@ t.test("null in an optional field counts as an absent field", async (t) => {
   t.ok(await client.request("conversation", { ...channel, change: null }));
 });
 
+for (const protocol of [1, null])
+  t.test(
+    `null in jsonrpc, params and the id of a notification counts as left out, with protocol ${protocol}`,
+    async (t) => {
+      const uid = world.name("ann");
+      await world.register(uid);
+      const client = await openJsonRpc(t, { port: world.clientPort });
+      await client.request("connect", { protocol, uid, token: `token-${uid}` });
+      const acknowledged = { channelType: 2, channelId: "g", messageSeq: 1, messageId: "1" };
+      const notification = { jsonrpc: null, id: null, method: "recvack", params: acknowledged };
+      client.raw(JSON.stringify(notification));
+      const ping = { jsonrpc: null, id: "p", method: "ping", params: null };
+      t.match(await client.exchange("p", ping), { result: {} });
+      const [, ...later] = client.texts.map((text) => JSON.parse(text));
+      t.match(later, [{ id: "p" }], "the recvack has no response");
+    },
+  );
+
 t.test("a text message that is not JSON is answered with a parse error in JSON", async (t) => {
   for (const text of ["hello", "GET / HTTP/1.1", "\u0010", "", "<xml/>"]) {
     const client = await openJsonRpc(t, { port: world.clientPort });

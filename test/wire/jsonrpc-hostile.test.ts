@@ -149,7 +149,7 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32600, { id: "1", method: null }],
     [-32600, { id: "1", method: 7 }],
     [-32600, { id: "1", method: "ping", jsonrpc: "1.0" }],
-    [-32600, { id: "1", method: "ping", jsonrpc: null }],
+    [-32600, { id: "1", method: "ping", jsonrpc: 2 }],
     [-32600, { id: true, method: "ping" }],
     [-32600, { id: null, method: "ping" }],
     [-32600, { id: "", method: "ping" }],
@@ -160,7 +160,7 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32601, { id: "1", method: "__proto__" }],
     [-32601, { id: "1", method: "toString" }],
     [-32602, { id: "1", method: "ping", params: [] }],
-    [-32602, { id: "1", method: "ping", params: null }],
+    [-32602, { id: "1", method: "send", params: null }],
     [-32602, { id: "1", method: "ping", params: "x" }],
     [
       -32602,
@@ -175,6 +175,22 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     t.equal(read(codec, { method: "ping", id: "1" })[0]?.kind, "ping", "the connection continues");
   }
 });
+
+t.test(
+  "jsonrpc, params and the id of a notification that are null count as left out",
+  async (t) => {
+    const codec = connected();
+    const unset = { jsonrpc: null, params: null };
+    t.match(read(codec, { id: "1", method: "ping", ...unset }), [{ kind: "ping" }]);
+    const params = { ...CHANNEL, messageSeq: 1, messageId: 1 };
+    t.match(read(codec, { id: null, method: "recvack", params }), [{ kind: "recvack" }]);
+    const emit = { ...CHANNEL, type: "typing" };
+    t.match(read(codec, [{ id: null, method: "emit", params: emit }]), [{ kind: "emit" }]);
+    t.match(read(codec, { id: null, method: "disconnect", ...unset }), [{ kind: "disconnect" }]);
+    for (const method of ["ping", "history", "send"])
+      t.equal(codeOf(read(codec, { id: null, method })), -32600, `${method} needs an id`);
+  },
+);
 
 t.test("invalid UTF-8 in an id is answered with a parse error", async (t) => {
   const codec = connected();

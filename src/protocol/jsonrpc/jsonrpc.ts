@@ -288,13 +288,13 @@ class JsonRpcCodec implements Codec {
     text: string,
     batch: Batch | undefined,
   ): Operation | FrameError | undefined {
-    const { jsonrpc, method, id: rawId } = request;
+    const { jsonrpc, method, id: rawId, params } = request;
     const id = idOf(request, text);
     const context = { id, batch };
     const invalid = (problem: string) =>
       this.#malformed(RPC_CODES.invalidRequest, problem, context);
-    if (jsonrpc !== undefined && jsonrpc !== "2.0") return invalid('jsonrpc must be "2.0"');
-    if (rawId !== undefined && id === undefined)
+    if (!isAbsent(jsonrpc) && jsonrpc !== "2.0") return invalid('jsonrpc must be "2.0"');
+    if (!isAbsent(rawId) && id === undefined)
       return invalid(`id must be a number, or a string of 1 to ${MAX_ID_LENGTH} characters`);
     if (typeof method !== "string") return invalid("method must be a string");
     const handler = (this.#view ?? EXTENDED).methods.get(method);
@@ -307,11 +307,11 @@ class JsonRpcCodec implements Codec {
         context,
       );
     if (id === undefined && !handler.isNotification) return invalid("The request must have an id");
-    const { params = {} } = request;
-    if (!isJsonObject(params))
+    const fields = isAbsent(params) ? {} : params;
+    if (!isJsonObject(fields))
       return this.#malformed(RPC_CODES.invalidParams, "params must be an object", context);
     return this.#readParams(
-      new Params(params, this.#lastRef + 1, text),
+      new Params(fields, this.#lastRef + 1, text),
       { ...context, method },
       handler,
     );
@@ -340,6 +340,11 @@ class JsonRpcCodec implements Codec {
       return error;
     }
   }
+}
+
+/** Returns true for null too, because serializers write null for a field that is not set. */
+function isAbsent(value: unknown): boolean {
+  return value === undefined || value === null;
 }
 
 /**
