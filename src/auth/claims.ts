@@ -125,7 +125,7 @@ function audiencesOf(aud: unknown): readonly unknown[] {
 
 function timeOf(payload: Payload, name: "exp" | "nbf" | "iat"): number | undefined {
   const value = payload[name];
-  if (value === undefined) return undefined;
+  if (value === undefined || value === null) return undefined;
   if (typeof value === "number" && Number.isFinite(value)) return value;
   throw new TokenRefusal("claims", `${name} is ${shown(value)}, not a number of seconds`);
 }

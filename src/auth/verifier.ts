@@ -117,10 +117,11 @@ const COMPACT_FORM = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 function headerOf(token: string): Header {
   if (!COMPACT_FORM.test(token))
     throw new TokenRefusal("malformed", "the token does not have three parts in base64url");
-  const header = parseHeader(token);
-  if (header.kid !== undefined && typeof header.kid !== "string")
+  const { kid, ...header } = parseHeader(token);
+  if ((kid ?? undefined) === undefined) return header; // null counts as left out
+  if (typeof kid !== "string")
     throw new TokenRefusal("malformed", "the kid of the token is not a string");
-  return header;
+  return { ...header, kid };
 }
 
 function parseHeader(token: string): Header {

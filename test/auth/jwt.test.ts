@@ -187,7 +187,7 @@ t.test("a token that was changed after it was signed is refused", async (t) => {
   );
   for (const changed of [`${token}\n`, ` ${token}`, `${token}=`, token.replace(".", ". ")])
     t.equal(await verifier.outcome(changed), "unauthorized malformed", JSON.stringify(changed));
-  for (const kid of [["k1"], 5, null, {}])
+  for (const kid of [["k1"], 5, false, {}])
     t.equal(
       await verifier.outcome(handmade({ alg: "HS256", kid }, { sub: "bob", exp: nowS() + 60 })),
       "unauthorized malformed",
@@ -296,7 +296,7 @@ t.test("claims that cannot be used are refused, and the log names the claim", as
     { sub: "alice", device_level: true },
     { sub: "alice", device_id: 1 },
     { sub: "alice", exp: "2099-01-01" },
-    { sub: "alice", iat: null },
+    { sub: "alice", iat: false },
     { sub: "alice", nbf: [] },
   ]) {
     // `jose` does not sign claims of the wrong type.
@@ -307,6 +307,18 @@ t.test("claims that cannot be used are refused, and the log names the claim", as
     t.ok(detail.startsWith(name), detail);
     t.notOk(detail.includes(token.split(".")[2] ?? token), "the token is not in the log");
   }
+});
+
+t.test("claims and a kid that are null count as left out", async (t) => {
+  const unset = { device_flag: null, device_level: null, device_id: null, jd: null };
+  const header = { alg: "HS256", kid: null };
+  const outcome = (claims: object, rules = {}) =>
+    withSecret(rules).outcome(handmade(header, { sub: "alice", ...unset, ...claims }));
+  t.equal(await outcome({ exp: nowS() + 60, nbf: null, iat: null }), "ok");
+  t.equal(await outcome({ exp: null, iat: nowS() }), "unauthorized lifetime", "exp is required");
+  t.equal(await outcome({ exp: null, nbf: null, iat: nowS() }, { requireExp: false }), "ok");
+  const endless = await outcome({ exp: null, iat: null }, { requireExp: false });
+  t.equal(endless, "unauthorized lifetime");
 });
 
 t.test("claims are read under configured names, and the device level has a default", async (t) => {
