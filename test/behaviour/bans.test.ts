@@ -1,6 +1,7 @@
 // Banned accounts in the dialect of WuKongIM: their sessions and readers end, and they cannot log
 // in until the ban ends. Outside the dialect, `ban` does not affect the account.
 
+import { setTimeout } from "node:timers/promises";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
 import { openWkproto, WKPROTO_LISTENER, wkprotoPortOf } from "../support/wkproto-client.ts";
@@ -99,6 +100,37 @@ t.test("a banned user cannot read streams, and the user's open readers end", asy
   t.equal(allowed.status, 200, "an absent field ban counts as 0");
   await allowed.body?.cancel();
 });
+
+// Covers [decisions: A banned account]
+t.test(
+  "a ban ends the user's open readers of a stream at once, and their next requests get banned",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    await world.register(alice);
+    const channel = group(world.name("group"));
+    await world.call("/channel", { ...wire(channel), subscribers: [alice, bob] });
+    const stream = { client_msg_no: "s1", ...wire(channel), from_uid: bob };
+    await world.call("/event", { ...stream, event: { type: "___TextMessageStart" } });
+    const client = `http://127.0.0.1:${world.clientPort}`;
+    const log = `${client}/v1/stream/channel/2/${channel.id}/s1`;
+    const caller = { "x-uid": alice, "x-token": `token-${alice}`, "x-device-flag": "0" };
+    const get = (url: string, accept = "*/*") => fetch(url, { headers: { ...caller, accept } });
+    const follow = () => get(`${client}/stream/2/${channel.id}/s1`, "text/event-stream");
+    const readers = [follow, () => get(`${log}?offset=now&live=sse`)];
+    const feeds = await Promise.all(readers.map((open) => open()));
+    for (const { status } of feeds) t.equal(status, 200);
+    const poll = () => get(`${log}?offset=now&live=long-poll`);
+    const waiting = poll();
+    await setTimeout(200); // the long poll waits now, and would wait 20 s
+    const bannedAtMs = performance.now();
+    await setFlags(world, alice, { ban: 1 });
+    const [polled, ...texts] = await Promise.all([waiting, ...feeds.map((feed) => feed.text())]);
+    t.ok(performance.now() - bannedAtMs < 5000, "all readers end at once");
+    t.notMatch(texts.join(), "streamClosed", "the stream itself continues");
+    for (const reply of [polled, ...(await Promise.all([...readers, poll].map((open) => open())))])
+      t.match([reply.status, await reply.json()], [403, { code: "banned", status: 403 }]);
+  },
+);
 
 // Covers [decisions: A banned account]
 t.test("a disbanded account gets no token, and keeps its sessions", async (t) => {

@@ -55,8 +55,11 @@ export interface Admission {
   streamOf(request: HttpRequest): AdmittedStream;
   /** Returns the log from which a request forks, `undefined` if the caller may not read it. */
   sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
-  /** Resolves to true if an admitted caller may continue to read. Never rejects. */
-  stillAdmits(request: HttpRequest): Promise<boolean>;
+  /**
+   * Checks an admitted caller again. Returns an error reply if the caller may not continue to read.
+   * Never rejects.
+   */
+  recheck(request: HttpRequest): Promise<HttpReply | undefined>;
 }
 
 interface AdmissionPorts {
@@ -190,12 +193,13 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       }
     },
 
-    async stillAdmits(request) {
+    async recheck(request) {
       const { stream: _, ...entry } = admittedOf(request);
       try {
-        return "caller" in (await judge(request, entry, false));
-      } catch {
-        return false; // the reader reconnects and is checked again
+        const verdict = await judge(request, entry, false);
+        return "refusal" in verdict ? verdict.refusal : undefined;
+      } catch (error) {
+        return thrownReply(error); // the reader reconnects and is checked again
       }
     },
   };

@@ -32,7 +32,7 @@ export type BeginWork = (bearer: string) => (bytes: number) => void;
 interface ReadPorts {
   readonly logs: Pick<Logs, "logHead" | "read">;
   readonly cursors: Pick<LogCursors, "open">;
-  readonly admission: Pick<Admission, "streamOf" | "stillAdmits">;
+  readonly admission: Pick<Admission, "streamOf" | "recheck">;
   readonly viewers: Pick<Viewers, "beginRead">;
   readonly feeds: StreamFeeds;
   readonly beginWork: BeginWork;
@@ -84,7 +84,7 @@ export function createReadCalls(ports: ReadPorts) {
     if (place.live === "long-poll") return longPoll(request, place, { head, caller, target });
     const cursor = liveCursor(clock(), place.cursor);
     const feed = await feeds.open(request, { target, head, cursor, caller });
-    return typeof feed === "string" ? endReply(feed) : feed;
+    return typeof feed === "string" ? endReply(request, feed) : feed;
   }
 
   /** Charges a request to its caller, as `BeginWork` describes. */
@@ -96,7 +96,7 @@ export function createReadCalls(ports: ReadPorts) {
   function viewerOf(request: HttpRequest, stream: AdmittedStream): CursorTarget["viewer"] {
     const { kind, uid } = stream.caller;
     if (kind !== "viewer" || uid === undefined) return undefined;
-    const mayStay = () => admission.stillAdmits(request);
+    const mayStay = async () => (await admission.recheck(request)) === undefined;
     return { uid, groupId: groupOf(stream), mayStay };
   }
 
@@ -150,7 +150,7 @@ export function createReadCalls(ports: ReadPorts) {
     const outcome = await poll.outcome;
     deadlines.delete(poll);
     handle.stop();
-    if (typeof outcome === "string") return endReply(outcome);
+    if (typeof outcome === "string") return endReply(request, outcome);
     const headers = { [CURSOR]: liveCursor(clock(), cursor) };
     const { closed, next, pieces, isUpToDate } = outcome;
     if (hasRecords(pieces, contentType))
@@ -163,6 +163,20 @@ export function createReadCalls(ports: ReadPorts) {
       ...(isUpToDate ? { [UP_TO_DATE]: "true" } : {}),
       ...(closed === undefined ? headers : {}),
     });
+  }
+
+  /** Replies to a live read whose cursor has ended. A revoked viewer gets the present refusal. */
+  async function endReply(request: HttpRequest, why: CursorEnd): Promise<HttpReply> {
+    switch (why) {
+      case "missing":
+      case "deleted":
+      case "lost":
+        return missingReply(why);
+      case "revoked":
+        return (await admission.recheck(request)) ?? errorReply("unavailable");
+      default:
+        return errorReply("unavailable");
+    }
   }
 
   return { read };
@@ -322,17 +336,4 @@ function matches(ifNoneMatch: string | undefined, etag: string): boolean {
 function missingReply(why: "missing" | "deleted" | "lost"): HttpReply {
   if (why === "missing") return errorReply("stream_unknown");
   return edgeReply(why === "deleted" ? "stream_deleted" : "offset_lost");
-}
-
-function endReply(why: CursorEnd): HttpReply {
-  switch (why) {
-    case "missing":
-    case "deleted":
-    case "lost":
-      return missingReply(why);
-    case "revoked":
-      return errorReply("unauthorized");
-    default:
-      return errorReply("unavailable");
-  }
 }

@@ -30,13 +30,13 @@ interface FeedTarget {
 export class StreamFeeds {
   readonly #wheel: FeedWheel;
   readonly #cursors: Pick<LogCursors, "open">;
-  readonly #admission: Pick<Admission, "stillAdmits">;
+  readonly #admission: Pick<Admission, "recheck">;
   readonly #dataText = createDataText();
 
   /** `keepAliveMs` is the interval between two visits to a feed, `undefined` for the default. */
   constructor(
     cursors: Pick<LogCursors, "open">,
-    admission: Pick<Admission, "stillAdmits">,
+    admission: Pick<Admission, "recheck">,
     keepAliveMs: number | undefined,
   ) {
     this.#cursors = cursors;
@@ -75,7 +75,7 @@ export class StreamFeeds {
     request.onAborted(() => firstRead.resolve("readable"));
     const outcome = await firstRead.promise;
     if (outcome !== "readable") return outcome;
-    this.#wheel.add(feed, () => this.#admission.stillAdmits(request));
+    this.#wheel.add(feed, async () => (await this.#admission.recheck(request)) === undefined);
     return feed;
   }
 }
