@@ -523,10 +523,11 @@ async function credentialOf({
 
 async function refusalOf(reply: Response): Promise<JindouError> {
   const retryAfterMs = Number(reply.headers.get("retry-after")) * 1000 || 0;
+  const status = `HTTP status ${reply.status}`;
   try {
-    const { code, error: message } = (await reply.json()) as {
+    const { code, error: message = status } = (await reply.json()) as {
       readonly code: JindouError["code"];
-      readonly error: string;
+      readonly error?: string;
     };
     if (typeof code === "string")
       return new JindouError(code, { message, retryAfterMs, cause: reply });
@@ -534,7 +535,7 @@ async function refusalOf(reply: Response): Promise<JindouError> {
     // the body is not a JSON object
   }
   // the reply comes from a proxy
-  return new JindouError("connection_lost", { message: `HTTP status ${reply.status}` });
+  return new JindouError("connection_lost", { message: status });
 }
 
 /**

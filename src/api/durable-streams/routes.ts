@@ -73,7 +73,6 @@ const readQuery = Type.Object({
 });
 const { path: pathParameter, sig } = readQuery.properties;
 const writeQuery = Type.Object({ path: pathParameter, sig, ...viewerQuery });
-const deleteQuery = Type.Object({ path: pathParameter, sig });
 
 const VIEWER_ERRORS = ["not_in_channel", "token_expired", "banned", "rate_limited"] as const;
 /** Errors of calls that write the stream of a channel. */
@@ -185,7 +184,7 @@ export function createDurableStreamRoutes(
       method: "DELETE",
       operation: "deleteDurableStream",
       summary: "Deletes a stream. Forks of it keep its data",
-      query: deleteQuery,
+      query: writeQuery,
       success: {
         ...{ status: 204, description: "The stream was deleted", body: undefined },
         isEmpty: true,
