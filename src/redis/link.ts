@@ -435,10 +435,11 @@ export class RedisLink {
       if (code?.isWriting)
         args.push(this.#deadline(server, untilMs) ?? (await this.#awaitDeadline(server, untilMs)));
       for (let attempt = 1; ; attempt++) {
-        const loading = code && this.#load(code, server, options);
-        connection = this.#connections.present;
         const leftMs = attempt === 1 ? timeoutMs : Math.max(untilMs - performance.now(), 1);
-        sent = sendCommand(server, command, args, { ...options, timeoutMs: leftMs });
+        const remaining = { ...options, timeoutMs: leftMs };
+        const loading = code && this.#load(code, server, remaining);
+        connection = this.#connections.present;
+        sent = sendCommand(server, command, args, remaining);
         try {
           if (loading !== undefined) {
             sent.promise.catch(() => {}); // the error of the load is the cause, and takes precedence
