@@ -3,6 +3,7 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
 import {
   type ChildBroker,
@@ -14,16 +15,18 @@ import {
 import { tieToParent } from "../support/child.ts";
 import { Random } from "../support/random.ts";
 import { freePort, startRedis } from "../support/redis.ts";
+import { volume } from "../support/volume.ts";
 import { importPackage, writeModule } from "./packages.ts";
 import { startRoundRobin } from "./round-robin.ts";
 
-const WORKER_KILLS = Number(process.env.JINDOU_TEST_WORKER_KILLS ?? 3);
+const WORKER_KILLS = volume(100, "JINDOU_TEST_WORKER_KILLS", 3);
 const MAX_LIFE_MS = 300;
 const SEED = Date.now() % 1_000_000;
 
 /**
  * Program of a worker: it claims the next epoch, reads to the tail, and appends numbers after the
- * last one. It ends on any error, and the next worker continues.
+ * last one. It prints how many numbers it has found, and then how many are in the stream after each
+ * acknowledged append. It ends on any error, and the next worker continues.
  */
 const WORKER = `import { DurableStream, IdempotentProducer, stream } from "@durable-streams/client";
 const url = process.argv[2];
@@ -40,15 +43,23 @@ for (;;) {
 const reading = await stream({ url, live: false, json: true });
 const numbers = (await reading.json()).flatMap(({ n }) => (n === undefined ? [] : n));
 let next = (numbers.at(-1) ?? -1) + 1;
+console.log("found " + next);
 const fail = (error) => { console.error(error); process.exit(1); };
 const producer = new IdempotentProducer(new DurableStream({ url, contentType }), "worker", {
   epoch: epoch + 1, lingerMs: 0, onError: fail });
 for (;;) {
   producer.append(JSON.stringify({ n: next++ }));
   await producer.flush();
-  console.log(next);
+  console.log("acknowledged " + next);
 }
 `;
+t.setTimeout(300_000 + WORKER_KILLS * 12_000);
+
+/** What a worker has printed so far. */
+interface WorkerOutput {
+  found: number | undefined;
+  acknowledged: number;
+}
 
 /** A node that can be killed and started again on its port. */
 async function restartableNode(t: Test, settings: Settings) {
@@ -77,6 +88,8 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
   const worker = await writeModule("worker.mjs", WORKER);
   const headers = { "content-type": "application/json" };
   for (const url of urls) t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
+  /** Number of records of each stream that a worker got an acknowledgement for. */
+  const acknowledged = new Map(urls.map((url) => [url, 0]));
   for (let killed = 0; killed < 2 * WORKER_KILLS; killed++) {
     const url = urls[killed % urls.length] ?? "";
     const child = spawn(...tieToParent(process.execPath, [worker, url]), { stdio: "pipe" });
@@ -84,18 +97,33 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
       errors += text;
     });
-    await Promise.race([once(child.stdout, "data"), once(child, "close")]);
+    const output: WorkerOutput = { found: undefined, acknowledged: 0 };
+    const ended = once(child, "close");
+    await new Promise<void>((resolve) => {
+      void ended.then(() => resolve());
+      createInterface(child.stdout).on("line", (line) => {
+        const [name, count] = line.split(" ");
+        if (name === "found") output.found = Number(count);
+        else output.acknowledged = Number(count);
+        if (name === "acknowledged") resolve();
+      });
+    });
     t.equal(child.exitCode, null, `the worker appends ${errors}`);
+    const earlier = acknowledged.get(url) ?? 0;
+    t.ok((output.found ?? -1) >= earlier, `found ${output.found} records, ${earlier} acknowledged`);
     await new Promise((resolve) => setTimeout(resolve, random.below(MAX_LIFE_MS)));
     if (killed % Math.ceil((2 * WORKER_KILLS) / 3) === 0)
       await nodes[killed % nodes.length]?.killAndRestart();
     child.kill("SIGKILL");
-    if (child.exitCode === null && child.signalCode === null) await once(child, "close");
+    await ended;
+    acknowledged.set(url, output.acknowledged);
   }
   for (const url of urls) {
     const records = (await (await fetch(url)).json()) as readonly { readonly n?: number }[];
     const numbers = records.flatMap(({ n }) => n ?? []);
-    t.ok(numbers.length >= WORKER_KILLS, `${numbers.length} records were appended`);
+    const count = acknowledged.get(url) ?? 0;
+    t.ok(count >= WORKER_KILLS, `${count} records were acknowledged`);
+    t.ok(numbers.length >= count, `${numbers.length} records were appended`);
     t.same(
       numbers,
       numbers.map((_, at) => at),
