@@ -11,6 +11,7 @@ import {
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
 import type { StreamAppendDraft, StreamCreationDraft } from "../../src/broker/ports.ts";
+import { appended, appendsOf, created, free } from "./log-fixture.ts";
 import { codeOf, draftOf, type FixtureFactory, type StoreFixture } from "./store-fixture.ts";
 import { channelEventsOf, eventOf, KEY, producer, snapshotOf } from "./store-stream-fixture.ts";
 
@@ -58,6 +59,83 @@ const publishedOf = (fixture: StoreFixture, no = "s") =>
   channelEventsOf(fixture)
     .filter(({ clientMsgNo }) => clientMsgNo === no)
     .map(({ type, data, stream }) => [type, data, stream?.index, stream?.nextIndex]);
+
+/** Retention time of the store that `forksOfRemovedStreams` tests. */
+export const FORK_RETENTION_S = 3600;
+
+/**
+ * Tests a store with the retention time `FORK_RETENTION_S`. `leftovers` returns descriptions of the
+ * rows or keys that the store keeps for logs.
+ */
+export async function forksOfRemovedStreams(
+  t: Test,
+  fixture: StoreFixture,
+  leftovers: () => Promise<readonly string[]>,
+): Promise<void> {
+  const { start, content, end } = producer(fixture);
+  const forkOf = (clientMsgNo: string) => free(`fork/${clientMsgNo}`);
+  for (const [clientMsgNo, expireS] of [
+    ["expiring", 60],
+    ["retained", 0],
+  ] as const) {
+    await start("", { clientMsgNo, expireS });
+    await content("x".repeat(5000), { clientMsgNo });
+    await end("", { clientMsgNo });
+  }
+  await fixture.store.createStream(creation(["1"], { clientMsgNo: "records" }));
+  await fixture.store.appendToStream(appendOf(["2"], { clientMsgNo: "records", ...CLOSE }));
+  const names = ["expiring", "retained", "records"];
+  const inherited = new Map<string, readonly (readonly string[])[]>();
+  for (const clientMsgNo of names) {
+    const source = { kind: "channel", key: KEY, clientMsgNo } as const;
+    const origin = { source, offset: undefined, subOffset: 0 };
+    await created(
+      fixture.store.createLog(forkOf(clientMsgNo), {
+        ...{ contentType: undefined, ttlS: undefined, expiresAtMs: undefined },
+        ...{ closed: undefined, records: [], origin },
+      }),
+    );
+    const fork = await appendsOf(fixture.store, forkOf(clientMsgNo));
+    t.ok(fork.length > 0, `the fork of ${clientMsgNo} has records`);
+    inherited.set(clientMsgNo, fork);
+  }
+  for (const [seconds, removed] of [
+    [61, ["expiring"]],
+    [FORK_RETENTION_S, names],
+  ] as const) {
+    fixture.nowMs += seconds * 1000;
+    await fixture.store.sweep();
+    for (const clientMsgNo of names) {
+      const source = { kind: "channel", key: KEY, clientMsgNo } as const;
+      const head = await fixture.store.logHead(source);
+      // On Redis the head is `deleted` until the last fork is deleted.
+      const isRead = typeof head !== "string";
+      t.equal(isRead, !removed.some((name) => name === clientMsgNo), `after ${seconds} s`);
+      t.strictSame(
+        await appendsOf(fixture.store, forkOf(clientMsgNo)),
+        inherited.get(clientMsgNo),
+        `the fork of ${clientMsgNo} keeps its records`,
+      );
+    }
+  }
+  await fixture.reopen();
+  for (const clientMsgNo of names) {
+    const fork = forkOf(clientMsgNo);
+    t.strictSame(await appendsOf(fixture.store, fork), inherited.get(clientMsgNo));
+    await appended(
+      fixture.store.appendLog(fork, {
+        ...{ records: recordsOf(["3"]), contentType: JSON_TYPE, producer: undefined },
+        ...{ order: undefined, close: undefined },
+      }),
+    );
+  }
+  t.not((await leftovers()).length, 0, "the store keeps the forks");
+  for (const clientMsgNo of names)
+    t.equal(await fixture.store.deleteLog(forkOf(clientMsgNo)), "done");
+  await fixture.store.sweep();
+  await fixture.reopen();
+  t.strictSame(await leftovers(), []);
+}
 
 export async function channelLogs(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a stream is created once, and its message gets a seq of the channel", async (t) => {

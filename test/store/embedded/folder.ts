@@ -53,7 +53,7 @@ export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): Embe
 }
 
 /** Creates a store whose `sweep` first writes everything to the database. */
-function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
+export function sweptStoreIn(path: string, over: Partial<EmbeddedOptions> = {}): EmbeddedStore {
   const store = storeIn(path, over);
   return {
     ...store,
@@ -102,6 +102,21 @@ export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
       if (what !== "An unfinished or damaged last write was removed from the WAL") throw error;
     },
   });
+}
+
+const LOG_TABLES = ["logNames", "logHeads", "logFrames", "logProducers", "logExpiry"];
+
+/** Returns the names of the tables with rows of logs, each name once for each row. */
+export async function logRowsIn(folder: string): Promise<readonly string[]> {
+  const env = open({ path: join(folder, "lmdb"), maxDbs: 48, readOnly: true });
+  try {
+    return LOG_TABLES.flatMap((name) => {
+      const table = env.openDB({ name, keyEncoding: "binary" });
+      return [...table.getKeys({})].map(() => name);
+    });
+  } finally {
+    await env.close();
+  }
 }
 
 /**

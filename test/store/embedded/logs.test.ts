@@ -1,14 +1,12 @@
 // Runs the contract of logs against the embedded driver.
 
-import { join } from "node:path";
-import { open } from "lmdb";
 import type { Test } from "tap";
 import type { LogEvent, LogLimits } from "../../../src/broker/log-ports.ts";
 import type { LogFixture } from "../../contract/log-fixture.ts";
 import { logContract } from "../../contract/store-logs.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { t } from "../../support/suite.ts";
-import { storeIn, testFolder } from "./folder.ts";
+import { logRowsIn, storeIn, testFolder } from "./folder.ts";
 
 async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<LogFixture> {
   const folder = testFolder(t);
@@ -48,21 +46,6 @@ async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<Lo
     },
     leftovers: async () => logRowsIn(folder),
   };
-}
-
-const TABLES = ["logNames", "logHeads", "logFrames", "logProducers", "logExpiry"];
-
-/** Returns the names of the tables with rows of logs, each name once for each row. */
-async function logRowsIn(folder: string): Promise<readonly string[]> {
-  const env = open({ path: join(folder, "lmdb"), maxDbs: 48, readOnly: true });
-  try {
-    return TABLES.flatMap((name) => {
-      const table = env.openDB({ name, keyEncoding: "binary" });
-      return [...table.getKeys({})].map(() => name);
-    });
-  } finally {
-    await env.close();
-  }
 }
 
 logContract(t, { name: "embedded", open: openFixture });

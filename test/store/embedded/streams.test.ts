@@ -8,11 +8,21 @@ import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/mo
 import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { appendOf } from "../../contract/log-fixture.ts";
-import { codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
+import { FORK_RETENTION_S, forksOfRemovedStreams } from "../../contract/store-channel-logs.ts";
+import { codeOf, draftOf, retryOf, StoreFixture } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
-import { ALL, crashedCopy, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+import {
+  ALL,
+  crashedCopy,
+  logRowsIn,
+  openStore,
+  seqsIn,
+  storeIn,
+  sweptStoreIn,
+  testFolder,
+} from "./folder.ts";
 
 /** Number of expired streams. It exceeds the number that one step of a sweep removes. */
 const EXPIRED = 250;
@@ -425,4 +435,14 @@ t.test("streams that continue during checkpoints keep every event in order", asy
     messages.map((m) => m.stream?.nextIndex),
     Array(5).fill(202),
   );
+});
+
+t.test("forks of streams remain when the messages of the streams are removed", async (t) => {
+  const folder = testFolder(t);
+  const fixture = new StoreFixture({
+    create: (options) => sweptStoreIn(folder, { ...options, retentionS: FORK_RETENTION_S }),
+  });
+  await fixture.store.start();
+  t.teardown(() => fixture.store.close());
+  await forksOfRemovedStreams(t, fixture, () => logRowsIn(folder));
 });

@@ -9,6 +9,7 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { createOperations } from "../../../src/store/redis/operations.ts";
 import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
+import { FORK_RETENTION_S, forksOfRemovedStreams } from "../../contract/store-channel-logs.ts";
 import { ALL, codeOf, draftOf, StoreFixture } from "../../contract/store-fixture.ts";
 import {
   ACTIVE,
@@ -424,6 +425,13 @@ t.test("a durable stream leaves no keys when its message is removed", async (t) 
   fixture.nowMs += 61_000;
   await store.sweep();
   t.same(await before(), []);
+});
+
+t.test("forks of streams remain when the messages of the streams are removed", async (t) => {
+  const { fixture, prefix } = await startNode(t, { limits: { retentionS: FORK_RETENTION_S } });
+  const leftovers = async () =>
+    (await redis.keys(`${prefix}:*`)).filter((key) => /\}:log[A-Z]/.test(key));
+  await forksOfRemovedStreams(t, fixture, leftovers);
 });
 
 t.test("a durable stream of a channel continues after Redis was restarted", async (t) => {
