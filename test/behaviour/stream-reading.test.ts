@@ -32,12 +32,15 @@ for (const kind of KINDS) {
       });
       const { status, body } = await world.call(pathOf(fixture, "s1"));
       t.equal(status, 200);
+      const { channel, alice } = fixture;
+      const id = kind === "group" ? channel.id : [alice.uid, channel.id].sort().join("@");
       const { message_id, ...fields } = body;
       t.ok(Number.isSafeInteger(message_id));
       t.same(fields, {
         ...{ state: "active", text: "text ", next_index: 3 },
         ...{ start_data: "meta", end_data: null },
-        ...{ client_msg_no: "s1", from_uid: fixture.alice.uid, message_seq: 1 },
+        ...{ client_msg_no: "s1", from_uid: alice.uid, message_seq: 1 },
+        log: `/v1/stream/channel/${channel.type}/${id}/s1`,
         events: [
           {
             index: 2,
