@@ -3,6 +3,7 @@
 
 import t, { type Test } from "tap";
 import { type Broker, spawnBroker, startBroker } from "../support/broker.ts";
+import { startRedis } from "../support/redis.ts";
 import { type Call, callAt, type Reply } from "./http-client.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
@@ -185,6 +186,40 @@ t.test("a URL stays valid after the signing key was rotated", async (t) => {
   t.equal((await call(after)).status, 200);
   isRefused(t, await call("/v1/sign/rotate", { method: "POST" }), 401, "unauthorized");
 });
+
+t.test(
+  "a URL that one node signed is valid on another node, before and after the key was rotated",
+  async (t) => {
+    const { url } = await startRedis(t);
+    const settings = { JINDOU_REDIS_URL: url, JINDOU_API_TOKEN: TOKEN.token };
+    const [a, b] = await Promise.all([spawnBroker(t, settings), spawnBroker(t, settings)]);
+    const path = "/v1/stream/shared";
+    t.equal((await callAt(a.apiPort, path, put(TOKEN))).status, 201);
+    const statusOn = async (node: Broker, signed: string, call?: Call) =>
+      (await callAt(node.clientPort, signed, call)).status;
+    // The first two signatures also create the first key, on both nodes at once.
+    const [byA, byB] = await Promise.all([sign(a, path, "read"), sign(b, path, "write")]);
+    t.same([await statusOn(b, byA), await statusOn(a, byB)], [200, 200]);
+    t.equal(await statusOn(a, byB, append()), 204);
+    for (const [rotating, other] of [
+      [a, b],
+      [b, a],
+    ] as const) {
+      const rotation = { method: "POST", headers: TOKEN };
+      t.equal((await callAt(rotating.apiPort, "/v1/sign/rotate", rotation)).status, 200);
+      const after = await sign(rotating, path, "read");
+      t.equal(await statusOn(other, after), 200, "the other node reads the new key");
+      t.same([await statusOn(a, byB), await statusOn(b, byA)], [200, 200], "earlier URLs");
+      const byOther = await sign(other, path, "write");
+      t.equal(await statusOn(rotating, byOther, append()), 204);
+      const forged = `${after.slice(0, -43)}${"A".repeat(43)}`;
+      t.equal(await statusOn(other, forged), 401);
+      const moved = after.replace("/shared", "/other");
+      t.equal(await statusOn(other, moved), 401);
+    }
+    t.equal((await callAt(b.apiPort, path, { headers: TOKEN })).text, "[1,2,2,2]");
+  },
+);
 
 t.test("a fork requires permission to read its source", async (t) => {
   const call = at(closed.clientPort);
