@@ -10,6 +10,7 @@ import {
   type Client,
   connect,
   type JindouError,
+  person,
   type StreamRecord,
 } from "../../src/client/index.ts";
 import { startBroker } from "../support/broker.ts";
@@ -121,6 +122,12 @@ t.test(
     ]);
   },
 );
+
+t.test("a stream whose key has a lone surrogate is refused", async (t) => {
+  const client = clientOf(t);
+  const stream = client.stream({ channel: person("bot"), clientMsgNo: "\ud800" });
+  await t.rejects(stream.finished, { code: "bad_request" });
+});
 
 t.test("a waiting iterator ends if stopped, and rejects if the client is closed", async (t) => {
   const client = clientOf(t);

@@ -407,6 +407,7 @@ t.test("the snapshot of an ended stream is kept between reads if it is small", a
   t.not(await store.stream(KEY, "large"), await store.stream(KEY, "large"), "not kept");
   const cut = await store.stream(KEY, "cut");
   t.match(cut, { state: "closed", nextIndex: 52, text: "c".repeat(65_536), truncated: true });
+  t.match(cut?.notes, [{ index: 27 }]);
   t.ok((await store.stream(KEY, "cut")) === cut, "viewers are shown only a part of a long log");
 });
 
