@@ -27,6 +27,7 @@ import {
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type ProcessSample } from "./support/load.ts";
 import { residentBytes } from "./support/proc.ts";
+import { takeTurns } from "./support/rounds.ts";
 import { type Server, startBroker, startScript } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
@@ -194,20 +195,18 @@ function crateConfiguration(folder: string, port: number): string {
   ].join("\n");
 }
 
-/** Measures all servers alternately. Returns the samples of each, in the same order. */
-async function measureInTurn<T>(
-  { plan }: Bench,
+/** Starts and measures all servers in turn. Returns the samples of each, in the same order. */
+function measureInTurn<T>(
+  bench: Bench,
   servers: readonly LogServer[],
   measure: (server: Server) => Promise<T>,
 ): Promise<readonly (readonly T[])[]> {
-  const samples: T[][] = servers.map(() => []);
-  for (let round = 0; round < plan.rounds; round++)
-    for (const [at, { start }] of servers.entries()) {
-      const server = await start();
-      samples[at]?.push(await measure(server));
-      await server.stop();
-    }
-  return samples;
+  return takeTurns(bench, servers, async ({ start }) => {
+    const server = await start();
+    const sample = await measure(server);
+    await server.stop();
+    return sample;
+  });
 }
 
 async function protocolRows(bench: Bench, load: LoadClient): Promise<readonly Row[]> {

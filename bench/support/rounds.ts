@@ -1,4 +1,4 @@
-// Measures the two subjects alternately, so that other load on the machine affects both equally.
+// Measures subjects alternately, so that other load on the machine affects all of them equally.
 
 import type { Bench, Question, Row, Sample, Subject } from "./benchmark.ts";
 import { row } from "./stats.ts";
@@ -11,12 +11,23 @@ export async function alternate<T>(
   bench: Bench,
   measure: (subject: Subject, at: 0 | 1) => Promise<T>,
 ): Promise<readonly [readonly T[], readonly T[]]> {
-  const [baseline, ours] = bench.subjects;
-  const samples: readonly [T[], T[]] = [[], []];
-  for (let round = 0; round < bench.plan.rounds; round++) {
-    samples[0].push(await measure(baseline, 0));
-    samples[1].push(await measure(ours, 1));
-  }
+  const measureAt = (subject: Subject, at: number) => measure(subject, at === 0 ? 0 : 1);
+  const [baseline = [], ours = []] = await takeTurns(bench, bench.subjects, measureAt);
+  return [baseline, ours];
+}
+
+/**
+ * Measures all subjects in turn, `plan.rounds` times each. Returns the samples of each subject, in
+ * the order of the subjects.
+ */
+export async function takeTurns<S, T>(
+  { plan }: Pick<Bench, "plan">,
+  subjects: readonly S[],
+  measure: (subject: S, at: number) => Promise<T>,
+): Promise<readonly (readonly T[])[]> {
+  const samples: readonly T[][] = subjects.map(() => []);
+  for (let round = 0; round < plan.rounds; round++)
+    for (const [at, subject] of subjects.entries()) samples[at]?.push(await measure(subject, at));
   return samples;
 }
 
