@@ -98,8 +98,8 @@ export interface Credentials {
   /** Returns the error for a revoked token, and counts the token. */
   revoked(): BrokerError;
   /**
-   * Returns the error for a registered token that the store has refused for the uid and the device
-   * flag. Looks for the flag for which the token is registered.
+   * Returns the error for a token, not a JWT, that is not registered for the uid and the device
+   * flag. Looks for another flag for which the token is registered.
    */
   mismatch(bearer: Omit<Bearer, "token">, tokenHash: Uint8Array): Promise<BrokerError>;
 }
@@ -152,11 +152,11 @@ export function createCredentials(
     return mismatched();
   }
 
-  function wrongFlag(login: WrongFlag): BrokerError {
-    wrongFlags?.report(login);
+  function wrongFlag(refused: WrongFlag): BrokerError {
+    wrongFlags?.report(refused);
     return wrongFlags?.isNamedToClient
       ? mismatched(
-          `: the token is for device flag ${nameOf(login.tokenFlag)}, but it is used with device flag ${nameOf(login.flag)}`,
+          `: the token is for device flag ${nameOf(refused.tokenFlag)}, but it is used with device flag ${nameOf(refused.flag)}`,
         )
       : mismatched();
   }

@@ -317,7 +317,7 @@ export type Push =
       readonly afterSeq: number;
       readonly throughSeq: number;
       readonly messages: readonly Message[];
-      /** User of the receiving session. WuKongIM's clients get its own messages without a red dot. */
+      /** User of the receiving session. WuKongIM's clients get this user's messages without a red dot. */
       readonly toUid?: string;
     }
   | {

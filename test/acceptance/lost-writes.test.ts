@@ -45,7 +45,7 @@ t.jobs = FAULTS.length;
 
 for (const { title, fault, isTight, endsWithinMs, sentence } of FAULTS)
   t.test(
-    `a node whose database ${title} ends with a sentence, and its next start has every acknowledged message`,
+    `a node whose database ${title} ends with an error message, and its next start has every acknowledged message`,
     async (t) => {
       const disk: SmallDisk | undefined = isTight ? await mountSmallDisk(t, DISK_MIB) : undefined;
       const folder = disk && `${disk.path}/data`;

@@ -45,9 +45,8 @@ export class StreamFeeds {
   }
 
   /**
-   * Returns the reply after the first read of the log, which does not wait for data. Returns why
-   * the cursor has ended if this read found no data and never will, for example because the offset
-   * is lost.
+   * Returns the reply after the first read of the log, which does not wait for data. If the cursor
+   * has ended without a batch, for example because the offset is lost, returns why it has ended.
    */
   async open(
     request: HttpRequest,
@@ -59,10 +58,10 @@ export class StreamFeeds {
       maxVisits: MAX_VISITS,
       onClosed: () => this.#wheel.delete(feed),
     });
-    const firstRead = deferred<CursorEnd | "readable">();
+    const firstRead = deferred<CursorEnd | "open">();
     const source = await this.#cursors.open(target, {
       push: (batch) => {
-        firstRead.resolve("readable");
+        firstRead.resolve("open");
         return feed.write(this.#dataText(batch, contentType) + controlText(batch, cursor));
       },
       ended: (why) => {
@@ -72,9 +71,9 @@ export class StreamFeeds {
     });
     feed.attach(source);
     // The transport closes the feed of an aborted request, which stops the source.
-    request.onAborted(() => firstRead.resolve("readable"));
+    request.onAborted(() => firstRead.resolve("open"));
     const outcome = await firstRead.promise;
-    if (outcome !== "readable") return outcome;
+    if (outcome !== "open") return outcome;
     this.#wheel.add(feed, async () => (await this.#admission.recheck(request)) === undefined);
     return feed;
   }

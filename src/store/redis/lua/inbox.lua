@@ -212,8 +212,8 @@ local function has_room(inbox, copy)
 end
 
 -- Puts a copy into an inbox. Publishes the copy last, so that a copy that could not be stored is
--- not published. Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
--- inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
+-- not published. Returns the copy's inboxSeq, and the number of older copies that were dropped for
+-- it. The inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
 local function put_copy(id, copy, inbox, topic)
   local now, max_copies, sender, dropped = tonumber(copy.now), tonumber(copy.max_copies), copy.sender, 0
   -- at least 1, because the copy may have expired
