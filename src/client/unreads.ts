@@ -52,6 +52,8 @@ export class Unreads {
   readonly #entries = new BoundedMap<ChannelKey, Entry>(MAX_CHANNELS);
   /** Time on the store's clock up to which no change was missed, 0 before the first connect. */
   #sinceMs = 0;
+  /** Newest message id when the connection was opened. */
+  #openedId = 0;
   #isListing = false;
   #epoch = 0;
 
@@ -61,6 +63,7 @@ export class Unreads {
 
   opened({ newestId }: Connack): void {
     const nowMs = messageTimeMs(newestId);
+    this.#openedId = newestId;
     if (this.#sinceMs > 0 && this.#ports.isWanted()) void this.#listChanges(nowMs);
     else this.#sinceMs = nowMs;
   }
@@ -76,14 +79,22 @@ export class Unreads {
 
   message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
     const entry = this.#entryOf(channel);
-    if (entry === undefined || messageSeq <= entry.headSeq) return; // an unstored message has seq 0
+    if (entry === undefined || messageSeq === 0) return; // a message that is not stored has seq 0
+    const isOwn = fromUid === this.#ports.uid;
+    if (messageSeq <= entry.headSeq) {
+      // A late acknowledgement does not say how many messages after it are unread.
+      if (isOwn && entry.unread > 0) void this.#read(entry);
+      return;
+    }
     entry.headSeq = messageSeq;
-    entry.changedAtMs = messageTimeMs(messageId);
+    entry.changedAtMs = Math.max(entry.changedAtMs, messageTimeMs(messageId));
     entry.version += 1;
-    if (!entry.isCurrent) {
+    // A missed message is not counted, because the user may have read or deleted it since.
+    if (!entry.isCurrent || messageId <= this.#openedId) {
+      entry.isCurrent = false;
       entry.isTouched = true;
       if (!this.#isListing) void this.#read(entry);
-    } else if (fromUid === this.#ports.uid) this.#set(entry, 0);
+    } else if (isOwn) this.#set(entry, 0);
     else if (redDot && entry.isCounted) this.#set(entry, entry.unread + 1);
   }
 
@@ -150,14 +161,16 @@ export class Unreads {
         const { version } = entry;
         await this.#ports.ask(request, ({ conversation }) => {
           isRead = version === entry.version || !isOlder(conversation, entry);
-          if (isRead) this.#adopt(entry, conversation, true);
+          if (!isRead) return;
+          entry.isReading = false; // now, because the same packet may contain a reason to read again
+          this.#adopt(entry, conversation, true);
         });
       }
     } catch (error) {
+      entry.isReading = false;
       entry.isCurrent = false;
       if (asJindouError(error, "connection_lost").code === "not_in_channel") this.#set(entry, 0);
     }
-    entry.isReading = false;
   }
 
   async #listChanges(nowMs: number): Promise<void> {
