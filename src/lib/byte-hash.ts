@@ -8,23 +8,35 @@ const FACTOR_B = 0x85ebca77;
 const FACTOR_C = 0xc2b2ae3d;
 const FACTOR_D = 0x27d4eb2f;
 
-/** Writes the hash of `bytes` into `target`. No hash is all zeros. */
-export function writeHash(target: Uint8Array, at: number, bytes: Uint8Array): void {
-  const { length } = bytes;
+/** The last view, because a caller often hashes many ranges of one buffer. */
+let view = new DataView<ArrayBufferLike>(new ArrayBuffer(0));
+
+/**
+ * Writes the hash of `bytes` from `start` to before `end` into `target`. No hash is all zeros.
+ */
+export function writeHash(
+  target: Uint8Array,
+  at: number,
+  bytes: Uint8Array,
+  start = 0,
+  end = bytes.length,
+): void {
   // A `DataView` reads four bytes at once, which is three times as fast as reading each byte.
-  const view = new DataView(bytes.buffer, bytes.byteOffset, length);
+  if (view.buffer !== bytes.buffer) view = new DataView(bytes.buffer);
+  const length = end - start;
   // JavaScript has no fast 64-bit integers, so two 32-bit halves are mixed with each other, as in
   // MurmurHash3.
   let a = FACTOR_C ^ length;
   let b = FACTOR_D ^ length;
-  let from = 0;
-  for (const last = length - 8; from <= last; from += 8) {
+  let from = bytes.byteOffset + start;
+  const through = from + length;
+  for (const last = through - 8; from <= last; from += 8) {
     a = Math.imul(a ^ Math.imul(view.getInt32(from, true), FACTOR_A), FACTOR_B);
     a = (rotated(a, 13) + b) | 0;
     b = Math.imul(b ^ Math.imul(view.getInt32(from + 4, true), FACTOR_C), FACTOR_D);
     b = (rotated(b, 15) + a) | 0;
   }
-  for (; from < length; from++) {
+  for (; from < through; from++) {
     a = (rotated(Math.imul(a ^ view.getUint8(from), FACTOR_A), 13) + b) | 0;
     b = (rotated(Math.imul(b ^ a, FACTOR_C), 15) + a) | 0;
   }

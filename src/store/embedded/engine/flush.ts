@@ -197,26 +197,17 @@ function* putReferences(
 }
 
 /**
- * Yields the records in the order of message ids, so that the newest use of a `clientMsgNo` is
+ * Returns the records in the order of message ids, so that the newest use of a `clientMsgNo` is
  * kept.
  */
-function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
-  let next = 0;
-  for (const record of log) {
-    const { bytes, start } = record;
-    if (!isDeduped(bytes, start)) continue;
-    for (; next < dedupeOnly.length; next++) {
-      const earlier = dedupeOnly[next];
-      if (earlier === undefined || isNewer(earlier, record)) break;
-      yield earlier;
-    }
-    yield record;
-  }
-  yield* dedupeOnly.slice(next);
+function dedupeRecords({ log, dedupeOnly }: ChannelFlush): readonly MemtableRecord[] {
+  const records = log.filter(({ bytes, start }) => isDeduped(bytes, start));
+  if (dedupeOnly.length === 0) return records;
+  return [...records, ...dedupeOnly].sort(byId);
 }
 
-function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
-  return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
+function byId(a: MemtableRecord, b: MemtableRecord): number {
+  return peekId(a.bytes, a.start) - peekId(b.bytes, b.start);
 }
 
 export async function assignNumbers(

@@ -104,7 +104,7 @@ export interface StoredRecord {
   readonly hasEvent?: boolean;
   /**
    * Hash of the payload as the sender sent it. `undefined` if the message has that payload.
-   * Decoding omits the hash (see `sentHashIn`).
+   * Decoding omits the hash (see `hasSentHash`).
    */
   readonly sentHash?: Uint8Array | undefined;
 }
@@ -272,13 +272,11 @@ export function payloadAt(bytes: Buffer, at: number): number {
 }
 
 /**
- * Returns the hash of the payload as the sender sent it, `undefined` if no hook replaced the
- * payload.
+ * Returns true if a hook replaced the payload. The hash of the payload as the sender sent it is then
+ * stored before the payload.
  */
-export function sentHashIn(bytes: Buffer, at: number): Buffer | undefined {
-  if (bytes[at] !== SENT_HASH_VERSION) return undefined;
-  const end = payloadAt(bytes, at);
-  return bytes.subarray(end - HASH_BYTES, end);
+export function hasSentHash(bytes: Buffer, at: number): boolean {
+  return bytes[at] === SENT_HASH_VERSION;
 }
 
 export function peekCounted(

@@ -172,9 +172,14 @@ export class ChannelTables {
   }
 
   listSizes(channel: ChannelRef): ListSizes {
-    const channelCache = this.#lookUp(channel);
-    channelCache.sizes ??= toSizes(this.#tables.listSizes.get([channel.type, channel.id]));
-    return channelCache.sizes;
+    return this.rowAndSizes(channel).sizes;
+  }
+
+  /** Returns the results of `row` and `listSizes` with one lookup. */
+  rowAndSizes(channel: ChannelRef): { row: ChannelRecord | undefined; sizes: ListSizes } {
+    const cached = this.#lookUp(channel);
+    cached.sizes ??= toSizes(this.#tables.listSizes.get([channel.type, channel.id]));
+    return { row: cached.row, sizes: cached.sizes };
   }
 
   bits(channel: ChannelRef, uid: string): number {

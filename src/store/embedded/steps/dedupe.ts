@@ -8,6 +8,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
+import { writeHash } from "../../../lib/byte-hash.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import {
@@ -22,11 +23,11 @@ import {
   CLIENT_MSG_NO,
   DEDUPE_RECORD,
   FROM_UID,
+  hasSentHash,
   isStreamRecord,
   payloadAt,
   peekId,
   peekTimes,
-  sentHashIn,
   TEXT_LENGTH_BYTES,
   textAt,
 } from "../engine/record.ts";
@@ -71,13 +72,14 @@ export type RememberedMessage = MemtableRecord | StoredFirst | PendingCommand;
 type Outcome = PendingCommand["outcome"];
 type SentPayload = Pick<MessageDraft, "payload" | "sentPayload">;
 type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
-type DedupeEntry = StoredFirst & Pick<Message, "timestampMs">;
 
 export class DedupeIndex {
   readonly #tables: Tables;
   readonly #windowMs: number;
-  /** All lookups share this buffer, because they are synchronous. */
+  /** Key of the current call, which is synchronous. The database copies the key of a row. */
   readonly #key = Buffer.allocUnsafe(4096);
+  /** The first bytes of `#key`, by number of bytes. */
+  readonly #keys: (Buffer | undefined)[] = new Array(4097);
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
@@ -155,14 +157,14 @@ export class DedupeIndex {
 
   find(number: number, sender: SenderKey, nowMs: number): StoredFirst | undefined {
     const size = writeKey(this.#key, number, sender);
-    return this.#read(this.#key.subarray(0, size), nowMs);
+    return this.#read(this.#keyOf(size), nowMs);
   }
 
   findCommand(command: DedupeKey, nowMs: number): StoredFirst | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
     if (pending !== undefined) return pending;
     const size = writeCommandKey(this.#key, command);
-    return size > MAX_KEY_BYTES ? undefined : this.#read(this.#key.subarray(0, size), nowMs);
+    return size > MAX_KEY_BYTES ? undefined : this.#read(this.#keyOf(size), nowMs);
   }
 
   #read(key: Buffer, nowMs: number): StoredFirst | undefined {
@@ -218,8 +220,7 @@ export class DedupeIndex {
     const clientMsgNoAt = textAt(bytes, start, CLIENT_MSG_NO);
     const separatorAt = NUMBER_BYTES + bytes.readUInt16LE(uidAt);
     const size = separatorAt + 1 + bytes.readUInt16LE(clientMsgNoAt);
-    const room = Buffer.allocUnsafe(size + VALUE_BYTES);
-    const key = room.subarray(0, size);
+    const key = this.#keyOf(size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
     // The bytes are copied in loops, because a call into C++ would cost more for so few bytes.
@@ -228,10 +229,9 @@ export class DedupeIndex {
     from = clientMsgNoAt + TEXT_LENGTH_BYTES;
     for (let i = separatorAt + 1; i < size; i++) key[i] = bytes[from++] ?? 0;
     const { timestampMs } = peekTimes(bytes, start);
-    const messageId = peekId(bytes, start);
-    const first = { messageId, messageSeq, timestampMs, payloadHash: recordPayloadHash(record) };
-    const value = dedupeValue(first, room.subarray(size));
-    void this.#table(this.#generation).put(key, value);
+    const value = newValue(peekId(bytes, start), messageSeq, timestampMs);
+    const hasHash = writeRecordHash(value, HASH_AT, record);
+    void this.#table(this.#generation).put(key, hasHash ? value : value.subarray(0, HASH_AT));
   }
 
   /** Tracks a command that is being stored. Its entry must be stored before `outcome` resolves. */
@@ -256,9 +256,16 @@ export class DedupeIndex {
 
   /** Stores the entry of a command. Must be called inside `commit`. */
   putCommand(command: Message, sentPayload: Uint8Array | undefined): void {
-    const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
-    const entry = { ...command, payloadHash: payloadHash(sentPayload ?? command.payload) };
-    void this.#table(this.#generation).put(key, dedupeValue(entry));
+    const key = this.#keyOf(writeCommandKey(this.#key, command));
+    const { messageId, messageSeq, timestampMs, payload } = command;
+    const value = newValue(messageId, messageSeq, timestampMs);
+    writeHash(value, HASH_AT, sentPayload ?? payload);
+    void this.#table(this.#generation).put(key, value);
+  }
+
+  #keyOf(size: number): Buffer {
+    this.#keys[size] ??= this.#key.subarray(0, size);
+    return this.#keys[size];
   }
 
   #table(generation: number) {
@@ -270,13 +277,13 @@ function slotOf(generation: number): 0 | 1 {
   return generation % 2 === 0 ? 0 : 1;
 }
 
-function dedupeValue(message: DedupeEntry, value = Buffer.allocUnsafe(VALUE_BYTES)): Buffer {
+/** Returns a value whose hash is not written yet. */
+function newValue(messageId: number, messageSeq: number, timestampMs: number): Buffer {
+  const value = Buffer.allocUnsafe(VALUE_BYTES);
   value[0] = VERSION;
-  value.writeDoubleLE(message.messageId, 1);
-  value.writeDoubleLE(message.messageSeq, 9);
-  value.writeDoubleLE(message.timestampMs, 17);
-  if (message.payloadHash === undefined) return value.subarray(0, HASH_AT);
-  value.set(message.payloadHash, HASH_AT);
+  value.writeDoubleLE(messageId, 1);
+  value.writeDoubleLE(messageSeq, 9);
+  value.writeDoubleLE(timestampMs, 17);
   return value;
 }
 
@@ -286,13 +293,31 @@ export function payloadHashIn(value: Buffer): Buffer | undefined {
 }
 
 /** Returns the hash of the payload that the sender sent, `undefined` if the record has none. */
-function recordPayloadHash({ bytes, start, end }: MemtableRecord): Buffer | undefined {
-  if (isStreamRecord(bytes, start)) return STREAM_HASH;
-  const sentHash = sentHashIn(bytes, start);
-  if (sentHash !== undefined) return sentHash;
-  const payload = bytes.subarray(payloadAt(bytes, start), end);
-  if (bytes[start + 1] !== DEDUPE_RECORD) return payloadHash(payload);
-  return payload.length === PAYLOAD_HASH_BYTES ? payload : undefined;
+function recordPayloadHash(record: MemtableRecord): Buffer | undefined {
+  const hash = Buffer.allocUnsafe(PAYLOAD_HASH_BYTES);
+  return writeRecordHash(hash, 0, record) ? hash : undefined;
+}
+
+/**
+ * Writes the hash of the payload that the sender sent. Returns false if the record has none. Called
+ * for each message, so it creates no view of the record.
+ */
+function writeRecordHash(
+  target: Buffer,
+  at: number,
+  { bytes, start, end }: MemtableRecord,
+): boolean {
+  const from = payloadAt(bytes, start);
+  if (isStreamRecord(bytes, start)) copyHash(target, at, STREAM_HASH, 0);
+  else if (hasSentHash(bytes, start)) copyHash(target, at, bytes, from - PAYLOAD_HASH_BYTES);
+  else if (bytes[start + 1] !== DEDUPE_RECORD) writeHash(target, at, bytes, from, end);
+  else if (end - from === PAYLOAD_HASH_BYTES) copyHash(target, at, bytes, from);
+  else return false;
+  return true;
+}
+
+function copyHash(target: Buffer, at: number, source: Buffer, from: number): void {
+  for (let i = 0; i < PAYLOAD_HASH_BYTES; i++) target[at + i] = source[from + i] ?? 0;
 }
 
 export function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {

@@ -41,9 +41,9 @@ export function groupFacts(tables: ChannelTables, channelId: string, uid: string
 
 export function personFacts(tables: ChannelTables, fromUid: string, toUid: string): PersonFacts {
   const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
-  const receiver = tables.row(to);
+  const { row: receiver, sizes } = tables.rowAndSizes(to);
+  const { denied, allowed } = sizes;
   const hasContacts = receiver !== undefined && receiver.members > 0;
-  const { denied, allowed } = tables.listSizes(to);
   const hasUids = hasContacts || denied + allowed > 0;
   const bits = hasUids ? tables.bits(to, fromUid) : 0;
   return {
