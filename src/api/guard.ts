@@ -42,14 +42,14 @@ const NOT_FROM_PAGES =
 const NOT_THROUGH_PROXIES =
   "Calls without a credential are rejected if a proxy forwarded them, because the proxy may be reachable from other machines; send a credential, and set api.token or auth.api = required";
 
-const PROXY_HEADERS = [
+const PROXY_HEADERS: ReadonlySet<string> = new Set([
   "forwarded",
   "x-forwarded-for",
   "x-forwarded-host",
   "x-forwarded-proto",
   "x-real-ip",
   "via",
-];
+]);
 
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host", ...PROXY_HEADERS];
 
@@ -129,7 +129,11 @@ export function createGuard(options: {
 }
 
 function isForwarded(request: HttpRequest): boolean {
-  return request.isProxied || PROXY_HEADERS.some((name) => (request.headers[name] ?? "") !== "");
+  if (request.isProxied) return true;
+  // Most requests have few headers, so a loop over them is faster than six lookups.
+  for (const name in request.headers)
+    if (PROXY_HEADERS.has(name) && request.headers[name] !== "") return true;
+  return false;
 }
 
 /**

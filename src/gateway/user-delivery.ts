@@ -30,18 +30,22 @@ export function deliverMessage(
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
   const { fanOut } = receivers;
-  let push = messagePush(message);
+  let push: DeferredPush | undefined;
   let count = 0;
   for (const uid of receivers.uids) {
-    if (!isGroup) push = messagePush(message); // the two users see different channel ids
+    if (!isGroup) push = undefined; // the two users see different channel ids
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
       // A message that is not stored is only for sessions that already have their CONNACK.
       if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
-      if (session.personal?.isHolding) session.personal.receiveMessage(message);
-      else fanOut.send(session, push);
+      if (session.personal?.isHolding) {
+        session.personal.receiveMessage(message);
+        continue;
+      }
+      push ??= messagePush(message);
+      fanOut.send(session, push);
     }
   }
   fanOut.end();
