@@ -66,11 +66,11 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, with the event that was parked. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /** Start of the last request that the endpoint has accepted, 0 if it has accepted none. */
+  /** Returns when the last request that the endpoint accepted was started, 0 if there is none. */
   acceptedMs(): number;
-  /** False if too many events are parked. */
+  /** Returns false if the endpoint already has the maximum number of parked events. */
   mayPark(): boolean;
-  /** Time before which nothing is sent, because the endpoint is down or requested a pause. */
+  /** Returns the time until which an endpoint that is down or requested a pause gets no request. */
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
@@ -194,7 +194,9 @@ export class Lane {
 
   /**
    * Forms the next batch and stores its bounds. Sends it at once, unless the order is `channel` and
-   * another batch precedes it. Returns true if the feed may have more events.
+   * another batch precedes it. Returns true if the next turn should follow at once. Returns false
+   * if another batch may not be formed, if the events wait until they fill a request, or if the
+   * feed has no later events.
    */
   async #formBatch(mayWait: boolean): Promise<boolean> {
     const { position } = this.#state;
@@ -267,11 +269,11 @@ export class Lane {
   }
 
   /**
-   * Sends the batch after an event that fails alone. If the receiver accepts the batch and rejects
-   * the event again, the event is the cause of the failures and is parked. With the order
-   * `channel`, if the accepted batch has an event of the same channel or user as the failed event,
-   * the failed event is parked without being sent again, because the receiver must not get it after
-   * the later event.
+   * Sends the batch that follows a single event that keeps failing. If the receiver accepts the
+   * batch and rejects the event again, the event is the cause of the failures and is parked. With
+   * the order `channel`, if the accepted batch has an event of the same channel or user as the
+   * failed event, the failed event is parked without being sent again, because the receiver must
+   * not get it after the later event.
    */
   async #probe(head: Batch, events: readonly PlacedEvent[], failure: Outcome): Promise<void> {
     const [first, next] = this.#state.batches;
@@ -366,8 +368,8 @@ function replacing(batch: Batch, batches: readonly Batch[]): Change {
 }
 
 /**
- * Drops a batch and all later batches, so that new batches are formed from the events that the feed
- * still has.
+ * Drops a batch and all later batches, and moves the position back to the start of that batch. New
+ * batches are then formed from the events that the feed still has.
  */
 function endingAt(batch: Batch): Change {
   return (state) => {

@@ -123,7 +123,7 @@ export class Runner {
   #parked = new Set<string>();
   #acceptedMs = 0;
   #pausedUntilMs = 0;
-  /** Number of pauses since a request was accepted. */
+  /** Number of pauses since an accepted request last showed that the endpoint works. */
   #failures = 0;
   #reportedMs = Number.NEGATIVE_INFINITY;
   /** Counter that numbers requests and failures, so that their order is known. */
