@@ -265,9 +265,9 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
     case "source_missing":
       return sourceUnknown();
     case "source_deleted":
-      return edgeReply("stream_exists", {}, "The source of the fork was deleted or has expired");
+      return edgeReply("stream_exists", {}, "The source of the fork was deleted or has expired. Fork another stream");
     case "source_type":
-      return edgeReply("stream_type", {}, "The Content-Type is not that of the fork's source");
+      return edgeReply("stream_type", {}, "The Content-Type differs from that of the fork's source. Send the type of the source");
     case "bad_offset":
       return badHeader("Stream-Fork-Offset", "is not an offset of the source");
     case "bad_sub_offset":
@@ -335,7 +335,7 @@ function fullReply(limit: LogLimit): HttpReply {
     records:
       "The stream would exceed logs.maxRecords. Continue in a new stream, or raise the limit",
     producers:
-      "The number of producers of the stream has reached logs.maxProducers. Use one of them, or raise the limit",
+      "The number of producers of the stream has reached logs.maxProducers. Use the Producer-Id of one of them, or raise the limit",
     depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
     streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
   };
