@@ -155,8 +155,8 @@ export class Runner {
   }
 
   /**
-   * Returns the time of the oldest event in a batch that was not accepted, `undefined` if there is no
-   * such batch. Replays are not included, because their events are old.
+   * Returns the time of the oldest event in a batch that was not accepted, `undefined` if there is
+   * no such batch. Replays are not included, because their events are old.
    */
   get oldestOpenMs(): number | undefined {
     const live = [...this.#lanes].filter(([name]) => isStateOf(LIVE, name));
@@ -202,8 +202,8 @@ export class Runner {
   }
 
   /**
-   * Applies changed settings, and counts the parked events again. The runner must be stopped instead
-   * if the endpoint is disabled.
+   * Applies changed settings, and counts the parked events again. If the endpoint is disabled, the
+   * runner must be stopped instead.
    */
   async update(endpoint: Endpoint): Promise<void> {
     const openReplays = new Set(this.#endpoint.replays.map(({ id }) => id));
