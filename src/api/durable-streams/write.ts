@@ -265,9 +265,17 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
     case "source_missing":
       return sourceUnknown();
     case "source_deleted":
-      return edgeReply("stream_exists", {}, "The source of the fork was deleted or has expired. Fork another stream");
+      return edgeReply(
+        "stream_exists",
+        {},
+        "The source of the fork was deleted or has expired. Fork another stream",
+      );
     case "source_type":
-      return edgeReply("stream_type", {}, "The Content-Type differs from that of the fork's source. Send the type of the source");
+      return edgeReply(
+        "stream_type",
+        {},
+        "The Content-Type differs from that of the fork's source. Send the type of the source",
+      );
     case "bad_offset":
       return badHeader("Stream-Fork-Offset", "is not an offset of the source");
     case "bad_sub_offset":
