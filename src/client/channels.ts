@@ -43,7 +43,12 @@ export class Channels {
   }
 
   resume(limit: number): readonly ResumePoint[] {
-    const cursors = [...this.cursors()].reverse().slice(0, limit);
+    // A sequencer that has only SENDACKs is left out, because messages before its own may be missed.
+    const sequencers = [...this.#sequencers.values()].filter(({ hasCursor }) => hasCursor);
+    const cursors = sequencers
+      .flatMap(({ cursor }) => cursor ?? [])
+      .reverse()
+      .slice(0, limit);
     return cursors.map(({ lastId = 0, ...cursor }) => ({ ...cursor, lastId }));
   }
 

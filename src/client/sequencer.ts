@@ -121,7 +121,7 @@ export class Sequencer {
     const { messageSeq, messageId } = ack;
     this.#ownIds.set(messageSeq, messageId);
     const isFull = this.#ownIds.size > MAX_OWN;
-    if (isFull) this.#cursor ??= this.cursor?.lastSeq;
+    if (isFull && !this.#isHeld) this.#cursor ??= this.cursor?.lastSeq;
     const firstOwnSeq = Math.min(...this.#ownIds.keys());
     if (isFull || firstOwnSeq > (this.#cursor ?? firstOwnSeq)) this.setHead(messageSeq);
   }

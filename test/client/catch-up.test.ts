@@ -223,3 +223,42 @@ t.test(
     t.same(fixture.seen, [`${omitted.id} 2`], "the server resumes the newest channel");
   },
 );
+
+t.test(
+  "a message missed before an own message is delivered if the connection ends during the catch-up",
+  async (t) => {
+    let lists = 0;
+    const missed = message(1, { messageId: 1001 });
+    const server = new ScriptedServer((operation, socket) => {
+      const newestId = server.sockets.length === 1 ? 1000 : 1001;
+      if (operation.kind === "connect") acknowledge(operation, socket, { newestId });
+      if (operation.kind === "send") {
+        const ack = { messageId: 1002, messageSeq: 2, clientMsgNo: operation.clientMsgNo };
+        socket.reply(operation, { kind: "sendack", ...ack });
+      }
+      if (operation.kind === "history") {
+        const page = { channel: TEAM, headSeq: 2, more: false };
+        const messages = [missed].filter(({ messageSeq }) => messageSeq >= operation.fromSeq);
+        socket.reply(operation, { kind: "history", ...page, messages });
+      }
+      if (operation.kind !== "conversations" || lists++ === 0) return;
+      const last = message(2, { messageId: 1002, fromUid: "me" });
+      const position = { readSeq: 0, deletedSeq: 0, changedAtMs: 0, unread: 0 };
+      const conversations = [{ channel: TEAM, headSeq: 2, last, ...position }];
+      socket.reply(operation, { kind: "conversations", cursor: undefined, conversations });
+    });
+    const client = connectTo(t, server);
+    const seen: number[] = [];
+    client.on("message", ({ messageSeq }) => seen.push(messageSeq));
+    await client.ready();
+    server.sockets[0]?.end(1006);
+    await server.socket(1);
+    await client.send(TEAM, "own");
+    await server.received("conversations", 0, 1); // the catch-up has begun, and gets no reply
+    server.sockets[1]?.end(1006);
+    const connect = await server.received("connect", 0, 2);
+    t.same(connect.resume, [], "the channel's position is not known");
+    await server.until("the missed message", () => seen.length > 0);
+    t.same(seen, [1]);
+  },
+);
