@@ -141,10 +141,13 @@ export class Background {
   #queue: Deferred<void>[] = [];
   #inFlight = 0;
   #sent = 0;
+  /** Resolves when the connection is lost. */
+  #lost = deferred<void>();
   readonly #pause = new Timer(() => this.#sendNext());
 
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
+    const lost = this.#lost.promise;
     for (let failures = 0; ; failures++) {
       if (connection === undefined || connection !== this.#connection)
         throw new JindouError("connection_lost");
@@ -155,13 +158,14 @@ export class Background {
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
         if (!error.retry || isConnectionLost(error)) throw error;
+        if (connection !== this.#connection) continue; // the refusal must not delay the next one
         waitMs = retryDelay(error, failures);
         if (SLOW_DOWN.includes(error.code)) this.#pause.start(waitMs);
       } finally {
         this.#inFlight -= 1;
         this.#sendNext();
       }
-      await sleep(waitMs);
+      await Promise.race([sleep(waitMs), lost]);
     }
   };
 
@@ -174,6 +178,8 @@ export class Background {
   lost(): void {
     this.#connection = undefined;
     this.#pause.stop();
+    this.#lost.resolve();
+    this.#lost = deferred();
     const queue = this.#queue;
     this.#queue = [];
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));

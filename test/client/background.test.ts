@@ -159,3 +159,22 @@ t.test(
     t.same([...seen], ["g3 1", "g3 2"]);
   },
 );
+
+t.test("a refused request that waits for its retry ends with its connection", async (t) => {
+  const server = new ScriptedServer((operation, socket) => {
+    const isFirst = server.sockets.length === 1;
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind !== "watch") return;
+    const refusal = { code: "unavailable", message: "", retryAfterMs: 50_000 } as const;
+    if (isFirst) socket.reply(operation, { kind: "error", ...refusal });
+    else socket.reply(operation, { kind: "watch", presence: [] });
+  });
+  const client = connectTo(t, server);
+  await client.ready();
+  client.watchPresence(["ann"], () => undefined);
+  await server.received("watch");
+  await waitTurns();
+  server.sockets[0]?.end(4000);
+  await server.received("watch", 0, 1);
+  t.equal(server.sockets[1]?.all("watch").length, 1);
+});
