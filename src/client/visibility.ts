@@ -1,6 +1,11 @@
 // Tracks whether the user is looking at the app, and reports it to the server. A new connection
 // begins in the foreground.
 
+import { isConnectionLost, type JindouError } from "./errors.ts";
+import { sleep } from "./waiting.ts";
+
+const RETRY_MS = 1000;
+
 interface VisibilityPorts {
   send(foreground: boolean): Promise<unknown>;
 }
@@ -24,8 +29,12 @@ export class Visibility {
   }
 
   #send(): void {
-    // without a connection, `opened` sends the state
-    this.#ports.send(this.#isForeground).catch(() => undefined);
+    this.#ports.send(this.#isForeground).catch(async (error: JindouError) => {
+      // Without a connection, `opened` sends the state.
+      if (!error.retry || isConnectionLost(error)) return;
+      await sleep(error.retryAfterMs || RETRY_MS);
+      this.#send();
+    });
   }
 }
 

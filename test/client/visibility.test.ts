@@ -30,6 +30,20 @@ t.test("each change of foreground or background is reported once per connection"
   t.same([reported(1), reported(2)], [[false, true], [false]]);
 });
 
+t.test("a state that the server refused temporarily is reported again", async (t) => {
+  const refusal = { kind: "error", code: "rate_limited", message: "", retryAfterMs: 5 } as const;
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind !== "state") return;
+    const isRefused = socket.all("state").length < 3;
+    socket.reply(operation, isRefused ? refusal : { kind: "state" });
+  });
+  const client = connectTo(t, server);
+  await client.ready();
+  client.background();
+  t.equal((await server.received("state", 2)).foreground, false);
+});
+
 t.test("in a browser, a hidden page is in the background", async (t) => {
   const page = Object.assign(new EventTarget(), { hidden: true });
   Object.assign(globalThis, { document: page });
