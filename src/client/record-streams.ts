@@ -383,6 +383,8 @@ class Writer {
    */
   #epoch = Date.now();
   #number = 0;
+  /** True if an append may have been stored although its reply was lost. */
+  #isUnsure = false;
   #queue: Append[] = [];
   #isWriting = false;
 
@@ -449,11 +451,13 @@ class Writer {
         if (!closes) this.#number += 1;
         return;
       } catch (error) {
-        const epoch = this.#number === 0 ? epochOf(error) : undefined;
+        const epoch = this.#number === 0 && !this.#isUnsure ? epochOf(error) : undefined;
         // a proxy may have removed the header with the epoch
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
-        else if (closes || this.#producer !== undefined) await this.#calls.failed(error);
-        else throw error;
+        else if (closes || this.#producer !== undefined) {
+          this.#isUnsure = true;
+          await this.#calls.failed(error);
+        } else throw error;
       }
     }
   }

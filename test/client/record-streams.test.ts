@@ -5,6 +5,7 @@
 import { once } from "node:events";
 import { createServer, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Test } from "tap";
 import {
   type Client,
@@ -286,6 +287,23 @@ t.test(
     await Promise.all(["a", "b", "c"].map((value) => stream.append(value)));
     const text = await (await fetch(`${api}/v1/stream/records/lossy`)).text();
     t.equal(text, '["unnamed","a","b","c"]');
+  },
+);
+
+t.test(
+  "a first append whose reply is lost is not stored again under a newer producer's epoch",
+  async (t) => {
+    const path = await create("overtaken");
+    const text = async () => (await fetch(`${api}/v1/stream/records/overtaken`)).text();
+    const lossy = clientOf(t, await startLossyProxy(t, 1));
+    const early = lossy.stream(path, { producer: "p" }).append(0);
+    const refused = t.rejects(early, { code: "producer_fenced", retry: false });
+    while ((await text()) !== "[0]") await sleep(5);
+    const late = clientOf(t).stream(path, { producer: "p" });
+    await late.append(1);
+    await refused;
+    await late.append(2);
+    t.equal(await text(), "[0,1,2]");
   },
 );
 
