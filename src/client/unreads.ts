@@ -105,7 +105,7 @@ export class Unreads {
   conversation(conversation: Conversation, isNews: boolean): void {
     const entry = this.#entryOf(conversation.channel);
     if (entry === undefined) return;
-    if (isOlder(conversation, entry)) void this.#read(entry);
+    if (mayBeOlder(conversation, entry)) void this.#read(entry);
     else this.#adopt(entry, conversation, isNews);
   }
 
@@ -160,7 +160,7 @@ export class Unreads {
       while (!isRead) {
         const { version } = entry;
         await this.#ports.ask(request, ({ conversation }) => {
-          isRead = version === entry.version || !isOlder(conversation, entry);
+          isRead = version === entry.version || !mayBeOlder(conversation, entry);
           if (!isRead) return;
           entry.isReading = false; // now, because the same packet may contain a reason to read again
           this.#adopt(entry, conversation, true);
@@ -203,7 +203,12 @@ export class Unreads {
   }
 }
 
-/** Returns true if the state is from before the last known message or change. */
-function isOlder({ headSeq, changedAtMs }: Conversation, entry: Entry): boolean {
-  return headSeq < entry.headSeq || changedAtMs < entry.changedAtMs;
+/**
+ * Returns true if the state may be from before the last known message or change. Two changes in one
+ * millisecond have the same time, so that their order is not known.
+ */
+function mayBeOlder({ headSeq, changedAtMs, unread }: Conversation, entry: Entry): boolean {
+  const byMs = changedAtMs - entry.changedAtMs;
+  if (headSeq !== entry.headSeq || byMs !== 0) return headSeq < entry.headSeq || byMs < 0;
+  return entry.isCurrent && unread !== entry.unread;
 }

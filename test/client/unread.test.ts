@@ -345,6 +345,22 @@ t.test("an own message whose acknowledgement is late ends the count before it", 
   await sees(1, 2, 1);
 });
 
+t.test(
+  "a reply with another change of the same millisecond does not set the count back",
+  async (t) => {
+    const { server, push, answer, sees } = await scriptedBadge(t);
+    push(2);
+    await answer(0, stateOf(2, 1));
+    await sees(1);
+    // which of the two changes is the newer cannot be known from the states
+    const older = stateOf(2, 0);
+    server.sockets[0]?.push({ kind: "conversation", change: "read", conversation: older });
+    await answer(1, stateOf(2, 1));
+    push(3);
+    await sees(1, 2);
+  },
+);
+
 t.test("a change in the same packet as the reply to a read is not lost", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t);
   push(2);
