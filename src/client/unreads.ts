@@ -197,7 +197,7 @@ export class Unreads {
     for (const [, entry] of this.#entries) {
       if (entry.isCurrent) continue;
       // conversations that were deleted, and groups that the user left, are not in the list
-      if (!isListed || entry.unread > 0 || entry.isTouched) void this.#read(entry);
+      if (!isListed || entry.unread !== 0 || entry.isTouched) void this.#read(entry);
       else entry.isCurrent = true;
     }
   }

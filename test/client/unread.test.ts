@@ -330,6 +330,16 @@ t.test("a missed message is not counted, because it may have been deleted since"
   await sees(0, 1);
 });
 
+t.test("a conversation whose first read was lost is read again after the reconnect", async (t) => {
+  const { server, push, answer, sees } = await scriptedBadge(t, 1);
+  push(1);
+  await server.received("conversation");
+  server.sockets[0]?.end(1006);
+  await answer(0, stateOf(1, 1), 1); // the conversation is not in the list of changes
+  push(2);
+  await sees(1, 2);
+});
+
 t.test("an own message whose acknowledgement is late ends the count before it", async (t) => {
   const { client, server, push, answer, sees } = await scriptedBadge(t);
   push(1);
