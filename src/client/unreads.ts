@@ -82,7 +82,7 @@ export class Unreads {
     if (entry === undefined || messageSeq === 0) return; // a message that is not stored has seq 0
     const isOwn = fromUid === this.#ports.uid;
     if (messageSeq <= entry.headSeq) {
-      // A late acknowledgement does not say how many messages after it are unread.
+      // The acknowledgement came after later messages. It is not known how many of them are unread.
       if (isOwn && entry.unread > 0) void this.#read(entry);
       return;
     }

@@ -8,11 +8,12 @@ const FACTOR_B = 0x85ebca77;
 const FACTOR_C = 0xc2b2ae3d;
 const FACTOR_D = 0x27d4eb2f;
 
-/** The last view, because a caller often hashes many ranges of one buffer. */
+/** View of the buffer that was hashed last, because callers often hash many ranges of one buffer. */
 let view = new DataView<ArrayBufferLike>(new ArrayBuffer(0));
 
 /**
- * Writes the hash of `bytes` from `start` to before `end` into `target`. No hash is all zeros.
+ * Writes the hash of `bytes` from `start` up to, not including, `end` into `target`. No hash is all
+ * zeros.
  */
 export function writeHash(
   target: Uint8Array,

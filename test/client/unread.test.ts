@@ -262,8 +262,8 @@ function stateOf(headSeq: number, unread: number): Conversation {
 }
 
 /**
- * Connects a client that records its unread counts. The server lists no changed conversations, and
- * opens the second session after the message with the seq `missedSeq`.
+ * Connects a client that records its unread counts. The server lists no changed conversations. On the
+ * second connection, messages up to the seq `missedSeq` count as missed.
  */
 async function scriptedBadge(t: Test, missedSeq = 0) {
   const server = new ScriptedServer((operation, socket) => {
@@ -316,7 +316,7 @@ t.test("without a handler for `unread`, no conversation is read", async (t) => {
   t.equal(socket.all("conversation").length, 0);
 });
 
-t.test("a missed message is not counted, because it may have been deleted since", async (t) => {
+t.test("a missed message is not counted if its conversation was deleted meanwhile", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t, 2);
   push(1);
   await answer(0, stateOf(1, 0));
@@ -340,20 +340,23 @@ t.test("a conversation whose first read was lost is read again after the reconne
   await sees(1, 2);
 });
 
-t.test("an own message whose acknowledgement is late ends the count before it", async (t) => {
-  const { client, server, push, answer, sees } = await scriptedBadge(t);
-  push(1);
-  await answer(0, stateOf(1, 1));
-  const sent = client.send(TEAM, "own", { clientMsgNo: "own" });
-  const request = await server.received("send");
-  push(2, { fromUid: "me", clientMsgNo: "own" });
-  push(3);
-  const ack = { messageId: 1002, messageSeq: 2, clientMsgNo: "own" };
-  server.sockets[0]?.reply(request, { kind: "sendack", ...ack });
-  await sent;
-  await answer(1, stateOf(3, 1));
-  await sees(1, 2, 1);
-});
+t.test(
+  "messages before an own message are not counted, even if its acknowledgement is late",
+  async (t) => {
+    const { client, server, push, answer, sees } = await scriptedBadge(t);
+    push(1);
+    await answer(0, stateOf(1, 1));
+    const sent = client.send(TEAM, "own", { clientMsgNo: "own" });
+    const request = await server.received("send");
+    push(2, { fromUid: "me", clientMsgNo: "own" });
+    push(3);
+    const ack = { messageId: 1002, messageSeq: 2, clientMsgNo: "own" };
+    server.sockets[0]?.reply(request, { kind: "sendack", ...ack });
+    await sent;
+    await answer(1, stateOf(3, 1));
+    await sees(1, 2, 1);
+  },
+);
 
 t.test(
   "a reply with another change of the same millisecond does not set the count back",

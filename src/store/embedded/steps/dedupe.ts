@@ -76,9 +76,12 @@ type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
 export class DedupeIndex {
   readonly #tables: Tables;
   readonly #windowMs: number;
-  /** Key of the current call, which is synchronous. The database copies the key of a row. */
+  /**
+   * Buffer for the key of the current call. It can be shared, because calls are synchronous and the
+   * database copies the key before `put` returns.
+   */
   readonly #key = Buffer.allocUnsafe(4096);
-  /** The first bytes of `#key`, by number of bytes. */
+  /** Views of the first n bytes of `#key`, by n. */
   readonly #keys: (Buffer | undefined)[] = new Array(4097);
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
