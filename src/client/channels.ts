@@ -43,13 +43,12 @@ export class Channels {
   }
 
   resume(limit: number): readonly ResumePoint[] {
-    // A sequencer that has only SENDACKs is left out, because messages before its own may be missed.
-    const sequencers = [...this.#sequencers.values()].filter(({ hasCursor }) => hasCursor);
-    const cursors = sequencers
-      .flatMap(({ cursor }) => cursor ?? [])
+    // A sequencer that has only SENDACKs is left out, since messages before its own may be missed.
+    return this.cursors()
+      .filter(({ channel }) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor)
       .reverse()
-      .slice(0, limit);
-    return cursors.map(({ lastId = 0, ...cursor }) => ({ ...cursor, lastId }));
+      .slice(0, limit)
+      .map(({ lastId = 0, ...cursor }) => ({ ...cursor, lastId }));
   }
 
   cursors(): readonly Cursor[] {

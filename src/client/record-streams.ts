@@ -383,7 +383,7 @@ class Writer {
    */
   #epoch = Date.now();
   #number = 0;
-  /** True if an append may have been stored although its reply was lost. */
+  /** True after a failed append, which may have been stored although its reply was lost. */
   #isUnsure = false;
   #queue: Append[] = [];
   #isWriting = false;
@@ -454,10 +454,11 @@ class Writer {
         const epoch = this.#number === 0 && !this.#isUnsure ? epochOf(error) : undefined;
         // a proxy may have removed the header with the epoch
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
-        else if (closes || this.#producer !== undefined) {
+        else {
+          if (!closes && this.#producer === undefined) throw error;
           this.#isUnsure = true;
           await this.#calls.failed(error);
-        } else throw error;
+        }
       }
     }
   }

@@ -147,7 +147,6 @@ export class Background {
 
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
-    const lost = this.#lost.promise;
     for (let failures = 0; ; failures++) {
       if (connection === undefined || connection !== this.#connection)
         throw new JindouError("connection_lost");
@@ -165,7 +164,7 @@ export class Background {
         this.#inFlight -= 1;
         this.#sendNext();
       }
-      await Promise.race([sleep(waitMs), lost]);
+      await Promise.race([sleep(waitMs), this.#lost.promise]);
     }
   };
 

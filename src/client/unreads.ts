@@ -42,18 +42,16 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Time before `#sinceMs` for which changes are listed again, because changes may become visible in
- * a store in a different order than that of their times.
+ * Time before that of `#sinceId` for which changes are listed again, because changes may become
+ * visible in a store in a different order than that of their times.
  */
 const MARGIN_MS = 5000;
 
 export class Unreads {
   readonly #ports: UnreadsPorts;
   readonly #entries = new BoundedMap<ChannelKey, Entry>(MAX_CHANNELS);
-  /** Time on the store's clock up to which no change was missed, 0 before the first connect. */
-  #sinceMs = 0;
-  /** Newest message id when the connection was opened. */
-  #openedId = 0;
+  /** Message id up to which no change was missed, -1 before the first connect. */
+  #sinceId = -1;
   #isListing = false;
   #epoch = 0;
 
@@ -62,10 +60,8 @@ export class Unreads {
   }
 
   opened({ newestId }: Connack): void {
-    const nowMs = messageTimeMs(newestId);
-    this.#openedId = newestId;
-    if (this.#sinceMs > 0 && this.#ports.isWanted()) void this.#listChanges(nowMs);
-    else this.#sinceMs = nowMs;
+    if (this.#sinceId >= 0 && this.#ports.isWanted()) void this.#listChanges(newestId);
+    else this.#sinceId = newestId;
   }
 
   lost(): void {
@@ -90,7 +86,7 @@ export class Unreads {
     entry.changedAtMs = Math.max(entry.changedAtMs, messageTimeMs(messageId));
     entry.version += 1;
     // A missed message is not counted, because the user may have read or deleted it since.
-    if (!entry.isCurrent || messageId <= this.#openedId) {
+    if (!entry.isCurrent || messageId <= this.#sinceId) {
       entry.isCurrent = false;
       entry.isTouched = true;
       if (!this.#isListing) void this.#read(entry);
@@ -137,8 +133,8 @@ export class Unreads {
   #adopt(entry: Entry, conversation: Conversation, isNews: boolean): void {
     const { headSeq, changedAtMs, unread, large } = conversation;
     const isFirst = entry.unread < 0;
-    Object.assign(entry, { headSeq, changedAtMs, isCounted: !large });
-    Object.assign(entry, { isCurrent: true, isTouched: false });
+    const isCounted = !large;
+    Object.assign(entry, { headSeq, changedAtMs, isCounted, isTouched: false, isCurrent: true });
     entry.version += 1;
     if (isFirst && !isNews) entry.unread = unread;
     else this.#set(entry, unread);
@@ -150,22 +146,18 @@ export class Unreads {
     this.#ports.emit({ channel: entry.channel, unread });
   }
 
-  /** Reads a conversation. Reads it again if it changed before the reply arrived. */
+  /** Reads a conversation. Reads it again if it may have changed before the reply arrived. */
   async #read(entry: Entry): Promise<void> {
     if (entry.isReading) return;
     entry.isReading = true;
-    const request = { kind: "conversation", channel: entry.channel, change: undefined } as const;
-    let isRead = false;
+    const { channel, version } = entry;
     try {
-      while (!isRead) {
-        const { version } = entry;
-        await this.#ports.ask(request, ({ conversation }) => {
-          isRead = version === entry.version || !mayBeOlder(conversation, entry);
-          if (!isRead) return;
-          entry.isReading = false; // now, because the same packet may contain a reason to read again
-          this.#adopt(entry, conversation, true);
-        });
-      }
+      const request = { kind: "conversation", channel, change: undefined } as const;
+      await this.#ports.ask(request, ({ conversation }) => {
+        entry.isReading = false; // now, as the same packet may contain a reason to read again
+        if (version !== entry.version) this.conversation(conversation, true);
+        else this.#adopt(entry, conversation, true);
+      });
     } catch (error) {
       entry.isReading = false;
       entry.isCurrent = false;
@@ -173,9 +165,9 @@ export class Unreads {
     }
   }
 
-  async #listChanges(nowMs: number): Promise<void> {
+  async #listChanges(newestId: number): Promise<void> {
     const epoch = this.#epoch;
-    const sinceMs = this.#sinceMs - MARGIN_MS;
+    const sinceMs = messageTimeMs(this.#sinceId) - MARGIN_MS;
     let isListed = false;
     this.#isListing = true;
     try {
@@ -193,7 +185,7 @@ export class Unreads {
     }
     if (epoch !== this.#epoch) return;
     this.#isListing = false;
-    if (isListed) this.#sinceMs = nowMs;
+    if (isListed) this.#sinceId = newestId;
     for (const [, entry] of this.#entries) {
       if (entry.isCurrent) continue;
       // conversations that were deleted, and groups that the user left, are not in the list
@@ -208,7 +200,7 @@ export class Unreads {
  * millisecond have the same time, so that their order is not known.
  */
 function mayBeOlder({ headSeq, changedAtMs, unread }: Conversation, entry: Entry): boolean {
-  const byMs = changedAtMs - entry.changedAtMs;
-  if (headSeq !== entry.headSeq || byMs !== 0) return headSeq < entry.headSeq || byMs < 0;
-  return entry.isCurrent && unread !== entry.unread;
+  const isSame = headSeq === entry.headSeq && changedAtMs === entry.changedAtMs;
+  if (isSame) return entry.isCurrent && unread !== entry.unread;
+  return headSeq < entry.headSeq || changedAtMs < entry.changedAtMs;
 }

@@ -171,8 +171,6 @@ function exceptSuspects(error: JindouError): void {
   if (error.code !== "not_delivered") throw error;
 }
 
-/** Number of random changes per seed. */
-const CHANGES = 60;
 /** The first seed that is tested, from JINDOU_TEST_SEED. */
 const FIRST_SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 
@@ -189,7 +187,7 @@ for (let seed = FIRST_SEED; seed < FIRST_SEED + volume(80); seed++)
       const { client: phone } = await loginTo(t, broker, "ben");
       const random = new Random(seed);
       const work: Promise<unknown>[] = [];
-      for (let n = 0; n < CHANGES; n++) {
+      for (let n = 0; n < volume(500); n++) {
         const channel = random.below(4) === 0 ? person("ann") : group(random.pick(ids));
         const fromAnn = channel.type === 1 ? person("ben") : channel;
         const device = random.pick([client, phone]);
@@ -262,8 +260,8 @@ function stateOf(headSeq: number, unread: number): Conversation {
 }
 
 /**
- * Connects a client that records its unread counts. The server lists no changed conversations. On the
- * second connection, messages up to the seq `missedSeq` count as missed.
+ * Connects a client that records its unread counts. The server lists no changed conversations. On
+ * the second connection, messages up to the seq `missedSeq` count as missed.
  */
 async function scriptedBadge(t: Test, missedSeq = 0) {
   const server = new ScriptedServer((operation, socket) => {
@@ -279,7 +277,6 @@ async function scriptedBadge(t: Test, missedSeq = 0) {
   return {
     client,
     server,
-    seen,
     /** Pushes a message on the newest connection. */
     push(seq: number, changes: Partial<Message> = {}) {
       const pushed = message(seq, changes);
@@ -298,22 +295,30 @@ async function scriptedBadge(t: Test, missedSeq = 0) {
 }
 
 t.test("a conversation is read again if its reply is older than a pushed message", async (t) => {
-  const { push, answer, sees } = await scriptedBadge(t);
+  const { server, push, answer, sees } = await scriptedBadge(t);
   push(2);
   push(3); // after the state was read, and before the reply
   await answer(0, stateOf(2, 1));
   await answer(1, stateOf(3, 2));
   await sees(2);
+  t.equal(server.sockets[0]?.all("conversation").length, 2);
 });
 
-t.test("without a handler for `unread`, no conversation is read", async (t) => {
+t.test("a conversation is read only after a handler for `unread` is added", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();
   const socket = await server.socket();
   socket.push({ kind: "message", channel: TEAM, message: message(1) });
   await server.until("the message", () => client.cursors()[0]?.lastSeq === 1);
-  t.equal(socket.all("conversation").length, 0);
+  t.equal(socket.all("conversation").length, 0, "without a handler nothing is read");
+  const seen: number[] = [];
+  client.on("unread", ({ unread }) => seen.push(unread));
+  socket.push({ kind: "message", channel: TEAM, message: message(2) });
+  const request = await server.received("conversation");
+  socket.reply(request, { kind: "conversation", conversation: stateOf(2, 2) });
+  await server.until("the count", () => seen.length > 0);
+  t.same(seen, [2]);
 });
 
 t.test("a missed message is not counted if its conversation was deleted meanwhile", async (t) => {
@@ -359,7 +364,7 @@ t.test(
 );
 
 t.test(
-  "a reply with another change of the same millisecond does not set the count back",
+  "a state with another change of the same millisecond does not set the count back",
   async (t) => {
     const { server, push, answer, sees } = await scriptedBadge(t);
     push(2);
