@@ -186,7 +186,9 @@ function* putReferences(
 ): Generator<void> {
   for (const flushed of channels) {
     const { number } = flushed.channel;
-    for (const record of dedupeRecords(flushed)) {
+    const { log, dedupeOnly } = flushed;
+    for (const record of dedupeOnly.length === 0 ? log : inOrderOfIds(log, dedupeOnly)) {
+      if (!isDeduped(record.bytes, record.start)) continue;
       dedupe.put(number, record);
       yield;
     }
@@ -197,17 +199,27 @@ function* putReferences(
 }
 
 /**
- * Returns the records in the order of message ids, so that the newest use of a `clientMsgNo` is
- * kept.
+ * Yields the records of both lists in the order of message ids, so that the newest use of a
+ * `clientMsgNo` is kept.
  */
-function dedupeRecords({ log, dedupeOnly }: ChannelFlush): readonly MemtableRecord[] {
-  const records = log.filter(({ bytes, start }) => isDeduped(bytes, start));
-  if (dedupeOnly.length === 0) return records;
-  return [...records, ...dedupeOnly].sort(byId);
+function* inOrderOfIds(
+  log: readonly MemtableRecord[],
+  dedupeOnly: readonly MemtableRecord[],
+): Generator<MemtableRecord> {
+  let next = 0;
+  for (const record of log) {
+    for (; next < dedupeOnly.length; next++) {
+      const earlier = dedupeOnly[next];
+      if (earlier === undefined || isNewer(earlier, record)) break;
+      yield earlier;
+    }
+    yield record;
+  }
+  yield* dedupeOnly.slice(next);
 }
 
-function byId(a: MemtableRecord, b: MemtableRecord): number {
-  return peekId(a.bytes, a.start) - peekId(b.bytes, b.start);
+function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
+  return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
 export async function assignNumbers(

@@ -272,8 +272,8 @@ export function payloadAt(bytes: Buffer, at: number): number {
 }
 
 /**
- * Returns true if a hook replaced the payload. The hash of the payload as the sender sent it is then
- * stored before the payload.
+ * Returns true if a hook replaced the payload. The hash of the payload as the sender sent it is
+ * then stored before the payload.
  */
 export function hasSentHash(bytes: Buffer, at: number): boolean {
   return bytes[at] === SENT_HASH_VERSION;

@@ -48,6 +48,7 @@ const SEPARATOR = 0x0a;
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
+const KEY_BUFFER_BYTES = 4096;
 const KEYS_PER_TURN = 500;
 
 export interface FirstMessage {
@@ -80,9 +81,9 @@ export class DedupeIndex {
    * Buffer for the key of the current call. It can be shared, because calls are synchronous and the
    * database copies the key before `put` returns.
    */
-  readonly #key = Buffer.allocUnsafe(4096);
+  readonly #key = Buffer.allocUnsafe(KEY_BUFFER_BYTES);
   /** Views of the first n bytes of `#key`, by n. */
-  readonly #keys: (Buffer | undefined)[] = new Array(4097);
+  readonly #keys: (Buffer | undefined)[] = new Array(KEY_BUFFER_BYTES + 1);
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
