@@ -66,7 +66,7 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, with the event that was parked. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /** Returns when the last request that the endpoint accepted was started, 0 if there is none. */
+  /** Returns when the last accepted request was started, 0 if no request was accepted. */
   acceptedMs(): number;
   /** Returns false if the endpoint already has the maximum number of parked events. */
   mayPark(): boolean;
