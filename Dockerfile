@@ -57,9 +57,11 @@ COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY config ./config
 # Starts the node, with `--disable-sigusr1` if the Node.js of this image has that option (22.14 and
-# newer): an older one does not start with it.
+# newer): an older one does not start with it. docs/operations.md (systemd) describes the other
+# option.
 RUN if node --disable-sigusr1 --version 2>/dev/null; then flag=' --disable-sigusr1'; else flag=; fi \
- && printf '#!/bin/sh\nexec node%s /app/dist/main.js "$@"\n' "$flag" > /usr/local/bin/start-jindou \
+ && printf '#!/bin/sh\nexec node --initial-old-space-size=64%s /app/dist/main.js "$@"\n' "$flag" \
+      > /usr/local/bin/start-jindou \
  && chmod 755 /usr/local/bin/start-jindou
 # For `docker exec jindou jindou health` and the other commands that call the node.
 RUN ln -s /app/dist/main.js /usr/local/bin/jindou

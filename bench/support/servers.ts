@@ -1,7 +1,7 @@
 // Starts the servers to measure: a build of the broker with an empty store, or the raw server. Both
 // run in their own process.
 
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Subject } from "./benchmark.ts";
 import { profilerArgs } from "./profile.ts";
@@ -45,10 +45,18 @@ function addressLimit(directory: string): Record<string, string> {
     : {};
 }
 
+/** Returns the arguments with which `npm start` of a build starts Node.js. */
+function startArgs(directory: string): string[] {
+  const { scripts } = JSON.parse(readFileSync(`${directory}/package.json`, "utf8")) as {
+    scripts: { start: string };
+  };
+  return scripts.start.replace(/^exec node /, "").split(" ");
+}
+
 /**
- * Starts the build's `dist/main.js`, as a node on Redis if `redis` is present. The limits per
- * client and per address are off, and a client has a minute to log in. `settings` overrides these
- * values and the defaults of all other settings.
+ * Starts the build as its `npm start` does, as a node on Redis if `redis` is present. The limits
+ * per client and per address are off, and a client has a minute to log in. `settings` overrides
+ * these values and the defaults of all other settings.
  */
 export async function startBroker(
   workbench: Workbench,
@@ -72,7 +80,7 @@ export async function startBroker(
   const child = workbench.spawn({
     name: `The broker of ${directory}`,
     command: process.execPath,
-    args: [...profiler, "dist/main.js", "start"],
+    args: [...profiler, ...startArgs(directory)],
     cwd: directory,
     env: {
       ...SETTINGS,
