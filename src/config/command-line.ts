@@ -15,13 +15,16 @@ export interface CommandLine {
   readonly flags: readonly Flag[];
   /** True if a new database may replace a lost one. Only with the command `start`. */
   readonly newStore: boolean;
-  /** True if the output is a JSON document. Only with the command `print-config`. */
+  /** True if the output is a JSON document with the values. Only with `print-config`. */
   readonly json: boolean;
-  /** True if the JSON document has the source of each value. Only with `print-config`. */
+  /**
+   * True if the output is a JSON document with the values and their sources. Only with
+   * `print-config`.
+   */
   readonly sources: boolean;
 }
 
-/** Short flags of the command `migrate`, with the configuration keys they set. */
+/** Flags that only the command `migrate` accepts, with the configuration keys that they set. */
 const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
   ["from", "migrate.from"],
   ["to", "redis.url"],

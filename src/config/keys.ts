@@ -1,5 +1,5 @@
-// Derives the list of configuration keys from the option schemas, with the path, the environment
-// variable and the secrecy of each key. Only pure functions.
+// Derives the list of configuration keys from the option schemas: the path and the environment
+// variable of each key, and whether its value is secret. Only pure functions.
 
 /**
  * The keywords of JSON Schema that are used here, plus `unit` and `secret`, which JSON Schema does

@@ -1,6 +1,6 @@
 // Cleans and checks the text of settings, from all sources [decisions: Text from the environment].
-// In addition to the faults of all texts, finds Windows paths, and `~`, `$` or `%` that nothing has
-// expanded. Only pure functions.
+// Also rejects paths that are URLs or Windows paths, or that contain `~`, `$`, `%` or `{{`, which
+// nothing replaces. Only pure functions.
 
 import { sep } from "node:path";
 import { encodingFault, quotesFault, textFault, trimFile } from "../lib/text-faults.ts";

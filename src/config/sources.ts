@@ -290,8 +290,8 @@ function keyNamed(name: string): ConfigKey | undefined {
 }
 
 /**
- * Returns the key that ends with `.` and `name` (`api.listen` for `listen`), or a key with a
- * similar name.
+ * Returns the key that ends with `.` and `name` (`api.listen` for `listen`), or else a key or a
+ * section with a similar name. Returns `undefined` if there is neither.
  */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);

@@ -1,4 +1,5 @@
-// Creates the start banner and the output of `print-config`. Must never show a secret.
+// Creates the start banner, the output of `print-config`, and the list of settings in the reply of
+// `GET /admin/config`. Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
