@@ -118,7 +118,7 @@ function headerOf(token: string): Header {
   if (!COMPACT_FORM.test(token))
     throw new TokenRefusal("malformed", "the token does not have three parts in base64url");
   const { kid, ...header } = parseHeader(token);
-  if ((kid ?? undefined) === undefined) return header; // null counts as left out
+  if ((kid ?? undefined) === undefined) return header; // null counts as absent
   if (typeof kid !== "string")
     throw new TokenRefusal("malformed", "the kid of the token is not a string");
   return { ...header, kid };

@@ -51,7 +51,7 @@ const WAITING_FACTOR = 16;
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
 
-/** The failure of a call for which the hook has made no decision. */
+/** Failure of a call to which the hook returned no usable decision. */
 class HookFailure extends Error {
   readonly outcome: HookOutcome;
 
@@ -121,7 +121,7 @@ export class HookCaller {
    * Calls the hook for a user. Returns the result of `read`, or `undefined` if the call failed and
    * the setting `onFailure` is `allow`. `read` must throw an `Error` if the reply does not have the
    * documented form. Throws `overloaded`, or `refused_by_hook`. The latter has a time to wait if
-   * the hook allows a retry, or if the call failed for another reason than an `UnusablePayload`.
+   * the hook allows a retry, or if the call failed for a reason other than an `UnusablePayload`.
    */
   async ask<T>(
     uid: string,
