@@ -5,8 +5,8 @@ import { createHistogram, performance } from "node:perf_hooks";
 
 const BUSY_INTERVAL_MS = 10;
 /**
- * Interval while the event loop is idle. An iteration of the loop that takes longer delays the
- * timer, so it is measured all the same.
+ * Interval while the event loop is idle. A loop iteration that is longer than this interval delays
+ * the timer, and is therefore still measured.
  */
 const IDLE_INTERVAL_MS = 250;
 const BUSY_SHARE = 0.1;

@@ -58,7 +58,7 @@ export class LogOutput {
     setImmediate(this.#flush);
   }
 
-  /** Writes the queue before the process exits. Stops if the reader does not read. */
+  /** Writes the queue before the process exits. Gives up after `LAST_FLUSH_MS` if nobody reads. */
   flushBeforeExit(): void {
     if (this.#status === "writing" && !this.#isNonBlocking) this.#take(this.#chunk.length);
     const untilMs = performance.now() + LAST_FLUSH_MS;
@@ -152,6 +152,6 @@ function setNonBlocking(fd: number): boolean {
     new Socket({ fd, readable: false, writable: true }).unref();
     return true;
   } catch {
-    return false; // closed, or a kind of socket that Node.js does not know
+    return false; // closed, or a kind of socket that Node.js does not support
   }
 }

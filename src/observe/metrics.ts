@@ -21,7 +21,7 @@ export interface GatewayMetrics {
   worked(operation: string, frames: number): void;
   /** Counts a message from a socket that was stored `ms` milliseconds after it was received. */
   sent(channelType: number, ms: number): void;
-  /** Counts an event from a client that was forwarded. */
+  /** Counts an event that a client sent and that was passed on to its channel. */
   emitted(channelType: number): void;
   refused(code: string): void;
   /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
@@ -207,7 +207,7 @@ function apiMetrics(families: Families): ApiMetrics {
 }
 
 /**
- * Series of one route. The maps by status avoid joining labels for each request, which would be
+ * Series of one route. The map by status avoids joining labels for each request, which would be
  * slow.
  */
 interface RouteSeries {
