@@ -71,7 +71,7 @@ function createEventText(): (event: ChannelEvent) => string {
   };
 }
 
-/** Returns the text of an event. Its `id` line has the index for Last-Event-ID. */
+/** Returns the text of an event. Its `id` line contains the index for Last-Event-ID. */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {

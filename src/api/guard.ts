@@ -62,7 +62,9 @@ interface GuardedCall {
   readonly admitsPage?: PageRule | undefined;
 }
 
-/** Creates a guard that rejects invalid or insufficient credentials even if none is required. */
+/**
+ * Creates a guard that rejects invalid or insufficient credentials even if no credential is needed.
+ */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
   readonly staticToken: string;

@@ -114,8 +114,8 @@ async function sendToEach(
 }
 
 /**
- * Returns the clientMsgNo of the message of a batch to one user. The messages have different values,
- * because clients of WuKongIM hide a message whose clientMsgNo they know from another channel.
+ * Returns the clientMsgNo of the message of a batch to one user. The messages have different values
+ * because clients of WuKongIM hide a message whose clientMsgNo they have seen in another channel.
  */
 function derivedClientMsgNo(batchNo: string, uid: string): string {
   return createHash("sha256").update(`${batchNo}\n${uid}`).digest("base64url");

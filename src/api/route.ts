@@ -54,7 +54,9 @@ interface RowDocs {
   readonly replyHeaders?: Readonly<Record<string, string>>;
   /** Credentials that the route accepts besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
-  /** Replaces the guard's check. A route with `admit` also serves viewers and pages of any origin. */
+  /**
+   * Replaces the guard's check. A route with `admit` also serves viewers and pages of any origin.
+   */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
@@ -164,7 +166,7 @@ function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outco
 export function withHeader(reply: RouteReply, name: string, value: string): RouteReply {
   const headers = { ...reply.headers, [name]: value };
   if (!("opened" in reply)) return { ...reply, headers };
-  const { status, filler } = reply; // methods of an object of a class are not copied by a spread
+  const { status, filler } = reply; // a spread does not copy the methods of a class
   return {
     ...{ status, filler, headers },
     opened: (body) => reply.opened(body),

@@ -61,8 +61,8 @@ export class StaticToken {
   }
 
   /**
-   * Records a token before the caller learns whether it is correct. Returns a promise if the caller
-   * must wait. The promise rejects with `rate_limited` if too many callers wait.
+   * Records an attempt before the caller learns whether the token is correct. Returns a promise if
+   * the caller must wait. The promise rejects with `rate_limited` if too many callers wait.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;

@@ -22,12 +22,12 @@ export interface Viewers {
    */
   allowsOrigin(origin: string): boolean;
   /**
-   * Checks whether a viewer may use a channel, but not whether the user may send to it. Returns the
-   * Unix milliseconds at which the connect hook ends the feed, `undefined` if it sets no end. Later
-   * checks of an open feed pass no `page` and do not call the hook. Throws `unauthorized`,
-   * `token_expired`, `banned`, `not_in_channel`, `refused_by_hook` or `unavailable`. Throws
-   * `forbidden` if the token does not allow this use, and `rate_limited` if no budget is left or
-   * too many wrong tokens came from `address`.
+   * Checks whether a viewer may use a channel, but does not apply the rules for sending. Returns
+   * the time (Unix milliseconds) at which the feed must end according to the connect hook,
+   * `undefined` if the hook sets no end. Later checks of an open feed pass no `page` and do not
+   * call the hook. Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`,
+   * `refused_by_hook` or `unavailable`. Throws `forbidden` if the token does not allow this use,
+   * and `rate_limited` if no budget is left or too many wrong tokens came from `address`.
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
@@ -66,7 +66,7 @@ interface ViewerPorts {
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly budget: ReadBudget;
   readonly clock: Clock;
-  /** `undefined` if none is configured. */
+  /** `undefined` if no connect hook is configured. */
   readonly connectHook?: ConnectHook | undefined;
 }
 
@@ -116,7 +116,7 @@ export function createViewers(ports: ViewerPorts): Viewers {
       if (channel.type === GROUP_CHANNEL) {
         const facts = await store.groupFacts(channel.id, uid);
         if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
-      } // otherwise it is the viewer's own conversation
+      } // a personal channel is always one of the viewer's own conversations
       return page === undefined ? undefined : askHook(viewer, channel, page);
     },
 
@@ -149,7 +149,7 @@ type ViewerCheck = (
 ) => Promise<HttpReply | undefined>;
 
 export function createViewerCheck(viewers: Omit<Viewers, "beginRead">): ViewerCheck {
-  /** Unix milliseconds at which the hook ends the feed of a request. */
+  /** Time (Unix milliseconds) at which the feed of a request must end according to the hook. */
   const ends = new WeakMap<HttpRequest, number>();
   return async (request, { viewer, channel }, isFirst) => {
     const { origin = "" } = request.headers;

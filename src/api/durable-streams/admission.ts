@@ -42,7 +42,7 @@ export interface AdmittedStream {
   readonly caller: StreamCaller;
   /** Percent-encoded path of the stream's URL. */
   readonly urlPath: string;
-  /** The stream of a channel, with its writer. `undefined` for a stream that has its own path. */
+  /** The stream and its writer, if the stream belongs to a channel. Otherwise `undefined`. */
   readonly sent: SentStream | undefined;
 }
 
@@ -81,7 +81,7 @@ type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamC
 
 const FREE_STREAMS_NEED_SIG =
   "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
-/** Statuses of the errors with which a caller may not read a stream. */
+/** Statuses of the error replies to a caller who may not read a stream. */
 const UNREADABLE: ReadonlySet<number> = new Set([401, 403, 404]);
 const WRITERS_NEED_UID =
   "The URL was signed without from_uid, so its bearer cannot write to a channel; sign the path again with from_uid";

@@ -1,5 +1,5 @@
-// Paths of the Durable Streams protocol. A path names either a free log or the log of a message in a
-// channel. Pure functions.
+// Paths of the Durable Streams protocol. A path names either a free log, which belongs to no
+// channel, or the log of a message in a channel. Pure functions.
 
 import type { LogName } from "../../broker/log-frame.ts";
 import { logPath, MAX_LOG_SEGMENTS } from "../../broker/log-frame.ts";

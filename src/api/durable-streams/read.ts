@@ -1,5 +1,5 @@
-// The calls that read streams: the catch-up read, the long poll, the feed of server-sent events, and
-// HEAD [PROTOCOL.md 5.5 to 5.8].
+// The calls that read streams: the catch-up read, the long poll, the feed of server-sent events,
+// and HEAD [PROTOCOL.md 5.5 to 5.8].
 
 import type { CursorEnd } from "../../broker/cursor.ts";
 import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
@@ -165,7 +165,10 @@ export function createReadCalls(ports: ReadPorts) {
     });
   }
 
-  /** Replies to a live read whose cursor has ended. A revoked viewer gets the present refusal. */
+  /**
+   * Replies to a live read whose cursor has ended. If the viewer may no longer read, checks the
+   * viewer again and returns the error reply of this check.
+   */
   async function endReply(request: HttpRequest, why: CursorEnd): Promise<HttpReply> {
     switch (why) {
       case "missing":
@@ -198,7 +201,7 @@ async function chargedFor(
   }
 }
 
-/** Waits for the first frames of a log, for its end, or until `expire`. */
+/** Waits for the first frames after an offset, for the end of the log, or until `expire`. */
 class LongPoll {
   readonly outcome: Promise<LogBatch | CursorEnd>;
   readonly #contentType: string;

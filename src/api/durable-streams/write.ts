@@ -113,8 +113,8 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   }
 
   /**
-   * Returns the content type of the records in the body of a fork. It is needed only if the body
-   * contains records.
+   * Returns the content type of the source of a fork. It applies to the body if the request has no
+   * Content-Type. If the body is empty, no content type is needed, and the source is not read.
    */
   async function typeOfSource(
     { body }: HttpRequest,
