@@ -14,7 +14,7 @@ const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
 const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
-/** Returns true if the text has the form of every access token, valid or not. */
+/** Returns true if the text has the form of an access token, even if no such token is valid. */
 export function hasAccessTokenForm(text: string): boolean {
   return TOKEN_FORM.test(text);
 }

@@ -59,7 +59,7 @@ export interface WrongFlag {
   readonly uid: string;
   /** Flag with which the token was used. */
   readonly flag: DeviceFlag;
-  /** Flag for which the token is registered, or that a JWT has in its claims. */
+  /** Flag for which the token is registered, or the flag in the claims of the JWT. */
   readonly tokenFlag: DeviceFlag;
 }
 
@@ -109,8 +109,8 @@ const MISMATCH = "uid, device flag and token do not match";
 const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
 
 /**
- * `jwt` is needed unless `mode` is `token` or `none`. Without `wrongFlags`, a refusal never names
- * the device flag of the token.
+ * Creates the check. `jwt` is required unless `mode` is `token` or `none`. Without `wrongFlags`, a
+ * refusal never names the device flag of the token.
  */
 export function createCredentials(
   mode: ClientAuth,

@@ -1,7 +1,7 @@
 // The port of the event feed: a durable list of what happened, in 64 partitions. A step writes its
-// events together with its change, so that no event is lost. A row contains only a few small fields.
-// It refers to messages and does not contain them. The comment of a method is its contract. Every
-// driver must fulfil it, and `test/contract/` checks that.
+// events together with its change, so that no event is lost. A row contains only a few small
+// fields. It refers to messages and does not contain them. The comment of a method is its contract.
+// Every driver must fulfil it, and `test/contract/` checks that.
 
 /** Number of partitions. An event is in the partition `bucketOf(key)` of its key. */
 export const EVENT_PARTITIONS = 64;
@@ -130,7 +130,7 @@ export interface EventStore {
   /**
    * Removes events that are older than `beforeMs`, unless they follow a position of `held`. Then
    * removes the oldest events until the feed has about `maxBytes`. Returns the number of removed
-   * events. On Redis, the events of one change count once.
+   * events. On Redis, all events of one change together count as one.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

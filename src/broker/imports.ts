@@ -75,13 +75,13 @@ export type LineResult =
  *
  *     done     the import is now open (after `open`) or closed (after `finish`)
  *     refused  the store has other data: `what` names its kind
- *     closed   `open` failed because the import was closed, or `finish` because none is open
+ *     closed   `open` failed because the import was closed, or `finish` because no import is open
  */
 type ImportOutcome =
   | { readonly kind: "done" | "closed" }
   | { readonly kind: "refused"; readonly what: string };
 
-/** Summary of a channel's messages in the store, for the comparison with its source. */
+/** Summary of a channel's messages in the store, for the comparison with the source server. */
 interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;

@@ -184,7 +184,7 @@ class LogFeed implements CursorFeed<LogBatch, LogNews> {
   /** `undefined` until the first read of a cursor that begins at the tail. */
   #position: LogOffset | undefined;
   #incarnation: number | undefined;
-  /** Number of records before the position, or a lower number if it is not known. */
+  /** Number of records before the position, or a lower number if the exact number is not known. */
   #records = 0;
   /** True if the reader has been notified that it has all frames. */
   #isUpToDate = false;

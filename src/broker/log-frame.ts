@@ -38,7 +38,7 @@ import { eventOfRecord } from "./stream-record.ts";
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;
 
-/** Name of a log that has its own path, or of the log of a message in a channel. */
+/** Name of a free log, which has its own path, or of the log of a message in a channel. */
 export type LogName =
   | {
       readonly kind: "free";
@@ -312,8 +312,8 @@ export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
 }
 
 /**
- * Returns the offset at which a frame stores its number of records, `undefined` if the frame always
- * has one record.
+ * Returns the index of the byte at which a frame stores its number of records, `undefined` if the
+ * frame always has one record.
  */
 function countPlace(bytes: Buffer): number | undefined {
   if (bytes[KIND_AT] === SEVERAL_RECORDS) return BODY_AT;

@@ -1,5 +1,5 @@
 // Turns the configured managers into accounts: checks them, hashes plain passwords, and creates an
-// account `admin` if none is configured. Plain passwords must never be stored or returned.
+// account `admin` if no manager is configured. Plain passwords must never be stored or returned.
 
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";

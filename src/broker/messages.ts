@@ -66,7 +66,7 @@ export interface SendInput {
 interface MessageRules extends SendTerms, ContentRules {
   readonly historyLimit: number;
   readonly activity?: Pick<ChannelActivity, "message">;
-  /** Hook that the messages of clients must pass. `undefined` if none is configured. */
+  /** Hook that the messages of clients must pass. `undefined` if no hook is configured. */
   readonly hook?: SendHook | undefined;
 }
 
@@ -101,8 +101,8 @@ export interface Messages {
 }
 
 /**
- * Number of copies above which no further command of a sender is started: it waits until the
- * sender's earlier commands, with that many copies together, are stored.
+ * Number of copies at which further commands of a sender wait. A waiting command starts when the
+ * running commands of the sender have fewer copies in total.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;

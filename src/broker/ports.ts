@@ -274,8 +274,9 @@ export interface ResumeSeqs {
   /** Seq of the newest message, or 0. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
-   * Last seq through which the reader and the store have the same messages. It is at most the
-   * reader's last seq. If it is lower, a fail-over lost messages and the later seqs were reused.
+   * Highest seq, at most the reader's `lastSeq`, up to which no seq was reused for another message.
+   * Lower than `lastSeq` only if a fail-over lost messages and the later seqs were reused.
+   * Equals `lastSeq` if ids are not compared.
    */
   readonly lastCommonSeq: number;
 }
@@ -315,7 +316,8 @@ export interface MessageStore {
   append(draft: MessageDraft): Promise<AppendResult>;
   /**
    * Returns the messages of the range that have not expired, in seq order (descending if
-   * `reverse`). Missing seqs belong to messages that expired or were trimmed.
+   * `reverse`). Missing seqs belong to messages that expired or were trimmed, or were skipped by an
+   * import.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, or 0. */
@@ -384,7 +386,8 @@ export interface InboxStore {
  * A change of one user's conversation.
  *
  *     read    marks all messages through `seq` as read
- *     unread  moves the read position so that `unread` messages are unread (or all, if fewer)
+ *     unread  moves the read position so that `unread` messages are unread, or all messages if
+ *             there are fewer
  *     delete  hides all messages so far
  */
 export type ConversationChange =
@@ -414,7 +417,7 @@ export interface ConversationRange {
 export interface ConversationSelection {
   /** Conversations without content, newest message first. Some may be outside the range. */
   readonly heads: readonly ConversationHead[];
-  /** True if `heads` has all conversations that changed since `sinceMs`, regardless of `count`. */
+  /** True if `heads` contains all conversations changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the newest change of the user's conversations so far, or a later
@@ -1164,10 +1167,10 @@ export interface Announcer {
  * Checks the memberships of a group's sessions in the store, after this node may have missed
  * removals. It is called after missed messages were read and before they are delivered.
  *
- * When it resolves, sessions of users who are no longer members receive nothing more from the
- * group. `lastSeq` is the seq of the last delivered message. Sessions of users who became members
- * after that message are left out of the next delivery and catch up by themselves. If the judge
- * rejects with `unavailable`, nothing is delivered.
+ * When the promise resolves, sessions of users who are no longer members receive nothing more
+ * from the group. `lastSeq` is the seq of the last delivered message. Sessions of users who became
+ * members after that message are left out of the next delivery and catch up by themselves. If the
+ * judge rejects with `unavailable`, nothing is delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 

@@ -198,7 +198,7 @@ class Run {
     return true;
   }
 
-  /** Stops. Resolves after the decisions in progress have been written. */
+  /** Stops. Resolves after the steps in progress have ended. They begin no further writes. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     this.#unsubscribe?.();

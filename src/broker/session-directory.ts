@@ -112,8 +112,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Ends the session unless it may continue. Must be called after the session was not found in the
-   * store.
+   * Checks a session that was not found in the store. Ends the session on this node unless it may
+   * continue.
    */
   async recheck({ sessionId }: SessionName): Promise<void> {
     const login = this.#local.get(sessionId);

@@ -104,7 +104,7 @@ export interface WebhookAttempt {
   readonly attempt: number;
   readonly events: number;
   readonly isReplay: boolean;
-  /** 0 if there was no reply. */
+  /** 0 if there was no complete reply. */
   readonly status: number;
   readonly durationMs: number;
   readonly error: string;
