@@ -70,7 +70,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   for (const name of switches) {
     const owner = COMMAND_SWITCHES.get(name);
     if (command !== owner)
-      throw new ConfigError([`--${name} is a flag of the command ${owner} only.`]);
+      throw new ConfigError([`--${name} can be used only with the command ${owner}.`]);
   }
   return {
     command,

@@ -205,7 +205,7 @@ function hooks({ connect, send }: Config["hooks"]): readonly string[] {
       const headers = staticHeaders.filter(({ name, value }) => !isHeader(name, value));
       for (const header of headers)
         own.push(
-          `hooks.${name}.staticHeaders contains ${JSON.stringify(header.name)}, which is not a header that can be set, or has a value with characters that a header cannot have.`,
+          `hooks.${name}.staticHeaders contains ${JSON.stringify(header.name)}, which cannot be set: the header is reserved, or its name or value contains characters that are not allowed.`,
         );
       return own;
     },

@@ -41,8 +41,9 @@ function pathFault(text: string): string | undefined {
   if (text.includes("$"))
     return "contains $, but variables in paths are not replaced. Write the whole path";
   if (text.includes("%"))
-    return "contains %, but specifiers of systemd and variables of Windows are not replaced in it. Write the whole path";
-  if (text.includes("{{")) return "contains {{, a template without its value. Write the whole path";
+    return "contains %, but specifiers of systemd and variables of Windows are not replaced in paths. Write the whole path";
+  if (text.includes("{{"))
+    return "contains {{, but templates in paths are not replaced. Write the whole path";
   if (URL_SCHEME.test(text)) return "is a URL. Write it as a path";
   if (sep === "/" && WINDOWS_PATH.test(text))
     return "is a Windows path. Write the path as it is on this system";
