@@ -101,7 +101,7 @@ export class KeyRefresher {
   current(): KeySet {
     if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
       throw new BrokerError("unavailable", {
-        message: "The keys of the tokens' issuer are not known. Try again later",
+        message: "The keys of the token issuer are not available. Try again later",
       });
     return this.#set;
   }

@@ -40,10 +40,10 @@ const SAMPLE_SECRETS = [
 /** Returns the reason why a secret must not be used, `undefined` if it may be used. */
 export function secretFault(secret: Uint8Array): string | undefined {
   if (secret.length < MIN_SECRET_BYTES)
-    return `it has ${secret.length} bytes, but needs at least ${MIN_SECRET_BYTES}. Create one with openssl rand -base64 48`;
+    return `it has ${secret.length} bytes, but needs at least ${MIN_SECRET_BYTES}. Create a secret with openssl rand -base64 48`;
   const isSample = SAMPLE_SECRETS.includes(Buffer.from(secret).toString());
   if (isSample || new Set(secret).size < 8)
-    return "it is easy to guess. Create one with openssl rand -base64 48";
+    return "it is easy to guess. Create a secret with openssl rand -base64 48";
   return undefined;
 }
 

@@ -47,7 +47,7 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "File with the secret of the HS algorithms, at least 32 bytes. Text in UTF-8 is the secret without a byte-order mark and trailing line breaks; quotes around it, spaces at its ends and control characters are refused. If the bytes of the file are not UTF-8, they are the secret, all of them.",
+        "File with the secret of the HS algorithms, at least 32 bytes. If the file is UTF-8 text, the secret is the text without a byte-order mark and trailing line breaks. Text that has quotes around it, spaces at its ends or control characters is rejected. If the file is not UTF-8, all its bytes are the secret.",
     }),
     previousSecretFile: Type.String({
       default: "",
@@ -79,7 +79,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. An unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
+        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. A token with an unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
     }),
     jwksMaxStaleS: Type.Integer({
       default: 86_400,
@@ -141,7 +141,7 @@ export const jwtOptions = Type.Object(
       {
         uid: claimName(
           "sub",
-          "the uid, a string. CONNECT must name the same uid. If the `sub` of your provider is not a valid uid, for example an email address, let it add a claim that is.",
+          "the uid, a string. CONNECT must name the same uid. If the `sub` of your provider is not a valid uid, for example an email address, configure the provider to add a claim that contains a valid uid, and set this key to the name of that claim.",
         ),
         deviceFlag: claimName(
           "device_flag",
