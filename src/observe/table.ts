@@ -102,7 +102,7 @@ export const METRICS = {
   sessions: gauge("sessions", "Authenticated sessions, by type of device", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
-    "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: also if the client closed the connection or it was lost)",
+    "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: also if the client closed or lost the connection)",
     ["reason"],
   ),
   tokensRefused: counter(
@@ -222,7 +222,7 @@ export const METRICS = {
   ]),
   httpDuration: histogram(
     "http_request_duration_seconds",
-    "Time from the complete request to its response",
+    "Time from receiving the complete request to the response",
     ["route"],
   ),
   logins: counter(
@@ -245,7 +245,7 @@ export const METRICS = {
   eventsBytes: gauge("events_bytes", "Approximate size of the event feed, in bytes"),
   eventsRemoved: counter(
     "events_removed_total",
-    "Events removed from the event feed. On Redis, the events of one change count once",
+    "Events removed from the event feed. On Redis, all events of one change together count as one",
   ),
   pushDecided: counter(
     "push_decided_total",
@@ -253,7 +253,7 @@ export const METRICS = {
   ),
   pushUsers: counter(
     "push_users_total",
-    "Users who need a push, one for each message and user, as this node decided",
+    "Users for whom this node decided that they need a push, counted once for each message",
   ),
   pushLag: gauge(
     "push_lag_seconds",
@@ -261,7 +261,7 @@ export const METRICS = {
   ),
   eventsDemand: gauge(
     "events_demand",
-    "1 if this node writes the events of sessions or commands, because a webhook or a reader names them",
+    "1 if this node writes events of this kind (session or command), because a webhook or a reader requests them, otherwise 0",
     ["kind"],
   ),
   eventsOffline: counter(
@@ -312,7 +312,7 @@ export const METRICS = {
 
   webhookAttempts: counter(
     "webhook_attempts_total",
-    "Requests to webhooks by the class of the reply's status; error: there was no complete reply",
+    "Requests to webhooks, by webhook and outcome (the class of the reply's status, such as 2xx, or error: there was no complete reply)",
     ["webhook", "outcome"],
   ),
   webhookEvents: counter(
@@ -371,7 +371,7 @@ export const METRICS = {
   ),
   clockInvalid: gauge(
     "clock_invalid",
-    "1 while the clock of this machine (with the embedded store) or of a Redis server shows a time after 2080, which is not used",
+    "1 while the clock of this machine (with the embedded store) or of a Redis server shows a time after 2080, otherwise 0. Such a time is not used",
   ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",
