@@ -26,7 +26,7 @@ const channelFlags = {
   ),
   client_events: Type.Optional(
     flag(
-      "1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1",
+      "1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 if large is 1, otherwise 1",
     ),
   ),
 };

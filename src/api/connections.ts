@@ -98,7 +98,7 @@ export const connzQuery = Type.Object({
   ),
   uid: filter("user id"),
   ip: filter("address of the client"),
-  client: filter("type or the id of the device, the listener or the wire format"),
+  client: filter("device type, device id, listener or wire format"),
   reason: filter("close reason", ". Applies only to closed sessions"),
   sort: Type.Optional(
     Type.Enum([...SORTS], {

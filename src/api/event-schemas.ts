@@ -29,7 +29,7 @@ const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
 const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Uids of the users" });
 
 const CHANNEL = {
-  channel_id: text("Channel id; for the record of a user, the uid"),
+  channel_id: text("Channel id; for the channel record of a user, the uid"),
   channel_type: channelType,
 };
 const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
@@ -125,12 +125,12 @@ const EVENTS = {
     },
   },
   "channel.updated": {
-    when: "flags of a channel changed. `data` has the changed flags",
+    when: "flags of a channel changed. `data` contains the changed flags",
     data: channelData(changedFlags),
     example: { ...CHANNEL_EXAMPLE, ban: 1, channel_key: "2:lobby" },
   },
   "channel.deleted": {
-    when: "a channel was disbanded. `data` has the changed flags",
+    when: "a channel was disbanded. `data` contains the changed flags",
     data: channelData({ ...changedFlags, disband: FLAGS.disband }),
     example: { ...CHANNEL_EXAMPLE, disband: 1, channel_key: "2:lobby" },
   },

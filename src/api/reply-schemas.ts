@@ -236,7 +236,7 @@ export const devicesBody = Type.Object(
     sessions: Type.Array(
       Type.Object({
         session_id: text("Session id"),
-        node_id: text("Node that has the session"),
+        node_id: text("Node that serves the session"),
         ...sessionDevice,
       }),
       { description: "Live sessions on any node" },
@@ -267,7 +267,7 @@ const CONNECTION_EXAMPLE = {
 
 export const connzBody = Type.Object(
   {
-    node_id: text("Node that replies. The page has only its sessions"),
+    node_id: text("Node that replies. The page contains only sessions of this node"),
     connections: Type.Array(
       Type.Object({
         id: text("Session id"),
@@ -290,7 +290,7 @@ export const connzBody = Type.Object(
             "0: the client has reported that it is in the background. Absent for closed sessions",
           ),
         ),
-        node_id: text("Node that has the session"),
+        node_id: text("Node that serves the session"),
         refused: Type.Optional(
           flag(
             "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below",

@@ -32,7 +32,7 @@ export const streamQuery = Type.Object({
       minimum: 0,
       maximum: Number.MAX_SAFE_INTEGER,
       description:
-        "Index of the first event to send when following. Absent means 0. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event",
+        "Index of the first event to send when following. Absent means 0. The header Last-Event-ID takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event",
     }),
   ),
   token: Type.Optional(

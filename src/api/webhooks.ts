@@ -30,7 +30,7 @@ const types = Type.Array(
   Type.String({
     pattern: TYPE_PATTERN,
     maxLength: WEBHOOK_LIMITS.maxTypeLength,
-    description: "Type, or beginning of types such as message.*",
+    description: "Type of events, or a pattern such as message.*",
   }),
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
