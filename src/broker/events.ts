@@ -408,7 +408,7 @@ export function typeSelector(names: readonly string[]): (type: string) => boolea
 export function typesError(names: readonly string[]): string | undefined {
   const unknown = names.find((name) => !EVENT_NAMES.some(typeSelector([name])));
   if (unknown === undefined) return undefined;
-  return `No type of events is named ${unknown}. The types are ${EVENT_NAMES.join(", ")}.`;
+  return `${unknown} does not match any type of event. The types are ${EVENT_NAMES.join(", ")}.`;
 }
 
 function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {

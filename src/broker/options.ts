@@ -115,7 +115,7 @@ export const eventsOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time after the end of a user's last session before the event `user.offline`. No event is written for a user who returns earlier. After a start of the embedded store, users have twice this time to return. Watching sessions are notified after `presence.offlineDelayMs`.",
+        "Time from the end of a user's last session until the event `user.offline` is written. No event is written for a user who returns earlier. After a start of the embedded store, users have twice this time to return. Watching sessions are notified after `presence.offlineDelayMs`.",
     }),
   },
   { additionalProperties: false },
