@@ -1,5 +1,5 @@
-// Calls about sessions. One ends a session on any node, the other lists the open or the closed
-// sessions of this node in pages.
+// The calls that end a session on any node, and that list the open or the closed sessions of this
+// node in pages.
 
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../broker/model.ts";

@@ -264,7 +264,7 @@ interface EventSchema extends TSchema {
   readonly description: string;
 }
 
-/** Schema of each type of event, as readers and webhooks get it. */
+/** Schema of the events of each type that readers and webhooks receive. */
 export const EVENT_SCHEMAS: ReadonlyMap<EventName, EventSchema> = new Map(
   EVENT_NAMES.map((name) => [name, schemaOf(name)]),
 );

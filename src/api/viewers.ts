@@ -41,7 +41,7 @@ interface UsedChannel extends ChannelRef {
 }
 
 /**
- * Where the first request of a viewer comes from. `origin` is "" if it does not come from a page.
+ * Source of the first request of a viewer. `origin` is "" if the request does not come from a page.
  */
 interface ViewerPage {
   readonly address: string;
