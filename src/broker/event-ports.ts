@@ -45,7 +45,7 @@ export const MAX_EVENT_COMMANDS = 500;
 /** Maximum number of uids in one event. A step that concerns more users writes several events. */
 export const MAX_EVENT_UIDS = 500;
 
-/** Fields that a row of the feed contains, as readers get them. */
+/** Fields of a row of the feed, in the form in which readers receive them. */
 export type EventFields = Readonly<Record<string, unknown>>;
 
 /** An event that a step of the store writes together with its change. */

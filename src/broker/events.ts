@@ -29,7 +29,7 @@ import {
 import type { MessageStore } from "./ports.ts";
 import { connectionNumber } from "./session-names.ts";
 
-/** Fields of an event, as readers of the feed get them. */
+/** Fields of an event, in the form in which readers of the feed receive them. */
 type EventData = Readonly<Record<string, unknown>>;
 
 /** An event as backends see it. */
@@ -94,7 +94,7 @@ interface Hole {
 
 interface EventsPorts {
   readonly store: EventStore & Pick<MessageStore, "readMessages">;
-  /** Returns the fields of a message, as the history shows them. */
+  /** Returns the fields of a message in the form that the history uses. */
   readonly toJson: (message: Message) => EventData;
   readonly onRead?: (types: readonly string[]) => Promise<void>;
 }

@@ -74,7 +74,7 @@ export type LineResult =
  * Outcome of opening or closing an import.
  *
  *     done     the import is now open (after `open`) or closed (after `finish`)
- *     refused  the store has other data: `what` names its kind
+ *     refused  the store already contains data of the kind `what`
  *     closed   `open` failed because the import was closed, or `finish` because no import is open
  */
 type ImportOutcome =
@@ -433,7 +433,7 @@ export class Imports {
   }
 }
 
-/** Fields of a message that both sides of a comparison have. */
+/** Fields of a message that `addToChecksum` uses. */
 type ComparedMessage = Pick<
   ImportedMessage,
   "messageSeq" | "timestampMs" | "fromUid" | "clientMsgNo" | "payload"

@@ -85,8 +85,8 @@ export interface LogDraft {
  * The outcome of `createLog`. Only `created` changed anything.
  *
  *     created         the log was created
- *     exists          the log exists with the same configuration: the same media type, time to live,
- *                     expiry time, origin and state (open or closed)
+ *     exists          the log exists with the same configuration: the same media type, time to
+ *                     live, expiry time, origin and state (open or closed)
  *     conflict        the log exists with another configuration
  *     deleted         the log was deleted or has expired, but forks of it still exist
  *     source_missing  the source does not exist
@@ -120,8 +120,8 @@ export type LogLimit = "bytes" | "records" | "producers" | "depth" | "streams";
 export const MAX_FORK_DEPTH = 64;
 
 /**
- * Maximum number of active streams of a channel. It bounds what a node reads when it catches up with
- * the channel. The stream that `POST /event` starts counts, but is never refused.
+ * Maximum number of active streams of a channel. It bounds what a node reads when it catches up
+ * with the channel. Streams that `POST /event` starts are counted, but their start is never refused.
  */
 export const MAX_OPEN_STREAMS = 100;
 
@@ -152,8 +152,8 @@ export interface LogAppend {
  * The outcome of `appendLog`. Only `appended` changed anything.
  *
  *     appended      the records were appended, or the log was closed, or both
- *     repeated      the producer's number was accepted before, or a request without records closes a
- *                   log that is closed. `number` is the highest accepted number
+ *     repeated      the producer's number was accepted before, or a request without records closes
+ *                   a log that is closed. `number` is the highest accepted number
  *     missing       there is no such log
  *     deleted       the log was deleted or has expired, but forks of it still exist
  *     closed        the log is closed

@@ -200,8 +200,8 @@ export interface MessageDraft {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Identifies retries of the message. "" if the sender chose none. Retries are then not recognised,
-   * and readers see a value that is derived from the message id (`clientMsgNoOf`).
+   * Identifies retries of the message. "" if the sender chose none. Retries are then not
+   * recognised, and readers see a value that is derived from the message id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -578,8 +578,8 @@ export interface ChannelLogStore {
   /**
    * Creates a stream whose log is written through the Durable Streams protocol. Its message is
    * appended to the channel, and its events are published, as by `streamEvent`. Up to
-   * `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The limits of logs apply.
-   * `stream-fold.ts` describes what viewers are shown of a long stream.
+   * `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The limits of logs
+   * apply. `stream-fold.ts` describes what viewers are shown of a long stream.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**
@@ -611,8 +611,8 @@ export const MAX_STREAM_ENDS = 200;
 export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
-   * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a store
-   * with several servers, the facts about a personal channel may be read just before the step.
+   * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a
+   * store with several servers, the facts about a personal channel may be read just before the step.
    *
    * A start appends the stream's message to the channel: it gets the next seq, has a red dot,
    * expires as `expireS` specifies, and its clientMsgNo is recorded as for any message. The message

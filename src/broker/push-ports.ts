@@ -1,6 +1,6 @@
 // The port for the decision about which users need a push notification. It provides the facts for
-// the decision, and the cursors that show up to which event decisions have been made. The comment
-// of a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
+// the decision, and the cursors, which mark the last event for which a decision was made. The
+// comment of a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";
 import type { Lease } from "./lease-ports.ts";
@@ -39,8 +39,8 @@ export interface PushStore {
     messageSeqs: readonly number[],
   ): Promise<readonly ReadonlySet<string>[]>;
   /**
-   * Claims the cursor of a partition for a lease and returns its position. A new cursor starts after
-   * the newest event. Returns `undefined` if a lease with a higher token has claimed the cursor.
+   * Claims the cursor of a partition for a lease and returns its position. A new cursor starts
+   * after the newest event. Returns `undefined` if a lease with a higher token has claimed it.
    */
   claimPushCursor(partition: number, lease: Lease): Promise<EventPosition | undefined>;
   /**

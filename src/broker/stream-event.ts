@@ -71,7 +71,10 @@ export interface StreamEvent {
 /** Matches an id that `/message/event` composed (`compat/wukongim/event-ids.ts`). */
 export const COMPOSED_EVENT_ID = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
 
-/** Returns the id that the producer gave, which is a part of an id that `/message/event` composed. */
+/**
+ * Returns the id that the producer gave. It is a part of an id that `/message/event` composed. Any
+ * other id is returned unchanged.
+ */
 export function givenEventId(eventId: string): string {
   return COMPOSED_EVENT_ID.exec(eventId)?.[5] ?? eventId;
 }
