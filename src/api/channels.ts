@@ -114,7 +114,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     {
       channel_id: channelId,
       channel_type: channelType,
-      uids: uids("The new list. An empty list removes all users from it", maxSubscribers),
+      uids: uids("The new list. An empty list removes all users", maxSubscribers),
     },
     {
       title: "ListSetRequest",

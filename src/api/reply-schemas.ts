@@ -431,7 +431,7 @@ export const configBody = Type.Object(
         value: Type.Optional(
           Type.Unknown({
             description:
-              "Value. Absent if it is secret. URLs have no user and no password, and secrets in a list are masked",
+              "Value. Absent if it is secret. URLs are shown without user name and password, and secrets in a list are masked",
           }),
         ),
         is_secret: flag("1: the value is secret and not shown"),

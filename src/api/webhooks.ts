@@ -88,7 +88,7 @@ const settings = {
       "channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests",
     examples: ["channel"],
   }),
-  enabled: flag("0: nothing is delivered until it is 1 again"),
+  enabled: flag("0: nothing is delivered until enabled is 1 again"),
   maxAgeS: Type.Integer({
     minimum: WEBHOOK_LIMITS.minAgeS,
     maximum: WEBHOOK_LIMITS.maxAgeS,
