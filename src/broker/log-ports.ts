@@ -121,7 +121,7 @@ export const MAX_FORK_DEPTH = 64;
 
 /**
  * Maximum number of active streams of a channel. It bounds what a node reads when it catches up
- * with the channel. Streams that `POST /event` starts are counted, but their start is never refused.
+ * with the channel. Streams that `POST /event` starts are counted, but are never refused.
  */
 export const MAX_OPEN_STREAMS = 100;
 

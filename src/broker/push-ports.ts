@@ -1,6 +1,7 @@
 // The port for the decision about which users need a push notification. It provides the facts for
 // the decision, and the cursors, which mark the last event for which a decision was made. The
-// comment of a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
+// comment of a method is its contract. Every driver must fulfil it, and `test/contract/` checks
+// that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";
 import type { Lease } from "./lease-ports.ts";

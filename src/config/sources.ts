@@ -47,7 +47,9 @@ export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
  * Environment variable with the source server's token for `jindou import`. Not a configuration key.
  */
 export const IMPORT_TOKEN_ENV = "JINDOU_IMPORT_TOKEN";
-/** Environment variable with the credential for `--to` of `jindou import`. Not a configuration key. */
+/**
+ * Environment variable with the credential for `--to` of `jindou import`. Not a configuration key.
+ */
 export const TARGET_TOKEN_ENV = "JINDOU_TOKEN";
 const OTHER_ENV: ReadonlySet<string> = new Set([
   CONFIG_FILE_ENV,
