@@ -612,7 +612,8 @@ export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
    * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a
-   * store with several servers, the facts about a personal channel may be read just before it.
+   * store with several servers, the facts about a personal channel may be read just before the
+   * step.
    *
    * A start appends the stream's message to the channel: it gets the next seq, has a red dot,
    * expires as `expireS` specifies, and its clientMsgNo is recorded as for any message. The message
