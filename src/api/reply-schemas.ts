@@ -67,7 +67,7 @@ export const importBody = Type.Object(
           head_seq: count("Sequence number of the newest message"),
           head_timestamp: count("Time of the newest message in Unix seconds, 0 if it was removed"),
           through_seq: count(
-            "Last sequence number that was compared, at most 10000 messages after the first",
+            "Last sequence number that was compared. At most 10000 messages are compared",
           ),
           count: count("Number of messages in the range"),
           checksum: text("SHA-256 over the messages in hexadecimal digits"),
