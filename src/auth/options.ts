@@ -107,7 +107,7 @@ export const jwtOptions = Type.Object(
       maximum: 60,
       unit: "seconds",
       description:
-        "Maximum difference between the clock of the issuer and the clock of the store (Redis, or this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. Sessions with the token are then closed.",
+        "Maximum difference between the clock of the issuer and the clock of the store (Redis, or this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. At the latter time, open sessions with the token are closed, unless `auth.jwt.legacyGraceS` applies to them.",
     }),
     maxAgeS: Type.Integer({
       default: 86_400,
@@ -120,7 +120,7 @@ export const jwtOptions = Type.Object(
     requireExp: Type.Boolean({
       default: true,
       description:
-        "Whether tokens without `exp` are rejected. Otherwise such a token must have `iat`, and expires `auth.jwt.maxAgeS` after it.",
+        "Whether tokens without `exp` are rejected. Otherwise, such a token must have `iat`, and expires `auth.jwt.maxAgeS` after `iat`.",
     }),
     legacyGraceS: Type.Integer({
       default: 0,
@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Grace period after a token expires. At its end, sessions of clients that cannot refresh their token are closed: those that use WKProto or WuKongIM's JSON-RPC.",
+        "Additional time after `exp` and `auth.jwt.clockToleranceS`, at the end of which sessions are closed if their clients cannot refresh a token. These are the clients that use WKProto or WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,
