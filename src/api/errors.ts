@@ -69,7 +69,7 @@ export const EDGE_ERRORS = {
   offset_lost: {
     status: 410,
     message:
-      "The stream has no such offset: it was created anew, or the store has lost its last writes. Read again from offset -1",
+      "The stream has no such offset: the stream was created again, or the store has lost its last writes. Read again from offset -1",
   },
   stream_exists: {
     status: 409,

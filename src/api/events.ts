@@ -105,7 +105,7 @@ export const cancelBody = Type.Object(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         description:
-          "User who cancels. Required for a personal channel, where it is one of the two users. Empty or absent means the system",
+          "User who cancels. For a personal channel, this must be one of its two users. Otherwise, empty or absent means the system",
       }),
     ),
   },

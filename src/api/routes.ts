@@ -127,7 +127,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
       operation: "logOutDevices",
       access: ["users:write"],
       tag: "users",
-      summary: "Revokes a user's tokens and ends the sessions that use them",
+      summary: "Logs out devices of a user: revokes their tokens and ends their sessions",
       body: userBodies.deviceQuit,
       success: DONE,
       errors: ["bad_id", "reserved_uid"],
