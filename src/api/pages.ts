@@ -39,7 +39,7 @@ const ACCEPTS_GZIP = /(^|[,\s])gzip(?!\s*;\s*q=0(\.0*)?\s*(,|$))/i;
 const FOREVER = "public, max-age=31536000, immutable";
 
 const DEMO_NEEDS_PROTECTED_MODE =
-  "The demo is served only while calls need no credential: api.listen is a loopback address, and neither api.token nor auth.api = required is set";
+  "The demo is served only while calls need no credential: api.listen and api.compatListen are loopback addresses, and neither api.token nor auth.api = required is set";
 const CONSOLE_IS_OFF = "The console is switched off; set api.console to on";
 const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
 

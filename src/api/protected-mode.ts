@@ -32,12 +32,12 @@ export function refusalToStart(facts: {
   if (facts.staticToken !== "" && facts.staticToken.length < MIN_TOKEN_LENGTH)
     return (
       `api.token (JINDOU_API_TOKEN) has fewer than ${MIN_TOKEN_LENGTH} characters, but the HTTP API is reachable from other machines, which could guess the token. ` +
-      "Set a random token (openssl rand -base64 24), or set api.listen to 127.0.0.1."
+      "Set a random token (openssl rand -base64 24), or use the host 127.0.0.1 in api.listen and api.compatListen."
     );
   if (hasCredential) return undefined;
   return (
     "The HTTP API would be reachable from other machines without a configured credential. " +
-    "Set api.token (JINDOU_API_TOKEN), admin.password (JINDOU_ADMIN_PASSWORD) or managers, or set api.listen to 127.0.0.1."
+    "Set api.token (JINDOU_API_TOKEN), admin.password (JINDOU_ADMIN_PASSWORD) or managers, or use the host 127.0.0.1 in api.listen and api.compatListen."
   );
 }
 

@@ -208,7 +208,7 @@ export const presenceBody = Type.Array(
 
 const sessionDevice = {
   device_flag: deviceFlag("Type of the device"),
-  device_level: deviceLevel("Level of the device, which was registered with its token"),
+  device_level: deviceLevel("Level of the device in this session"),
   device_id: text("Id of the device, chosen by the client"),
 };
 

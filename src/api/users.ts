@@ -32,7 +32,9 @@ export const userBodies = {
       }),
       device_flag: deviceFlag("Type of the device: 0 app, 1 web, 2 desktop"),
       device_level: Type.Optional(
-        deviceLevel("0 or absent: secondary device. 1: main device, of which a user has only one"),
+        deviceLevel(
+          "0 or absent: secondary device. 1: main device. A user has at most one session on main devices of this type",
+        ),
       ),
     },
     {
