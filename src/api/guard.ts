@@ -139,10 +139,11 @@ function isForwarded(request: HttpRequest): boolean {
 }
 
 /**
- * Creates a function that returns true for a call from a web page of another site, unless
- * `admitsPage` allows the page's origin. Such a page could otherwise control the broker through the
- * browser of a user on this machine. A POST from a page, or a GET whose reply the page can read,
- * has an Origin header, or a Host header that names another machine (DNS rebinding).
+ * Creates a function that returns true for a call from a web page whose origin is neither this
+ * listener nor allowed by `admitsPage`, and for a call whose Host header names another machine. A
+ * page of another site could otherwise control the broker through the browser of a user on this
+ * machine. A POST from a page, or a GET whose reply the page can read, has an Origin header, or a
+ * Host header that names another machine (DNS rebinding).
  */
 function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boolean {
   let lastHost = ""; // most calls have the same Host
