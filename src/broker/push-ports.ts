@@ -41,7 +41,8 @@ export interface PushStore {
   ): Promise<readonly ReadonlySet<string>[]>;
   /**
    * Claims the cursor of a partition for a lease and returns its position. A new cursor starts
-   * after the newest event. Returns `undefined` if a lease with a higher token has claimed it.
+   * after the newest event. Returns `undefined` if a lease with a higher token has claimed the
+   * cursor.
    */
   claimPushCursor(partition: number, lease: Lease): Promise<EventPosition | undefined>;
   /**
