@@ -154,7 +154,7 @@ export const TRAILER_BYTES = 8;
 /** Number of bytes of the check, the last field of a frame. */
 export const CHECK_BYTES = 4;
 
-/** Number of bytes of the frame of one record, besides the record. */
+/** Number of bytes that the frame of a single record needs in addition to the record. */
 export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
 
 /**
