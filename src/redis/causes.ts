@@ -288,7 +288,7 @@ export const UNNEEDED_PASSWORD =
   "Redis requires no password although redis.url has one, so every program that reaches Redis can read and change its data. Set requirepass or a user in the configuration of Redis, or remove the password from redis.url";
 
 /**
- * Returns true if the text is the reply to AUTH of a server whose user `default` has no password.
+ * Returns true if a server rejected AUTH with this text because its user `default` has no password.
  */
 export function isUnneededPassword(text: string): boolean {
   return /without any password configured for the default user/.test(text);

@@ -26,8 +26,8 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * A connection with calls in progress is replaced if it receives nothing for `timeoutMs` plus this
- * time.
+ * Time that is added to `timeoutMs`. A connection with calls in progress that receives nothing for
+ * the sum of both is replaced.
  */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no further commands are sent on it. */
@@ -219,8 +219,8 @@ function reportLoading(client: Redis): Redis {
  * a hanging server may still run them.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
-  // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
-  // of the Cluster is being opened.
+  // Private fields of ioredis. On a Redis Cluster, a command waits in `offlineQueue` while the
+  // connection to its server is being opened.
   const queues = client as unknown as Record<
     "commandQueue" | "offlineQueue",
     { readonly length: number }

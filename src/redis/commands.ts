@@ -1,4 +1,4 @@
-// The Redis commands that a node uses, and the check at the start that the node may use them.
+// The Redis commands that a node uses, and the check that the node may use them.
 // COMMAND INFO does not consider the rights of a user, and ACL DRYRUN is only for administrators.
 // Each command is therefore run once on a key that holds no data. No state.
 
@@ -95,7 +95,7 @@ const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] 
 const UNKNOWN_COMMAND = /unknown (redis )?(sub)?command/i;
 
 interface ProbeOptions {
-  /** A key in one of the server's slots that is not used for anything else. */
+  /** Key in one of the server's slots. The key is not used for anything else. */
   readonly key: string;
   readonly prefix: string;
   /** User of the connection, "" for the default user. */

@@ -79,8 +79,9 @@ export function isExplained(error: unknown): boolean {
 
 /**
  * Returns the error of ioredis that led to `error`. Returns `error` itself if it has no cause, or
- * if its message already states the cause. The message for callers about a reply of Redis, or
- * about a Redis that cannot be used, is not the message for the operator, so the cause is returned.
+ * if its message already states the cause. If the cause is an error reply of Redis or an
+ * `UnusableRedis`, the message of `error` is meant for callers and not for the operator, so the
+ * cause is returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {

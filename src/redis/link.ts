@@ -360,8 +360,8 @@ export class RedisLink {
   }
 
   /**
-   * Yields the keys on all primaries that begin with `redis.prefix`. Yields a key twice if Redis
-   * moves it meanwhile. Throws the same errors as `call`.
+   * Yields the keys that begin with `redis.prefix`, from all primaries. May yield a key twice, for
+   * example if its slot moves to another server meanwhile. Throws the same errors as `call`.
    */
   async *allKeys(): AsyncGenerator<string> {
     for (const server of this.primaries()) {

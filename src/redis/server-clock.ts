@@ -128,7 +128,7 @@ export class ServerClocks {
     const refusal = new UnusableRedis(
       `${place}its clock shows ${new Date(serverMs).toISOString()}. A time after 2080 is not used for message ids. Set the clock of its machine`,
     );
-    this.#samples.set(server, []); // a deadline by an earlier time would be too late
+    this.#samples.set(server, []); // a deadline computed from an older sample has already passed
     this.#refusals.set(server, refusal);
     if (isNew) this.#ports.onInvalid?.(refusal);
   }

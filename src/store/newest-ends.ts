@@ -1,5 +1,5 @@
 // Selects the newest ends of streams among many channels or users. Reads only the channels or users
-// that can contain one of the newest ends. Pure.
+// that can contain one of the newest ends. Pure except for the reads.
 
 import type { StreamEnd } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
