@@ -154,9 +154,9 @@ export class Registry {
   }
 
   /**
-   * Joins the cluster. Waits until a live node with the same id is declared dead. Throws an Error
-   * for the operator if that node stays live, or if the timings of a live node do not allow the
-   * start.
+   * Joins the cluster. If a live node has the same id, waits until that node is declared dead.
+   * Throws an Error for the operator if that node stays live, or if the timings of a live node do
+   * not allow the start.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -228,7 +228,10 @@ export class Registry {
     }
   }
 
-  /** Compares the timings again, because another node may have started at the same time. */
+  /**
+   * Compares the timings again, because another node may have started at the same time. Also
+   * compares the other settings.
+   */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
     for (const [incarnation, { nodeId, timings }] of this.#live) {

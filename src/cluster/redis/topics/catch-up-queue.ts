@@ -79,9 +79,9 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's position. Rejects with a transient error. Reports any
-   * other error and starts a catch-up instead, so that an unreadable channel does not prevent
-   * connects.
+   * Sets a new sequencer to the channel's position. Rejects if reading the position fails with a
+   * transient error. Reports any other error and starts a catch-up instead, so that an unreadable
+   * channel does not prevent connects.
    */
   begin(sequencer: Sequencer): Promise<void> {
     const bucket = this.#ports.isCluster ? bucketOf(sequencer.key) : 0;

@@ -33,7 +33,8 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
       sequencer.deliverStream(snapshot);
   for (const { clientMsgNo } of position.otherStreams)
     if (!delivered.hasStream(clientMsgNo)) await readStream(sequencer, feed, clientMsgNo);
-  delivered.headSeq = position.headSeq; // not yet set if the newest message has expired
+  // The reads above did not set it if the newest message has expired.
+  delivered.headSeq = position.headSeq;
   sequencer.goLive(position.publicationSeq);
 }
 
@@ -65,12 +66,13 @@ export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   for (const tail of position.otherStreams) sequencer.delivered.startAt(tail);
   sequencer.begin(position.publicationSeq, position.headSeq);
-  sequencer.delivered.advanceTo(position); // before `begin`, it would skip buffered publications
+  // Must be called after `begin`, which would otherwise skip buffered publications.
+  sequencer.delivered.advanceTo(position);
 }
 
 /**
  * Reads and delivers a stream that was not in the reply with the position. The read may return
- * later events than that reply, which are then skipped when they arrive.
+ * events that were added after that reply. These events are skipped when their frames arrive.
  */
 async function readStream(
   sequencer: Sequencer,

@@ -247,7 +247,7 @@ export class Channels {
     if (isAfterLoss)
       missedMs =
         this.#evictedAtMs < listenedMs
-          ? Number.NEGATIVE_INFINITY // nothing has been delivered since the subscription
+          ? Number.NEGATIVE_INFINITY // nothing in this channel was delivered since the subscription
           : lostMs - LOSS_SLACK_MS;
     const sequencer = new Sequencer(
       {

@@ -79,7 +79,7 @@ export class Incoming {
 
   #acceptMessages(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
-    // The batch may already have arrived on the other user's topic.
+    // The batch may already have arrived on the topic of the personal channel's other user.
     if (isPersonal && this.#lastPersonal.equals(batch)) return;
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptFrame(topic, frame);
@@ -105,7 +105,8 @@ export class Incoming {
   }
 
   #route(topic: Subscription, frame: Buffer): void {
-    // If both users are on this node, a personal frame arrives twice, usually in direct succession.
+    // If both users of a personal channel are on this node, its frames arrive twice, usually in
+    // direct succession.
     if (topic.sequencer === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#dropMisplaced();

@@ -15,9 +15,9 @@ import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
 /**
- * Maximum number of stream cursors, including the cursors of ended streams whose last events may
- * still arrive: without a cursor, a missed end would not be delivered. It is about twice the number
- * of active streams that the store allows.
+ * Maximum number of stream cursors in each of the two maps: about twice the number of active streams
+ * that the store allows. The cursor of an ended stream is also kept until the end event arrives,
+ * because without a cursor, a missed end would not be delivered.
  */
 const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 /**
@@ -51,8 +51,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are not needed, 0 if a delivered message still exists or
-   * the store's newest seq is lower.
+   * Returns the seq up to which messages are not needed, 0 if a delivered message is known or the
+   * store's newest seq is lower.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;

@@ -9,7 +9,8 @@
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
 --                           resumed  time of the first heartbeat after half of `silence` without
 --                                    any heartbeat, or after Redis' clock was set back
--- ARGV   node          node id of the incarnation
+-- ARGV   incarnation   name of the incarnation: its node id, a colon and random digits
+--        node          node id of the incarnation
 --        description   JSON, see NodeInfo
 --        silence       milliseconds without a heartbeat after which an incarnation is dead
 --        mode          'enter' for a new incarnation, 'beat' for a known one
