@@ -10,7 +10,7 @@ export const clusterOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time without a heartbeat after which a node counts as dead and its sessions count as offline. A node sends a heartbeat every 500 ms, or four times within this time if that is more often.",
+        "Time without a heartbeat after which a node counts as dead and its sessions count as offline. A node sends a heartbeat every 500 ms, or every quarter of this time if that is shorter.",
     }),
     acceptNewTimings: Type.Boolean({
       default: false,

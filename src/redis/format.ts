@@ -140,7 +140,7 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<str
     );
   if (Number(format) > FORMAT)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Start the newer build`,
+      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Start the newer build that wrote it`,
     );
   return mark;
 }
