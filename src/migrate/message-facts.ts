@@ -213,10 +213,7 @@ export function streamFacts(
   ];
 }
 
-/**
- * Returns the facts of a stream's end. Returns no facts if the stream ended so long ago that every
- * client already has the end.
- */
+/** Returns the facts of a stream's end, or no facts if the end is older than `MAX_AWAY_MS`. */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
   { snapshot, endedMs }: SourceStream,

@@ -75,8 +75,8 @@ export interface MoveSnapshot {
 
 /**
  * Reads the lease and then the record. A node that sent a heartbeat before this call can rely on
- * the result, because a process that acquires the lease later sees the heartbeat and does not
- * start.
+ * the result, because a process that acquires the lease later sees the heartbeat and does not start
+ * a migration.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);

@@ -3,7 +3,9 @@
 -- same way as in heartbeat.lua. A node that starts later finds the record after its first
 -- heartbeat.
 --
--- KEYS  beats, nodes  see heartbeat.lua
+-- KEYS  record        HASH, see record.ts
+--       beats, nodes  see heartbeat.lua
+--       lease         see lease.lua
 -- ARGV  token         of the process that holds the lease
 --       value_count   number of the following fields and values of the record
 --       then the fields and values of the record, alternating
