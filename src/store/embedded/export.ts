@@ -275,8 +275,8 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // Readers of `counted` expect the count to include the message itself, but it is 0 in records of
-  // version 1.
+  // Readers expect `counted` to include the message itself. A record of version 1 stores no count,
+  // so the message is added here.
   return {
     message,
     isStream,

@@ -205,8 +205,7 @@ async function openFolder(
     const { code, message } = cause as Error & { readonly code?: string | number };
     if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // a code of LMDB
     // LMDB reserves one reader slot per pid. If another process with the same pid uses the slot,
-    // the library lmdb gets no transaction object, and fails with a TypeError when it uses that
-    // object.
+    // lmdb (the library) receives no transaction object and fails with a TypeError.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,

@@ -51,7 +51,8 @@ const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
- * Number of bytes that may be missing at the end of the file. No transaction allocates that many.
+ * Number of missing bytes at the end of the file above which the file is damaged. No transaction
+ * allocates that many.
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
@@ -222,7 +223,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
       },
     });
     const { report, output } = ended;
-    // `npm run dev` runs the sources, which a worker thread of the program cannot load.
+    // `npm run dev` runs the sources. The worker thread of database-walk.ts cannot load them.
     if (output.includes("ERR_UNKNOWN_FILE_EXTENSION")) return;
     if (report === undefined) throw failureOf(path, ended);
     if (report.refusal !== undefined) throw damagedDatabase(path, report.refusal);

@@ -10,8 +10,8 @@ import { DATA_FILE } from "./data-folder.ts";
 
 const MIB = 1024 * 1024;
 /**
- * Number of free bytes, in addition to four times `maxMemtableBytes`, from which no space is
- * reserved. Other programs are assumed to write fewer bytes between two measurements.
+ * No space is reserved while the disk has at least this many free bytes, plus four times
+ * `maxMemtableBytes`. Other programs are assumed to write fewer bytes between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
@@ -32,8 +32,8 @@ const REST_MS = 500;
 /** Maximum time without progress of a write while the disk has little space. */
 const HANG_MS = 8000;
 /**
- * The same maximum while the disk has space. It is longer, because a slow disk recovers. A quota
- * that is used up is not visible in the free space.
+ * The same maximum while the disk seems to have space. It is longer, because a slow disk recovers.
+ * A maximum is needed here too, because the free space does not show that a quota is used up.
  */
 const HANG_WITH_SPACE_MS = 30_000;
 const HANG =

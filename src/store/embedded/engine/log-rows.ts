@@ -130,7 +130,7 @@ export class LogRows {
 
 /**
  * Returns the number of records that fit in one row. The records must have consecutive seqs, and
- * none of them may need its own row.
+ * must not include a record that needs a row of its own.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],

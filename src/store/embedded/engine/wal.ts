@@ -26,7 +26,7 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first new segment. A higher number is used if its file exists. */
+  /** Number of the first new segment. A higher number is used if this segment exists. */
   readonly firstSegment: number;
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next frame. */
@@ -217,8 +217,8 @@ export class Wal {
   }
 
   /**
-   * Opens a new segment. If a file with this number exists, a former owner created it after it had
-   * lost the folder. Nothing in that file was acknowledged, so the next number is used.
+   * Opens a new segment. If a file with this number exists, a former owner created the file after
+   * losing the folder. Nothing in that file was acknowledged, so the next number is used.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));

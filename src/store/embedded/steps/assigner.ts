@@ -75,7 +75,7 @@ type StreamMessageDraft = Pick<
 
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** Newest message of the batch that has no record. A reservation must cover its id. */
+  /** Newest message without a record in the current batch. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {
@@ -98,7 +98,7 @@ export class Assigner {
     const message = this.#findMessage(draft, nowMs);
     const command = dedupe.findCommand(draft, nowMs);
     if (message === undefined || command === undefined) return message ?? command;
-    // The sender used the clientMsgNo for both. The newer of the two counts.
+    // The sender used the clientMsgNo for a message and for a command. The newer of the two counts.
     const isCommandNewer =
       "outcome" in command || command.messageId > firstMessage(message).messageId;
     return isCommandNewer ? command : message;

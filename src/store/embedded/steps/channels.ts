@@ -29,7 +29,7 @@ import { groupFacts, personFacts } from "./permissions.ts";
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
-/** Number of groups from which a list is read in slices. A shorter list is read at once. */
+/** Number of groups at which a list counts as long. A long list is read in slices. */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {

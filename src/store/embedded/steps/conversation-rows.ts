@@ -30,7 +30,7 @@ const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
  * Length of the list of channels without rows, above which channels that left the memtable are
- * removed from it.
+ * removed from the list.
  */
 const MAX_UNSTORED = 100_000;
 

@@ -25,7 +25,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   const stored = new EventRows(tables.events);
   const onDemand = new EventRows(tables.onDemandEvents);
 
-  /** Resolves when all calls that were queued before are durable. */
+  /** Resolves when all calls that were queued before this call are durable. */
   function settleQueue(): Promise<void> {
     return new Promise((resolve, reject) => {
       const commitStep = () => resolve();

@@ -100,8 +100,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns false if the sender is a user and either has used up its share of the inbox, or the
-   * inbox is full and contains only copies from backends. Always returns true for a backend.
+   * Returns true for a backend. Returns false for a user whose share of the inbox is used up, and for
+   * every user if the inbox is full and contains only copies from backends.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;

@@ -145,7 +145,7 @@ export class InboxQueue {
     for (const step of steps) {
       if (slice.shouldYield()) await slice.yield();
       this.#finish(step, failure);
-      await undefined; // so that the slice includes what the callers do next without I/O
+      await undefined; // the slice must include the work that the caller does next without I/O
     }
   }
 

@@ -123,7 +123,7 @@ export class LiveStream {
     return !this.#view.isLimited;
   }
 
-  /** Number of visible events, -1 while not even the stream's message is visible. */
+  /** Number of visible events, -1 until the stream's message is visible. */
   get shown(): number {
     return this.#isMessageShown ? this.#fold.nextIndex : -1;
   }
@@ -246,7 +246,7 @@ export class LiveStream {
     return this.#fold.snapshot();
   }
 
-  /** Returns the publication of an event that has become visible, `undefined` if there is none. */
+  /** Returns the publication of a visible event, `undefined` if the event is not published. */
   toPublished(event: PlacedEvent): ChannelEvent | undefined {
     const { index } = event;
     const isBeforeCut = index < (this.#view.cutIndex ?? Infinity);

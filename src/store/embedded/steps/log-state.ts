@@ -42,7 +42,7 @@ import { assertVersion, LOG_RECORD, PLAIN_VERSION } from "../engine/record.ts";
 /**
  * Whether a log exists.
  *
- *     live     it can be read and appended to, unless it has expired
+ *     live     it exists unless it has expired; appends are possible until it is closed
  *     deleted  only its forks can be read
  *     removed  nothing of it is left
  */
@@ -51,8 +51,8 @@ type LogStatus = "live" | "deleted" | "removed";
 /** The log from which a fork inherits its first frames. */
 export interface ForkPoint {
   /**
-   * Number of the source. `COPIED` if the fork has a copy of the frames that it inherits: its source
-   * is the stream of a channel, which is removed with its message.
+   * Number of the source. `COPIED` if the source is the stream of a channel: the fork then stores a
+   * copy of the inherited frames, because the stream is removed with its message.
    */
   readonly number: number;
   readonly source: LogName;
@@ -177,7 +177,7 @@ export function isExpired(state: LogState, { wallMs, idleMs }: LogTime): boolean
   return due !== undefined && due <= (state.terms.ttlS === undefined ? wallMs : idleMs);
 }
 
-/** Returns true if a use of the log now must be stored. */
+/** Returns true if a use of the log at this time must be stored. */
 export function mustStoreUse({ terms, usedMs }: LogState, { idleMs }: LogTime): boolean {
   return terms.ttlS !== undefined && idleMs - usedMs > STORED_USE * 1000 * terms.ttlS;
 }

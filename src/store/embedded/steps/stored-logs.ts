@@ -1,6 +1,5 @@
 // Rows of logs in the database. The rows of a log contain the number of the log in place of its
-// name. A number is never reused. State: the counter that assigns the
-// numbers.
+// name. A number is never reused. State: the counter that assigns the numbers.
 //
 // A row of the table `logFrames` has the number of the log and the position of its first frame as
 // its key. The rows of a log follow each other without gaps. The value of a row:
@@ -135,7 +134,7 @@ export class StoredLogs {
 
   /**
    * Returns logs that expire at this time or earlier, starting after the key `after`. A row may be
-   * older than the current state of its log.
+   * outdated, so the caller must check whether the log has expired.
    */
   due(
     nowMs: number,
@@ -150,7 +149,7 @@ export class StoredLogs {
 
   /**
    * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
-   * Can be repeated with the same frames, followed by further frames.
+   * May be called again with the same frames, followed by further frames.
    */
   *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
     if (state.status === "removed") return;

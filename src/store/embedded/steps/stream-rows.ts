@@ -1,7 +1,7 @@
 // The streams in the database. The content of a stream is its log. In addition, an active stream
-// has a row that marks it as active, and an ended stream has rows by the time of its end. The
-// message of a stream is in the table `log`. State: the snapshots of ended streams that were read
-// recently.
+// has a row that marks it as active, and an ended stream has rows that sort by the time of its end.
+// The message of a stream is in the table `log`. State: the snapshots of ended streams that were
+// read recently.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { LOG_START, visitEvents } from "../../../broker/log-frame.ts";
@@ -125,7 +125,7 @@ export class StreamRows {
     return log?.shown?.status === "live" && log.name.kind === "channel" ? log : undefined;
   }
 
-  /** Returns the message of a stream, `undefined` if it was removed. */
+  /** Returns the message of a stream, `undefined` if the message was removed. */
   messageOf(log: OpenLog): Message | undefined {
     const record = this.recordOf(log);
     if (record !== undefined) return decodeRecord(record).message;
@@ -135,7 +135,7 @@ export class StreamRows {
     });
   }
 
-  /** Returns the record of the message of a stream, `undefined` if it was removed. */
+  /** Returns the record of a stream's message, `undefined` if the message was removed. */
   recordOf(log: OpenLog): Buffer | undefined {
     const { name } = log;
     if (name.kind === "free") return undefined;
