@@ -181,7 +181,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     const existing = memtable.peek(key);
     if (existing !== undefined && (existing.log.length > 0 || existing.uncommitted > 0))
       throw new BrokerError("unavailable", {
-        message: "The channel has messages that are not imported",
+        message: "The channel has messages that were not imported. Import into an empty store",
       });
     if (this.#ports.rows.get(key) === undefined) conversationRows.addNew(key);
     const { verdicts, row } = await transact(tables, () => this.#store(key, messages));
