@@ -527,8 +527,8 @@ function contentAt(bytes: Buffer, at: number): number {
 }
 
 /**
- * Returns the offset after the string at `at`. The offset is beyond the end of `bytes` if the string
- * is cut off. Returns `NaN` if there is no string.
+ * Returns the offset after the string at `at`. The offset is beyond the end of `bytes` if the
+ * string is cut off. Returns `NaN` if there is no string.
  */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);

@@ -137,7 +137,7 @@ export function createOperations({
     durable?.catch(() => {}); // each operation gets the rejection
     const replies = reply as readonly OperationReply[]; // see the header of `turn.lua`
     const refusal = replies[operations.length];
-    // `errorOf` starts a check of the Redis user's rights if they do not include the publication.
+    // If Redis denied the publication, `errorOf` starts a check of the Redis user's rights.
     if (Buffer.isBuffer(refusal)) link.errorOf(TURN, refusal.toString("utf8", 1));
     for (const [at, operation] of operations.entries()) {
       const result = replies[at];

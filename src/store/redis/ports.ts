@@ -112,8 +112,9 @@
 // Keys of a user (`Keys.user`):
 //
 //   key or field    type     content                               present
-//   devices         HASH     flag: device (`users.ts`)             if a device is registered, and a
-//                                                                  while after all are logged out
+//   devices         HASH     flag: device (`users.ts`)             if a device is registered, and
+//                                                                  for a while after all are logged
+//                                                                  out
 //     ban           1                                              if the account is banned
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last added to this index              user
@@ -196,8 +197,8 @@ export interface RedisStoreLimits {
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
   /**
-   * Maximum number of bytes that viewers are shown of one event, in streams that the protocol
-   * Durable Streams creates. The default is that of `streams.maxDataBytes`.
+   * Maximum number of bytes that viewers are shown of one event, in streams that are created
+   * with the Durable Streams protocol. The default is that of `streams.maxDataBytes`.
    */
   readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;

@@ -100,8 +100,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns true for a backend. Returns false for a user whose share of the inbox is used up, and for
-   * every user if the inbox is full and contains only copies from backends.
+   * Returns true for a backend. Returns false for a user whose share of the inbox is used up, and
+   * for every user if the inbox is full and contains only copies from backends.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;

@@ -23,7 +23,7 @@
 --                            bytes that count against the limit of a stream (u32), Unix ms of the
 --                            last event (f64)
 --                         e  Unix ms when the stream's message expires, absent if it does not
---                         v  only if the protocol Durable Streams created the stream: index of the
+--                         v  only if created through the Durable Streams protocol: index of the
 --                            first event that viewers are not shown, -1 if they see all (f64),
 --                            position after the frame of that event (f64), position before the last
 --                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
@@ -73,7 +73,7 @@ local publications
 --   event_head        field h, nil if it is not the log of a channel's stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
---   is_limited        true if the protocol Durable Streams created the stream
+--   is_limited        true if the stream was created through the Durable Streams protocol
 --   cut_index, cut_at, end_at, max_data  field v
 --   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
@@ -506,8 +506,8 @@ end
 -- Removes a log that has expired and has no forks.
 --
 -- Texts  base, name
--- Reply  MISSING if the log has not expired, DELETED if it has forks, else LOG_DONE; then the
---        reference that a source must release, '' for none
+-- Reply  MISSING if the log does not exist, is deleted or has not expired; DELETED if it has forks;
+--        else LOG_DONE. Then the reference that a source must release, '' for none.
 local function log_expire()
   local base, name = take_texts(2)
   local log = open_log(base, name)

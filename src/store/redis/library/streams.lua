@@ -1,7 +1,7 @@
 -- Operations on the streams of channels. The events of a stream are the records of the log of its
 -- message (`library/logs.lua`). A channel has at most one active stream that was started by `POST
 -- /event`. In addition, it may have up to MAX_OPEN_STREAMS active streams that were created through
--- the protocol Durable Streams.
+-- the Durable Streams protocol.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the beginning of the
 -- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel),
@@ -187,7 +187,7 @@ end
 --   units    UTF-16 code units by which it extends the text
 --   bytes    bytes that count against the limit of a stream that `POST /event` has started
 --   shown    bytes that count against the limit of what viewers are shown, in a stream that was
---            created through the protocol Durable Streams
+--            created through the Durable Streams protocol
 --   parts    for each of several records its part of `shown` and of `units` (u32 each), '' for one record
 --   ending   index in LOG_ENDINGS if it ends the stream, else 0
 local function add_event(channel, log, event)
@@ -276,7 +276,7 @@ local function close_stream(channel, log, client_msg_no)
 end
 
 -- Ends an active stream with an event that the producer did not send: for a cancel, an
--- interruption, or a close through the protocol Durable Streams. `event` has the fields frame, crc
+-- interruption, or a close through the Durable Streams protocol. `event` has the fields frame, crc
 -- and ending (see `add_event`).
 local function end_stream(channel, log, client_msg_no, event)
   event.id, event.mark, event.units, event.bytes, event.shown, event.parts = '', '', 0, 1, 0, ''
@@ -493,7 +493,7 @@ local function stream_start()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Creates a stream through the protocol Durable Streams unless it exists, and stores its message in
+-- Creates a stream through the Durable Streams protocol unless it exists, and stores its message in
 -- the channel.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), bucket f64 (as `stream_start`),
@@ -540,7 +540,7 @@ local function stream_create()
   return with_frames(channel, CREATED, stream_fields(log), event_head)
 end
 
--- Appends to a stream through the protocol Durable Streams, closes the stream, or both.
+-- Appends to a stream through the Durable Streams protocol, closes the stream, or both.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), records u32, crc u32 (of the frame),
 --          has order u8, epoch f64, number f64 (as `log_append`), bytes f64, shown f64, units u32 (see

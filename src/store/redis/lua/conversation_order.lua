@@ -3,7 +3,8 @@
 --
 -- KEYS   counter      counter of message ids. All channels are in its slot, or all keys are on one
 --                     server.
--- ARGV   SINCE        Unix ms: omits conversations that have not changed since; 0 omits none
+-- ARGV   SINCE        Unix ms: omits conversations that have not changed since then; 0 means no
+--                     such limit
 --        ONLY_UNREAD  1 to omit conversations that certainly have no unread messages, else 0
 --        then for channels whose keys have names with the same beginning
 --          base       this beginning

@@ -23,7 +23,7 @@ local function log_entry(raw_entry)
   }
 end
 
--- Returns the Unix ms that the age of a message is counted from.
+-- Returns the Unix ms from which the age of a message is counted.
 local function entry_ms(entry) return entry.time or message_ms(entry.id) end
 
 -- Returns the clientMsgNo, the Unix ms of acceptance and the flags of a message. If the record is

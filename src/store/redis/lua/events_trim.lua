@@ -2,7 +2,7 @@
 -- needed, and entries beyond a maximum number. Each call removes a limited number of entries.
 --
 -- KEYS   events            events or onDemandEvents of the bucket
---        on_demand_events  possibly the same key as the first
+--        on_demand_events  may be the same key as `events`
 --        feed              of the bucket
 -- ARGV   before            Unix ms: entries whose newest event is older are removed
 --        needed_after      number of the last event that is no longer needed, -1 if no event is needed

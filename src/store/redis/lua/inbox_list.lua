@@ -1,4 +1,4 @@
--- Lists an inbox in `inboxDue` of the bucket, with the time when its next copy expires. Always
+-- Adds an inbox to `inboxDue` of the bucket, with the time when its next copy expires. Always
 -- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is already low enough
 -- is lowered by a microsecond.
 --

@@ -1,6 +1,6 @@
--- Removes one kind of membership from all listed uids, or changes nothing if one of them does not
--- have it. For a group, removes the data of users who are no longer members, and publishes their
--- uids to the nodes that follow the group.
+-- Removes one kind of membership from all listed uids, or changes nothing if one of the uids does
+-- not have that membership. For a group, removes the data of users who are no longer members, and
+-- publishes their uids to the nodes that follow the group.
 --
 -- KEYS   see `members.lua`, then see `events.lua`
 -- ARGV   see `members.lua`, then
@@ -8,7 +8,7 @@
 --        is_temporary  1 for temporary members, else 0
 --        then see `events.lua`
 -- Reply  1  0: the channel does not exist
---           1: it is disbanded
+--           1: the channel is disbanded
 --           2: some uids are not members of this kind
 --           3: removed
 --        2  positions (from 1) of the uids that are not members of this kind, empty unless the

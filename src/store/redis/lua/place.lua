@@ -30,7 +30,7 @@ local LOG = 13 -- name of the key `log`, false until a message was placed
 local SENDERS = 14
 local LAST_SENDER = 15 -- sender of the last placed message, false until a message was placed
 local LISTS = 16 -- bits of the lists that are not empty, or false
--- Unix ms at which the first of the placed messages expires, false if none of them expires.
+-- Earliest Unix ms at which a placed message expires, false if no placed message expires.
 local DUE = 17
 local LAST = 18 -- entry id of the last placed message, false until a message was placed
 -- Number of the newest event in the bucket's feed before the placed messages, false if the feed is
@@ -64,7 +64,7 @@ end
 -- publication number.
 --   entry_id  `<seq>-<messageId>`
 --   expires   Unix ms as a string, nil or false if the message does not expire
---   stream    clientMsgNo of the stream that the message starts, nil if it starts none
+--   stream    clientMsgNo of the stream that the message starts, nil if it starts no stream
 local function place_message(channel, entry_id, record, uid, red_dot, expires, stream)
   local seq, red, log, senders = channel[SEQ] + 1, channel[RED], channel[LOG], channel[SENDERS]
   if expires or not log then

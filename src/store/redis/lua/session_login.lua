@@ -4,8 +4,8 @@
 -- is refused [decisions: resume is no login].
 --
 -- KEYS   message_ids    counter of message ids, absent on a Redis Cluster
--- ARGV   claimed_order  order of the login that the session continues, '' if it names none
---        label          label of the login that the session continues, '' if it names none
+-- ARGV   claimed_order  order of the login that the session continues, '' for none
+--        label          label of the login that the session continues, '' for none
 --        proof          `token` if the device must have the token (the session then gets the
 --                       device's level), `jwt` if it must not have been logged out after the JWT
 --                       was issued, else `none`

@@ -14,7 +14,7 @@
 --                     order        microseconds of Redis' clock at its login; higher than for
 --                                  earlier logins of the user. A session that continues an
 --                                  earlier session keeps the order of that session's login.
---                     expires      Unix ms, extended while its node serves it
+--                     expires      Unix ms, extended while a node serves the session
 --                     background   1 while its client is in the background, else absent
 --   logins    HASH  flag: JSON list of the newest main login, which outlives its session's entry
 --                     format       1

@@ -45,7 +45,7 @@ end
 --   6  frames, without those that viewers are not shown
 --   7  field v of the head, false if it has none
 --   8  number of records of the log
---   9  last frame of an ended stream, if viewers are not shown all, else ''
+--   9  last frame of an ended stream, if viewers are not shown all frames, else ''
 -- `known` is nil, or a list that describes the frames that the caller already has: incarnation,
 -- position after them, and their last four bytes.
 local function stream_snapshot(head, client_msg_no, known)
@@ -64,8 +64,8 @@ end
 -- Returns false if there is no such stream, else a list:
 --   1  clientMsgNo
 --   2  number of records of the log
---   3  length of the text that viewers are shown, in UTF-16 code units. Not used if they are not
---      shown all
+--   3  length of the text that viewers are shown, in UTF-16 code units. Not used if viewers are not
+--      shown all of it
 local function stream_tail(head, client_msg_no)
   local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'n', 'l', 'g')
   if not fields[2] or fields[3] then return false end

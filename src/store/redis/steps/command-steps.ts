@@ -137,7 +137,7 @@ export async function accept(
   const hasNoUsers = recipients.length + pushOnlyRecipients.length === 0;
   const stored = hasNoUsers ? { ...command, record: EMPTY } : command;
   const hasPending = pending.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
-  // On a single server, this script notifies them.
+  // On a single server, this script notifies `pushOnlyRecipients`.
   const unnotified = isCluster ? pushOnlyRecipients : [];
   const reply = await link.run(
     ACCEPT,
@@ -218,8 +218,9 @@ export async function put(
 }
 
 /**
- * Lists an inbox on a Cluster in the bucket of the user's events, with the time when the next copy
- * expires. `seq` is the inboxSeq of a copy that remains until then, 0 if no such copy is known.
+ * Adds an inbox on a Cluster to `inboxDue` in the bucket of the user's events, with the time when
+ * the next copy expires. `seq` is the inboxSeq of a copy that remains until then, 0 if no such copy
+ * is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,

@@ -207,8 +207,8 @@ export class Commands {
   }
 
   /**
-   * Lists the inboxes that may have a copy of an expired command. The node that put the copy may
-   * have died before it listed the inbox.
+   * Adds the inboxes that may have a copy of an expired command to `inboxDue`. The node that put
+   * the copy may have died before it did so.
    */
   async #listExpired({ recipients, endMs }: Command): Promise<void> {
     const { link, demand } = this.#ports;

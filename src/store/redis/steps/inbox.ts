@@ -40,7 +40,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         const readable = unreadable.decodeReadable(copies, commandOf);
         const last = copies.at(-1);
         if (readable.length > 0 || last === undefined) return readable;
-        // The loop continues, because none of the copies could be decoded, and an empty result
+        // The loop continues, because no copy could be decoded, and an empty result
         // would mean the end of the inbox.
         from = last.inboxSeq + 1;
       }

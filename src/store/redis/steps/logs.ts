@@ -85,8 +85,8 @@ interface Inheritance {
   readonly start: LogOffset;
   readonly records: number;
   /**
-   * Records of one frame of the source that the fork inherits, if the fork begins within that frame.
-   * They become the first frame of the fork. Otherwise `undefined`.
+   * Records that the fork inherits from a frame of the source within which the fork begins. They
+   * become the first frame of the fork. `undefined` if the fork begins between two frames.
    */
   readonly cut: OpenFrame | undefined;
   readonly source: LogHead;

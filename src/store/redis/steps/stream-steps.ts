@@ -257,7 +257,7 @@ interface Batch {
   readonly counts: { readonly bytes: number; readonly shown: number; readonly units: number };
 }
 
-/** Start event of a stream that the protocol Durable Streams creates. */
+/** Start event of a stream that is created with the Durable Streams protocol. */
 const START_EVENT = { type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined };
 const STREAM_EXTRA = encodeExtra({ origin: undefined, recipients: undefined, isStream: true });
 

@@ -76,7 +76,7 @@ export function createUserEvents({
     }
   }
 
-  /** Does what a script demanded, so that the script can be called again. */
+  /** Satisfies the demand of a script, so that the script can be called again. */
   async function satisfy(uid: string, request: OutboxDemand): Promise<void> {
     if (request === "announce") await announce(uid);
     else await moveOutbox(uid);
@@ -122,7 +122,7 @@ export function createUserEvents({
     },
 
     /**
-     * Lists a user in `online` of the bucket after a login, because a fail-over may have lost the
+     * Adds a user to `online` of the bucket after a login, because a fail-over may have lost the
      * entry of an announced user. If the call fails, the next login repeats it.
      */
     async relist(uid: string): Promise<void> {
