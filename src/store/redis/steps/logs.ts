@@ -103,7 +103,10 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     await references
       .release(reference)
       .catch((error: unknown) =>
-        onError(error, "Could not release the source of a removed fork. A sweep will release it"),
+        onError(
+          error,
+          "Could not release a reference to the source of a fork. A sweep will release it",
+        ),
       );
   }
 
