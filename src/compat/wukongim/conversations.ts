@@ -20,7 +20,7 @@ const MAX_PAGE_SIZE = 500;
 const MAX_CONVERSATIONS = 10_000;
 const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
-/** Number of messages that /conversation/syncByChannels returns if the body contains no number. */
+/** Number of messages per conversation that `/conversation/syncByChannels` returns by default. */
 const RECENTS = 15;
 const MAX_CHANNELS = 500;
 const MAX_STORED_CHANNELS = 1000;

@@ -81,7 +81,7 @@ function readPassthrough(params: Params): Passthrough | undefined {
   return setting === 0 && topic === "" ? undefined : { setting, topic };
 }
 
-/** Reads a recvack. The recvack of a command has the inboxSeq as `messageSeq`. */
+/** Reads a recvack. In the recvack of a command, `messageSeq` is the `inboxSeq`. */
 function readRecvack({ params, ref }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();

@@ -329,9 +329,9 @@ function syncedJson(message: Message, view: StreamView) {
 type MessageJson = ReturnType<typeof messageJson>;
 
 /**
- * Returns the JSON of a message in the dialect of WuKongIM. `stream` names its log only if the
- * stream is truncated. An imported message has its source id as the id; `withNumericIds` later
- * removes the quotes.
+ * Returns the JSON of a message in the dialect of WuKongIM. The field `stream` contains the path of
+ * its log only if the stream is truncated. The id of an imported message is its source id, as a
+ * string. `withNumericIds` later removes the quotes.
  */
 function dialectJson({ source_id: sourceId, ...json }: MessageJson) {
   const { stream } = json;

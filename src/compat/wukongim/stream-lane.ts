@@ -276,8 +276,8 @@ interface StoredEvent {
 }
 
 /**
- * Returns the stored events of a stream: an empty list while it is open, later its end and its
- * completion.
+ * Returns the stored events of a stream: its end and its completion, or an empty list while it is
+ * open.
  */
 export function storedEvents(stream: StreamSnapshot): readonly StoredEvent[] {
   if (stream.state === "active") return [];

@@ -84,7 +84,7 @@ interface Flags {
 interface CopiedChannel extends listings.LoggedChannel {
   readonly read: listings.ReadChannel;
   readonly name: TargetChannel;
-  /** Users of a personal channel. For a group, the array contains the same user twice. */
+  /** Both users of a personal channel. For a group, the array contains its id twice. */
   readonly users: readonly [string, string];
 }
 
@@ -232,7 +232,7 @@ class Copy {
 
   /**
    * Reads the entries of a node's logs. Only the newest entry of a channel or a conversation
-   * counts. It precedes the older entries in the log.
+   * counts. The server returns it before the older entries.
    */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {

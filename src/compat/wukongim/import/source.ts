@@ -70,7 +70,7 @@ export class Source {
     });
   }
 
-  /** Counts rows towards the limit. If there were too many, the next call waits. */
+  /** Counts rows towards the limit. If the limit is exceeded, the next call waits. */
   count(rows: number): void {
     this.#rows.charge(rows);
   }

@@ -13,7 +13,7 @@ import { FrameError } from "../../../protocol/protocol.ts";
 export const NEWEST_VERSION = 5;
 /** First version in which SEND and RECV have an expiry. */
 export const EXPIRE_VERSION = 3;
-/** First version in which CONNACK has the server's version and node. */
+/** First version in which CONNACK contains the server's version and node. */
 export const SERVER_VERSION = 4;
 /** First version with EVENT, and without stream fields in other packets. */
 export const EVENT_VERSION = 5;
@@ -33,7 +33,7 @@ export const PACKETS = {
 
 /** Flags in the first byte of SEND, SENDACK, RECV and RECVACK. */
 export const FLAGS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
-/** Flag in the first byte of CONNACK: the packet has the server's version. */
+/** Flag in the first byte of CONNACK: the packet contains the server's version. */
 export const HAS_SERVER_VERSION = 1;
 
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;

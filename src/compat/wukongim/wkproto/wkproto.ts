@@ -99,8 +99,8 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK was not
- * sent yet. 0 means that neither packet is sent: clients do not reconnect after either packet, but
- * should reconnect after most close reasons. After `replaced` and `goodbye`, they need no packet.
+ * sent yet. 0 means that neither packet is sent, because clients do not reconnect after either
+ * packet. After `replaced` and `goodbye`, clients need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -237,7 +237,7 @@ class WkprotoCodec implements Codec {
   /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // During the login, only the client's timers send packets, and they send them again later.
+    // During the login, packets come only from the client's timers, which send them again later.
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
