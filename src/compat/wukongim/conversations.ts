@@ -41,7 +41,7 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           description:
-            "Highest `version` that the caller has. Only conversations that changed since then are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0",
+            "Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0",
         }),
       ),
       last_msg_seqs: Type.Optional(
@@ -90,7 +90,7 @@ export const conversationBodies = {
       cursor: Type.Optional(
         Type.String({
           description:
-            "Value of the header Jindou-Cursor of the previous reply. The reply continues after it, with the `version` of the first call. Cannot be combined with `page`",
+            "Value of the header Jindou-Cursor of the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page`",
         }),
       ),
     },

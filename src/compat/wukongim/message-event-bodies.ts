@@ -40,7 +40,7 @@ export const messageEventBody = Type.Object(
     event_id: Type.String({
       pattern: `^\\P{Cs}{1,${MAX_EVENT_ID_LENGTH}}$`,
       description:
-        "Id of the event. An event that repeats the id, the type, the payload and the time is a retry, unless the id is the client_msg_no or different events have carried it",
+        "Id of the event. An event that repeats the id, the type, the payload and the time is a retry, unless the id is the client_msg_no or was used by different events",
     }),
     event_type: text(`One of ${[...STATUSES.keys()].join(", ")}`),
     event_key: Type.Optional(text(`Lane of the event: ${MAIN_LANE}, or empty`)),

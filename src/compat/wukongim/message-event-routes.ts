@@ -37,7 +37,7 @@ export function messageEventRows(events: MessageEventCalls): readonly ApiRoute[]
       operation: "listMessageEvents",
       access: ["messages:write"],
       tag: "streams",
-      summary: "Lists the stored events of a stream: none while it is active",
+      summary: "Lists the stored events of a stream. The list is empty while the stream is active",
       body: eventSyncBody,
       success: { description: "Events", body: eventPageBody },
       errors: ["bad_id"],

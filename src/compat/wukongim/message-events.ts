@@ -204,7 +204,7 @@ export function createMessageEventCalls({
       if (!hasCode(error, "stream_unknown")) throw error;
       throw new BrokerError("stream_not_found", {
         message:
-          "Stream does not exist. Send its message with is_stream 1 first, and give the sender of that message in from_uid.",
+          "Stream does not exist. Send its message with is_stream 1 first, and set from_uid to the sender of that message.",
       });
     }
   }

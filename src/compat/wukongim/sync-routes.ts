@@ -194,7 +194,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       ...common,
       path: "/conversation/syncByChannels",
       operation: "listConversationsByChannels",
-      summary: "Returns the conversations of a user with the given channels",
+      summary: "Returns the conversations of a user in the given channels",
       body: conversationBodies.byChannels,
       success: {
         description: "Conversations. Channels without messages for the user are left out",

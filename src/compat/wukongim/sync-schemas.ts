@@ -40,7 +40,10 @@ const eventMeta = Type.Object(
               kind: Type.Literal("text", { description: "Always text" }),
               text: text("Text of the stream so far"),
             },
-            { description: "Text of the lane. Absent without text or with the mode basic" },
+            {
+              description:
+                "Text of the lane. Absent if there is no text, or if event_summary_mode is basic",
+            },
           ),
         ),
         end_reason: Type.Optional(Type.Integer({ description: "end_reason of the last event" })),
@@ -61,7 +64,7 @@ const syncedMessage = Type.Object(
           ...streamProperties,
           log: Type.Optional(
             text(
-              "Path at which the records of the stream can be read. In the wukongim dialect, present only if `truncated` is",
+              "Path at which the records of the stream can be read. In the wukongim dialect, present only if the stream is truncated",
             ),
           ),
         },
@@ -93,7 +96,7 @@ const syncedMessage = Type.Object(
           client_msg_no: text("client_msg_no of the message"),
           from_msg_event_seq: Type.Literal(0, { description: "Always 0" }),
         },
-        { description: "Fields of the call /message/eventsync for this stream" },
+        { description: "Fields of a call to /message/eventsync that lists this stream's events" },
       ),
     ),
   },

@@ -365,7 +365,7 @@ function number(row: Row, field: string): number {
 
 function unexpected(path: string): SourceError {
   return new SourceError(
-    `The answer to ${path} is not that of a WuKongIM 2.2 server. Check the address in --from.`,
+    `The reply to ${path} is not that of a WuKongIM 2.2 server. Check the address in --from.`,
   );
 }
 

@@ -106,7 +106,7 @@ class BodyReader {
 
   text(): string {
     const length = this.#body.readUInt16BE(this.#skip(2));
-    if (length > MAX_TEXT_BYTES) throw malformed("A text field is too long");
+    if (length > MAX_TEXT_BYTES) throw malformed(`A text field exceeds ${MAX_TEXT_BYTES} bytes`);
     const start = this.#skip(length);
     const bytes = this.#body.subarray(start, start + length);
     if (isAscii(bytes)) return bytes.toString("latin1");

@@ -282,7 +282,8 @@ class WkprotoCodec implements Codec {
     if (!isId(packet.uid)) return refusedConnect("uid is not a valid id");
     if (packet.deviceId !== "" && !isId(packet.deviceId))
       return refusedConnect("deviceId is not a valid id");
-    if (packet.token.length > MAX_TOKEN_LENGTH) return refusedConnect("token is too long");
+    if (packet.token.length > MAX_TOKEN_LENGTH)
+      return refusedConnect(`token exceeds ${MAX_TOKEN_LENGTH} characters`);
     if (flag === undefined) return refusedConnect("deviceFlag must be 0, 1 or 2");
     if (this.isPrivate) {
       if (!isPublicKey(packet.clientKey)) return refusedConnect(BAD_KEY);
@@ -312,7 +313,11 @@ class WkprotoCodec implements Codec {
     if (!isId(id)) return new FrameError("bad_id", ref, "channelId is not a valid id");
     for (const label of [clientMsgNo, streamNo, topic])
       if (label.length > maxIdLength)
-        return new FrameError("too_large", ref, "clientMsgNo, streamNo or topic is too long");
+        return new FrameError(
+          "too_large",
+          ref,
+          `clientMsgNo, streamNo or topic exceeds ${maxIdLength} characters`,
+        );
     const payload = this.#payloadOf(packet);
     if (payload === undefined)
       return new FrameError(
@@ -321,7 +326,7 @@ class WkprotoCodec implements Codec {
         "The payload cannot be decrypted, or its signature is wrong",
       );
     if (payload.length > maxPayloadBytes)
-      return new FrameError("too_large", ref, "The payload is too large");
+      return new FrameError("too_large", ref, `The payload exceeds ${maxPayloadBytes} bytes`);
     return {
       kind: "send",
       ref,
