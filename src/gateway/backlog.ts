@@ -97,8 +97,8 @@ export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
   /**
-   * True if the session is new in the scope. False if it was live before and lags. Its client has
-   * then been sent all events that arrived before the backlog was created.
+   * True if the session is new in the scope. False if it was live before and lags. In that case,
+   * its client has been sent all events that arrived before the backlog was created.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
@@ -377,8 +377,8 @@ export class Backlog implements PersonalBacklog {
       return;
     }
     const isContiguous = !this.isJoining || stream.index === 0;
-    // If the stream is still active, it is read later. If it has ended, nothing is missing, because
-    // the client never had any of it.
+    // A stream whose first events are missing here is read from the store later if it is still
+    // active. If it has ended, it is not read, because the client never had any part of it.
     if (!isContiguous && !this.#keepsAllEvents) {
       this.#hasLeftEvents = true;
       return;
@@ -409,8 +409,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the part of a withheld event that the client lacks. Pushes nothing of a stream that was
-   * never pushed, or that must still be read from the store.
+   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client's
+   * position in the stream is unknown, or if the stream must still be read from the store.
    */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;

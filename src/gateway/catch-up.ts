@@ -238,9 +238,9 @@ export class CatchUps {
   }
 
   /**
-   * If the session's former rights did not allow the group, returns the group's newest position,
-   * otherwise `undefined`. The session starts at this position and not where the membership of its
-   * user began, which may be a million messages earlier.
+   * Returns the position of the group's newest message if the session's former rights did not allow
+   * the group, otherwise `undefined`. The session starts at this position, because its user's
+   * membership may have begun a million messages earlier.
    */
   async #startOfWidened(
     session: Session,
@@ -284,8 +284,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes all missed messages of a channel. Arriving messages are held only while a page is read
-   * that may be the last page.
+   * Pushes all missed messages of a channel. Holds arriving messages only while it reads a page
+   * that may be the last one.
    */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
@@ -463,7 +463,7 @@ export class CatchUps {
     if (streams > 0) this.#ports.metrics.caughtUp(streams);
   }
 
-  /** Reads a stream, then waits until all removals that preceded the read are delivered. */
+  /** Reads a stream, then waits until all removals of members before the read are delivered. */
   async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
     const snapshot = await this.#readStream(name);
     await this.#ports.cluster.barrier();

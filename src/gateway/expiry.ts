@@ -78,7 +78,8 @@ export class CredentialExpiry {
     if (session.isExpiring || expiresAtMs === undefined) return session.end("token_expired");
     session.isExpiring = true;
     this.#endAfter(session, expiresAtMs);
-    if (session.hasConnack) this.#pushExpiring(session); // otherwise the CONNACK names the expiry
+    // Without a CONNACK yet, no event is needed, because the CONNACK will contain the expiry.
+    if (session.hasConnack) this.#pushExpiring(session);
   }
 
   #pushExpiring(session: Session): void {
@@ -90,7 +91,7 @@ export class CredentialExpiry {
       data: JSON.stringify({ expiresInS: this.expiresInS(session) }),
       ...{ timestampMs, stream: undefined },
     };
-    // `push` would drop the event of a session that may not read its personal channels.
+    // `push` would drop the event if the session may not read its personal channels.
     session.pushFrames(session.codec.encodePush({ kind: "event", channel, event }));
   }
 
@@ -124,7 +125,7 @@ export class CredentialExpiry {
       connectHook === undefined
         ? refreshed
         : await this.#restrict(session, { record, token, refreshed }, connectHook);
-    // Without a hook, a later time that a concurrent refresh has set is kept.
+    // Without a hook, a refresh does not replace a later time that a concurrent refresh has set.
     const isEarlier =
       connectHook === undefined && (terms.expiresAtMs ?? 0) < (session.expiresAtMs ?? 0);
     if (number > refreshes.applied && !isEarlier) {

@@ -1,8 +1,8 @@
-// Delivers commands to the sessions of a user. Each recipient of a stored command has a copy in the
-// inbox, numbered by `inboxSeq`. A new session first receives its inbox, in order and as fast as
-// its client reads, and then the commands that arrive live. A stored command that arrives while the
-// inbox is being read is also found in the inbox. Therefore no command is lost, repeated or pushed
-// out of order.
+// Delivers commands to the sessions of a user. A stored command has a copy in the inbox of each
+// recipient, numbered by `inboxSeq`. A new session first receives its inbox, in order and as fast
+// as its client reads, and then the commands that arrive live. A stored command that arrives while
+// the inbox is being read is also found in the inbox. Therefore no command is lost, repeated or
+// pushed out of order.
 
 import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -175,8 +175,8 @@ function skipLive(session: Session): void {
 }
 
 /**
- * Keeps a command until the session has caught up. A stored command is not kept, but read from the
- * inbox.
+ * Until the session has caught up, keeps a command that is not stored. A stored command is read
+ * from the inbox instead.
  */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;

@@ -7,7 +7,7 @@ import { timesIn } from "../broker/session-names.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 
 /**
- * A client that cannot resume is sent the streams that ended within this time before the connect.
+ * Period before the connect. A client that cannot resume is sent the streams that ended within it.
  */
 const RECENT_MS = 60_000;
 /**

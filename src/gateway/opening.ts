@@ -1,6 +1,6 @@
 // Creates a session from a CONNECT. The session enters the hub, the broker logs it in, the node
-// subscribes to its topics, and the client is sent its CONNACK and then the missed messages. The
-// session may have ended after every `await`. Nothing is sent to a session that has ended.
+// subscribes to its topics, and the client is sent its CONNACK and then the missed messages. After
+// each `await`, the session may have ended. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";

@@ -159,8 +159,8 @@ class UserRate {
 }
 
 /**
- * Tokens that were removed for a request before it runs. They are fewer than the work of the request
- * if a debt has reached its maximum.
+ * Tokens that are removed for a request before it runs. They are fewer than the work of the request
+ * if the debt of the connection or of its user has reached its maximum.
  */
 export class Reservation {
   readonly #rate: ConnectionRate;
@@ -280,7 +280,10 @@ export class ConnectionRate implements Rate {
     bucket.charge(1);
   }
 
-  /** Charges of `ownExcluded` and `userExcluded` tokens do not count as a debt. */
+  /**
+   * Throws `rate_limited` if the connection or its user has a debt of more than the excluded
+   * tokens.
+   */
   requirePaid(ownExcluded = 0, userExcluded = 0): void {
     const waitMs = this.#debtMs(this.#clock(), ownExcluded, userExcluded);
     if (waitMs > 0) throw refusal(waitMs);

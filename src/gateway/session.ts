@@ -40,7 +40,7 @@ type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 export interface GroupPosition {
   /** Seq of the last message received, 0 if unknown. */
   readonly seq: number;
-  /** True if the client asked to resume from `seq` and the session has not caught up since. */
+  /** True if the client asked to resume from `seq` and the session has not caught up yet. */
   readonly isResumed: boolean;
 }
 
@@ -178,8 +178,9 @@ export class Session {
    */
   inboxSeq = 0;
   /**
-   * Range of the command copies that arrived live. It begins with the last seq read from the inbox,
-   * if any, or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
+   * Range of the command copies that arrived live. Begins with the last seq read from the inbox, or
+   * with the first live copy if the inbox was empty. Begins with 0 if copies may have been lost
+   * before the first live copy. `undefined` if the next copy may have any seq.
    */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
