@@ -106,7 +106,7 @@ export class SessionResync {
       }
       onError(
         error,
-        "Could not read the state of users whose events may have been lost; reading their groups and inboxes",
+        "Could not read the state of users whose events may have been lost; reading their groups and inboxes instead",
       );
     }
     for (const [index, [uid, sessionsOf]] of users.entries())
