@@ -53,8 +53,9 @@ export interface DriverServer {
   /**
    * Calls `opened` for each accepted connection and `closed` when it closes. If `opened` passes a
    * handler to `onAborted`, the handler is called once: when the connection closes before its first
-   * request, or, if the driver reports first requests, when that request arrives. The driver closes
-   * a connection that sends no request within 12 s.
+   * request, or, if the driver reports first requests, when that request arrives. A connection that
+   * sends no request is closed: by uWebSockets.js within 12 s, by the portable driver within 10 s
+   * for each of the first bytes, the TLS handshake and the head.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
   /** Sets the guard of heads that are being received. Has no effect on uWebSockets.js. */

@@ -177,9 +177,9 @@ export class HttpCall implements HttpRequest {
    * Sends the reply and closes the connection. A close with unread bytes would reset the
    * connection, and many clients would lose the reply. The reply therefore waits a short time for a
    * small declared body. If the body is large or late, the connection stays open after the reply
-   * until the peer closes it, or until the driver closes it after at most 12 s. If the limit of the
-   * address forbids this, or if the body is absent or chunked, the connection is closed at once.
-   * `bodyEnded` must be called for a declared body.
+   * until the peer closes it, or until the driver closes it after at most 12 s. The connection is
+   * closed at once if the limit of the address forbids this, if the reply has no body, or if the
+   * body of the request is absent or chunked. `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;

@@ -99,7 +99,7 @@ export class HeadCheck {
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
    * reports the problem to `onHeadRefused`. Returns `undefined` for a valid head. `path` is the path
-   * of the request. It is a parameter, because most callers know it without calling the library.
+   * of the request. It is a parameter, because most callers have it without a call to the library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     // `fill` would be a call into C++, which costs more than a loop over so few items.

@@ -40,8 +40,8 @@ export interface Place {
 }
 
 /**
- * Length of a round. It is longer than a driver waits for a request. A slot that is not released
- * expires after one to two rounds.
+ * Length of a round. It is longer than uWebSockets.js waits for a request. A slot that is not
+ * released expires after one to two rounds.
  */
 const ROUND_MS = 15_000;
 /**

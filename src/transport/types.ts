@@ -78,7 +78,7 @@ export interface HttpBody {
 export interface HttpRoute {
   /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** A last segment `*` matches one or more segments. The handler reads them from the path. */
+  /** Pattern. A last segment `*` matches one or more segments, which the handler reads itself. */
   readonly path: string;
   readonly headers?: readonly string[];
   /** True if the route needs no credential. The connection is closed with the reply. */

@@ -24,7 +24,10 @@ interface Owner {
   readonly readers: Set<UnreadReader>;
 }
 
-/** Fraction of `perUser` up to which the unread bytes of one connection count for no user. */
+/**
+ * Fraction of `perUser`. A connection with at most this number of unread bytes is not counted for
+ * its user.
+ */
 const IGNORED_SHARE = 1 / 256;
 
 export class UnreadBytes {
