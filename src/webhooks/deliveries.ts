@@ -72,7 +72,8 @@ export interface PartitionState {
    */
   readonly batches: readonly Batch[];
   /**
-   * In the state that announces gaps: for each partition, the position after which a gap was found.
+   * Position in each partition after which a gap was found. Set only in the state that announces
+   * gaps.
    */
   readonly announced?: readonly Position[];
 }

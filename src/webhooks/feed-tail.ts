@@ -23,7 +23,7 @@ interface IdleLane {
 interface Partition {
   /**
    * Number of notifications so far. A lane compares the numbers before and after its read to detect
-   * a notification that came in between.
+   * a notification that arrived during the read.
    */
   notices: number;
   /** Number of the newest event, as of the last notification. */

@@ -64,7 +64,7 @@ interface LanePorts {
     through: number | undefined,
   ): Promise<FeedPage>;
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
-  /** Stores the state, with the event that was parked. Rejects if the lease is lost. */
+  /** Stores the state, and the event that was parked, if any. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
   /** Returns when the last accepted request was started, 0 if no request was accepted. */
   acceptedMs(): number;
@@ -336,8 +336,8 @@ export class Lane {
   }
 
   /**
-   * Changes the state without storing it. A later change stores it. If the change is lost, a
-   * request is only repeated.
+   * Changes the state without storing it. A later change stores it. If the change is lost, the only
+   * effect is that a request is repeated.
    */
   #note(change: Change): Promise<void> {
     return this.#inTurn(async () => {

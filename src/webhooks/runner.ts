@@ -420,7 +420,8 @@ export class Runner {
       }
       const { waitMs: fillMs } = this.#endpoint.settings.batch;
       if (!lane.isFilling) {
-        // Events that the turn did not read were stored after it began, so their wait starts then.
+        // Events that the turn did not read were stored after its start, so their wait is measured
+        // from its start.
         fillUntilMs = startedMs + fillMs;
         if (notices === this.#ports.tail.notices(partition)) {
           await this.#guarded(() => lane.flush());
@@ -435,8 +436,8 @@ export class Runner {
   }
 
   /**
-   * Waits for `ms`. After a turn that has read the partition, a new event ends the wait if it can
-   * be sent before the events that failed.
+   * Waits for `ms`. If the last turn has read the partition and the lane may form another batch, a
+   * new event ends the wait, unless the endpoint is paused.
    */
   async #pause(
     lane: Lane,
