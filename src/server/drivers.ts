@@ -31,7 +31,10 @@ export interface Drivers {
   readonly cluster: Cluster;
   readonly throttle: Throttle;
   readonly clock: Clock;
-  /** Milliseconds by which the time in a message id may be before that in an earlier id. */
+  /**
+   * Maximum number of milliseconds by which the time in a message id can be earlier than the time
+   * in an id that was assigned before it.
+   */
   readonly lookBackMs: number;
   /**
    * Connects to the server of the store before the store is started. Rejects with `RedisAway` if a

@@ -5,8 +5,8 @@ import { format } from "node:util";
 import { isReportedElsewhere } from "../redis/causes.ts";
 
 /**
- * From now on, calls `report` with each text that would otherwise be printed, except texts that are
- * reported elsewhere.
+ * Passes to `report` each text that would otherwise be printed, except texts that are reported
+ * elsewhere.
  */
 export function collectLibraryOutput(report: (text: string) => void): void {
   const collect = (...values: readonly unknown[]) => {

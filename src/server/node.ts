@@ -414,7 +414,7 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
 
 const IMPORTING = "An import is open. Close it with POST /admin/import/close";
 
-/** Does not contain the cause, which may contain addresses of the internal network. */
+/** Reason why a waiting node is not ready. Omits the cause, which may name internal addresses. */
 export const WAITING = "The node waits for its store. The log of the node contains the reason";
 
 export async function readiness(

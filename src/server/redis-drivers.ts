@@ -19,7 +19,7 @@ import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Time by which the clock of Redis must be ahead of the node's clock so that the node logs that
+ * Time by which the node's clock must be ahead of the clock of Redis so that the node logs that
  * message ids follow the clock of Redis.
  */
 const FAR_AHEAD_MS = 60_000;
