@@ -41,7 +41,7 @@ interface Call {
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
  * Codes of retryable errors after which the call has certainly changed nothing. After the other
- * errors, and without a reply of the broker, it may have succeeded.
+ * errors, and without a reply of the broker, the call may have succeeded.
  */
 const UNCHANGED: ReadonlySet<string> = new Set([
   "rate_limited",

@@ -393,8 +393,9 @@ export interface Codec {
   decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**
    * Reads data before the client's credential has been checked, at a bounded cost: resume points
-   * and keys are not read before `accept`. Returns `undefined` if no CONNECT is complete. Throws
-   * FrameError for data other than CONNECT, except packets that the wire format ignores.
+   * and encryption keys are not processed before `accept`. Returns `undefined` if no CONNECT is
+   * complete. Throws FrameError for data other than CONNECT, except packets that the wire format
+   * ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
   /**

@@ -192,7 +192,7 @@ export function writeConversations(
   }
 }
 
-/** The field `large` is only written if it is true. */
+/** Returns the number of fields. The field `large` is written only if it is true. */
 function fieldCount({ large }: Conversation): number {
   return large ? CONVERSATION_FIELDS + 1 : CONVERSATION_FIELDS;
 }
