@@ -169,9 +169,9 @@ export interface StreamRecord<T = unknown> {
   /** Offset after the record, with which `records` can continue later. */
   readonly offset: string;
   /**
-   * True for the first record after the stream was created again, or after the server lost its last
-   * records. Reading has then started again from the beginning, and the app must discard the
-   * earlier records.
+   * True for the first record after the stream was created again, or after the server lost the last
+   * records of the stream. Reading has then started again from the beginning, and the app must
+   * discard the earlier records.
    */
   readonly restarted: boolean;
 }
@@ -186,9 +186,9 @@ export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>
    */
   records(offset?: string): AsyncIterableIterator<StreamRecord<T>>;
   /**
-   * Appends a record, and resolves when it is durable. Appends keep their order. If the reply to an
-   * append is lost, the append is repeated only if the stream was opened with `producer`.
-   * Otherwise, it rejects with `connection_lost` or `timeout`.
+   * Appends a record, and resolves when it is durable. Appends keep their order. If the reply is
+   * lost, the append is repeated only if the stream was opened with `producer`. Without `producer`,
+   * the call then rejects with `connection_lost` or `timeout`.
    */
   append(data: T): Promise<void>;
   /** Closes the stream permanently for all users, after all earlier appends. */
@@ -408,8 +408,8 @@ export interface Client {
   /** Returns messages of a channel's history, by default the newest 50. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /**
-   * Follows a stream, active or ended. If the client does not know the stream, it requests the
-   * stream from the server.
+   * Follows a stream, active or ended. Requests the stream from the server, unless the client
+   * already follows it or `target` contains its end.
    */
   stream(target: StreamTarget): LiveStream;
   /**

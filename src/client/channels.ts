@@ -43,7 +43,8 @@ export class Channels {
   }
 
   resume(limit: number): readonly ResumePoint[] {
-    // A sequencer that has only SENDACKs is left out, since messages before its own may be missed.
+    // A sequencer that has only SENDACKs is left out, because a resume after its own messages would
+    // skip earlier messages.
     return this.cursors()
       .filter(({ channel }) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor)
       .reverse()

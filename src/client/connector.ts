@@ -91,8 +91,8 @@ export class Connector {
   #isStarting = false;
   #closed: Promise<void> | undefined;
   /**
-   * Id of the session to continue. It is random until the server names the session, so that a
-   * repeated attempt is not a second login.
+   * Id of the session to continue. It is random until CONNACK contains the id from the server, so
+   * that a repeated attempt is not a second login.
    */
   #session = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */

@@ -43,11 +43,11 @@ const BEGINNING = "-1";
 const JSON_TYPE = "application/json";
 /** Maximum time without data on a live connection. A server sends something at least every 60 s. */
 const MAX_SILENCE_MS = 75_000;
-/** A live call without new records counts as failed if it ends earlier. */
+/** Minimum duration of a live call without new records. A shorter call counts as failed. */
 const MIN_WAIT_MS = 1000;
 /**
- * Time after a lost offset during which the pauses continue to grow, because two servers could know
- * different offsets of the stream.
+ * Time after a lost offset during which the pauses continue to grow, because two servers may
+ * disagree about the offsets of the stream.
  */
 const UNSETTLED_MS = 60_000;
 /** Maximum total number of characters of the appends that are joined in one request. */
@@ -182,7 +182,7 @@ class Calls {
     await this.pause(error.retryAfterMs);
   }
 
-  /** Waits for at least `minMs`, and longer after each call until `succeeded`. */
+  /** Waits for at least `minMs`. The pauses grow until `succeeded` is called. */
   async pause(minMs = 0): Promise<void> {
     const { settings, assertOpen } = this.#ports;
     this.#pause = deferred();

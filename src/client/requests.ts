@@ -157,7 +157,8 @@ export class Background {
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
         if (!error.retry || isConnectionLost(error)) throw error;
-        if (connection !== this.#connection) continue; // the refusal must not delay the next one
+        // a refusal by the old connection must not delay the new one
+        if (connection !== this.#connection) continue;
         waitMs = retryDelay(error, failures);
         if (SLOW_DOWN.includes(error.code)) this.#pause.start(waitMs);
       } finally {

@@ -50,7 +50,7 @@ const REPORT_AFTER = 3;
 export class Sequencer {
   readonly channel: ChannelRef;
   readonly #ports: SequencerPorts;
-  /** All messages up to this seq were delivered, were sent by this client, or cannot be read. */
+  /** Seq up to which all messages were delivered, were sent by this client, or cannot be read. */
   #cursor: number | undefined;
   /** Highest message id up to the cursor, 0 if unknown. */
   #lastId: number;

@@ -44,7 +44,7 @@ const SWEEP_MS = 30_000;
 
 export class Streams {
   readonly #ports: StreamsPorts;
-  /** By the path of the stream's log. */
+  /** Followed streams by the paths of their logs. */
   readonly #followed = new Map<string, FollowedStream>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 

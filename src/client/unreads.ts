@@ -42,7 +42,7 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Time before that of `#sinceId` for which changes are listed again, because changes may become
+ * Length of the period before `#sinceId` whose changes are listed again, because changes may become
  * visible in a store in a different order than that of their times.
  */
 const MARGIN_MS = 5000;
@@ -78,14 +78,14 @@ export class Unreads {
     if (entry === undefined || messageSeq === 0) return; // a message that is not stored has seq 0
     const isOwn = fromUid === this.#ports.uid;
     if (messageSeq <= entry.headSeq) {
-      // The acknowledgement came after later messages. It is not known how many of them are unread.
+      // Later messages arrived before the acknowledgement. How many of them are unread is unknown.
       if (isOwn && entry.unread > 0) void this.#read(entry);
       return;
     }
     entry.headSeq = messageSeq;
     entry.changedAtMs = Math.max(entry.changedAtMs, messageTimeMs(messageId));
     entry.version += 1;
-    // A missed message is not counted, because the user may have read or deleted it since.
+    // A missed message is not counted, because the user may already have read or deleted it.
     if (!entry.isCurrent || messageId <= this.#sinceId) {
       entry.isCurrent = false;
       entry.isTouched = true;
@@ -154,7 +154,7 @@ export class Unreads {
     try {
       const request = { kind: "conversation", channel, change: undefined } as const;
       await this.#ports.ask(request, ({ conversation }) => {
-        entry.isReading = false; // now, as the same packet may contain a reason to read again
+        entry.isReading = false; // the same packet may contain a reason to read again
         if (version !== entry.version) this.conversation(conversation, true);
         else this.#adopt(entry, conversation, true);
       });
@@ -197,7 +197,7 @@ export class Unreads {
 
 /**
  * Returns true if the state may be from before the last known message or change. Two changes in one
- * millisecond have the same time, so that their order is not known.
+ * millisecond have the same time, so their order is unknown.
  */
 function mayBeOlder({ headSeq, changedAtMs, unread }: Conversation, entry: Entry): boolean {
   const isSame = headSeq === entry.headSeq && changedAtMs === entry.changedAtMs;
