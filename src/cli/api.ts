@@ -128,7 +128,10 @@ function exchange(
 
 type Headers = Readonly<Record<string, string>>;
 
-/** Returns the first manager whose password is configured in plain text, or `undefined`. */
+/**
+ * Returns an account whose password is configured in plain text: the first such manager, or `admin`
+ * if no managers are configured. Returns `undefined` if there is no such account.
+ */
 function accountOf({ admin, managers }: ApiConfig): Account | undefined {
   if (managers.length > 0) return managers.find(({ password }) => password !== "");
   return admin.password === "" ? undefined : { username: "admin", password: admin.password };

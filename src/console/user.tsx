@@ -1,5 +1,5 @@
-// Page of a user: everything that the broker knows about the user on all nodes, and why the user is
-// offline.
+// Page of a user: the user's sessions, devices, conversations, groups and commands on all nodes,
+// and why the user is offline.
 
 import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";
