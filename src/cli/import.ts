@@ -114,7 +114,7 @@ function reportLines(report: Report, comparesAll: boolean): readonly string[] {
     ...examples.map((example) => `    ${example}`),
   ]);
   return [
-    `Read ${messages} messages. Stored ${stored} lines; ${unchanged} were there already.`,
+    `Read ${messages} messages. Stored ${stored} lines; ${unchanged} were already stored.`,
     ...report.warnings,
     ...(refusals.length > 0 ? ["Not stored, by error code:", ...refusals] : []),
     ...(differences.length > 0

@@ -83,7 +83,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
 Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands stay in the user's inbox.
 The token is that of the environment variable ${USER_TOKEN_ENV} or of the file that
-${USER_TOKEN_ENV}_FILE names. Without one, the command registers a new token for the user's class
+${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the user's class
 desktop, as jindou token does.`,
     flags: {
       client: {
@@ -113,7 +113,10 @@ desktop, as jindou token does.`,
       "Copies users, channels, messages and read positions of a WuKongIM 2.2 server into an empty node of\nJindou, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
     flags: {
       "dry-run": { text: "report only" },
-      to: { value: "<url>", text: "the HTTP API of the node, by default on its port 5001" },
+      to: {
+        value: "<url>",
+        text: "the HTTP API of the node, which listens on port 5001 by default",
+      },
       close: {
         text: "compare the history and unread counts, and close the import if nothing differs",
       },
@@ -126,8 +129,14 @@ desktop, as jindou token does.`,
         value: "<file>",
         text: "further lines of POST /admin/import about users (NDJSON)",
       },
-      channels: { value: "<file>", text: "further lines about channels, their members and lists" },
-      from: { value: "<url>", text: "the HTTP API of the server, by default on its port 5001" },
+      channels: {
+        value: "<file>",
+        text: "further lines of POST /admin/import about channels, their members and lists",
+      },
+      from: {
+        value: "<url>",
+        text: "the HTTP API of the server, which listens on port 5001 by default",
+      },
       rate: { value: "<number>", text: "maximum number of rows read per second (default: 10000)" },
     },
     example: "jindou import wukongim --from=http://10.0.0.5:5001 --to=http://127.0.0.1:5001",
