@@ -8,7 +8,7 @@ export type UserTokenRequest = {
   readonly token: string;
   /** Type of the device: 0 app, 1 web, 2 desktop */
   readonly device_flag: DeviceFlag;
-  /** 0 or absent: secondary device. 1: main device, of which a user has only one */
+  /** 0 or absent: secondary device. 1: main device. A user has at most one session on main devices of this type */
   readonly device_level?: DeviceLevel | undefined;
 };
 
@@ -66,11 +66,11 @@ export type Devices = {
   readonly sessions: readonly {
     /** Session id */
     readonly session_id: string;
-    /** Node that has the session */
+    /** Node that serves the session */
     readonly node_id: string;
     /** Type of the device */
     readonly device_flag: DeviceFlag;
-    /** Level of the device, which was registered with its token */
+    /** Level of the device in this session */
     readonly device_level: DeviceLevel;
     /** Id of the device, chosen by the client */
     readonly device_id: string;
@@ -102,7 +102,7 @@ export type ChannelRequest = {
   readonly allow_stranger?: Flag | undefined;
   /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
   readonly large?: Flag | undefined;
-  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1 */
+  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 if large is 1, otherwise 1 */
   readonly client_events?: Flag | undefined;
   /** Initial subscribers */
   readonly subscribers?: readonly string[] | undefined;
@@ -127,7 +127,7 @@ export type ChannelInfoRequest = {
   readonly allow_stranger?: Flag | undefined;
   /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
   readonly large?: Flag | undefined;
-  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1 */
+  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 if large is 1, otherwise 1 */
   readonly client_events?: Flag | undefined;
 };
 
@@ -181,7 +181,7 @@ export type ListSetRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** The new list. An empty list removes all users from it */
+  /** The new list. An empty list removes all users */
   readonly uids: readonly string[];
 };
 
@@ -340,7 +340,7 @@ export type SendBatchRequest = {
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
-  /** Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from it and the uid. If empty or absent, a retry sends all messages again */
+  /** Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from this value and the uid of the recipient. If empty or absent, a retry sends all messages again */
   readonly client_msg_no?: string | undefined;
 };
 
@@ -490,7 +490,7 @@ export type CancelRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** User who cancels. Required for a personal channel, where it is one of the two users. Empty or absent means the system */
+  /** User who cancels. For a personal channel, this must be one of its two users. Otherwise, empty or absent means the system */
   readonly uid?: string | undefined;
 };
 
@@ -610,7 +610,7 @@ export type ChannelCreatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the record of a user, the uid */
+    /** Channel id; for the channel record of a user, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -631,7 +631,7 @@ export type ChannelCreatedEvent = {
   };
 };
 
-/** Written when flags of a channel changed. `data` has the changed flags */
+/** Written when flags of a channel changed. `data` contains the changed flags */
 export type ChannelUpdatedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -641,7 +641,7 @@ export type ChannelUpdatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the record of a user, the uid */
+    /** Channel id; for the channel record of a user, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -662,7 +662,7 @@ export type ChannelUpdatedEvent = {
   };
 };
 
-/** Written when a channel was disbanded. `data` has the changed flags */
+/** Written when a channel was disbanded. `data` contains the changed flags */
 export type ChannelDeletedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -672,7 +672,7 @@ export type ChannelDeletedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the record of a user, the uid */
+    /** Channel id; for the channel record of a user, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -703,7 +703,7 @@ export type ChannelMembersAddedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the record of a user, the uid */
+    /** Channel id; for the channel record of a user, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -726,7 +726,7 @@ export type ChannelMembersRemovedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the record of a user, the uid */
+    /** Channel id; for the channel record of a user, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -750,7 +750,7 @@ export type StreamEndedEvent = {
   /** Fields of the event */
   readonly data:
     | {
-        /** Channel id; for the record of a user, the uid */
+        /** Channel id; for the channel record of a user, the uid */
         readonly channel_id: string;
         /** 1 personal channel, 2 group channel */
         readonly channel_type: ChannelType;
@@ -1234,7 +1234,7 @@ export type WebhookRequest = {
     | undefined;
   /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order?: WebhookOrder | undefined;
-  /** 0: nothing is delivered until it is 1 again */
+  /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
   /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
@@ -1286,7 +1286,7 @@ export type Webhook = {
   };
   /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order: WebhookOrder;
-  /** 0: nothing is delivered until it is 1 again */
+  /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled: Flag;
   /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS: number;
@@ -1328,7 +1328,7 @@ export type WebhookChange = {
     | undefined;
   /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
   readonly order?: WebhookOrder | undefined;
-  /** 0: nothing is delivered until it is 1 again */
+  /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
   /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
@@ -1504,7 +1504,7 @@ export type KickRequest = {
 
 /** One page of the sessions of this node */
 export type Connections = {
-  /** Node that replies. The page has only its sessions */
+  /** Node that replies. The page contains only sessions of this node */
   readonly node_id: string;
   /** Sessions of this page */
   readonly connections: readonly {
@@ -1526,7 +1526,7 @@ export type Connections = {
     readonly device: string;
     /** Type of the device */
     readonly device_flag: DeviceFlag;
-    /** Level of the device, which was registered with its token */
+    /** Level of the device in this session */
     readonly device_level: DeviceLevel;
     /** Id of the device, chosen by the client */
     readonly device_id: string;
@@ -1536,7 +1536,7 @@ export type Connections = {
     readonly version: number;
     /** 0: the client has reported that it is in the background. Absent for closed sessions */
     readonly foreground?: Flag | undefined;
-    /** Node that has the session */
+    /** Node that serves the session */
     readonly node_id: string;
     /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below */
     readonly refused?: Flag | undefined;
@@ -1612,7 +1612,7 @@ export type Configuration = {
   readonly settings: readonly {
     /** Name of the setting */
     readonly key: string;
-    /** Value. Absent if it is secret. URLs have no user and no password, and secrets in a list are masked */
+    /** Value. Absent if it is secret. URLs are shown without user name and password, and secrets in a list are masked */
     readonly value?: unknown | undefined;
     /** 1: the value is secret and not shown */
     readonly is_secret: Flag;
@@ -1684,7 +1684,7 @@ export type Import = {
         readonly head_seq: number;
         /** Time of the newest message in Unix seconds, 0 if it was removed */
         readonly head_timestamp: number;
-        /** Last sequence number that was compared, at most 10000 messages after the first */
+        /** Last sequence number that was compared. At most 10000 messages are compared */
         readonly through_seq: number;
         /** Number of messages in the range */
         readonly count: number;
@@ -1799,7 +1799,7 @@ export type SyncedMessage = {
         }[];
         /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
         readonly truncated?: 1 | undefined;
-        /** Path at which the records of the stream can be read. In the wukongim dialect, present only if `truncated` is */
+        /** Path at which the records of the stream can be read. In the wukongim dialect, present only if the stream is truncated */
         readonly log?: string | undefined;
       }
     | undefined;
@@ -1834,7 +1834,7 @@ export type SyncedMessage = {
           readonly status: "open" | "closed" | "error" | "cancelled";
           /** Number of the lane's last stored event */
           readonly last_msg_event_seq?: number | undefined;
-          /** Text of the lane. Absent without text or with the mode basic */
+          /** Text of the lane. Absent if there is no text, or if event_summary_mode is basic */
           readonly snapshot?:
             | {
                 /** Always text */
@@ -1850,7 +1850,7 @@ export type SyncedMessage = {
         }[];
       }
     | undefined;
-  /** Fields of the call /message/eventsync for this stream */
+  /** Fields of a call to /message/eventsync that lists this stream's events */
   readonly event_sync_hint?:
     | {
         /** client_msg_no of the message */
@@ -1931,7 +1931,7 @@ export type MessageRequest = {
 export type ConversationSyncRequest = {
   /** User of the conversations */
   readonly uid: string;
-  /** Highest `version` that the caller has. Only conversations that changed since then are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
+  /** Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
   readonly version?: number | undefined;
   /** Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and messages whose streams may have changed since `version`. An entry that cannot be read is skipped */
   readonly last_msg_seqs?: string | undefined;
@@ -1947,7 +1947,7 @@ export type ConversationSyncRequest = {
   readonly page_size?: number | undefined;
   /** Maximum number of conversations to return. 0 or absent means 10000 */
   readonly limit?: number | undefined;
-  /** Value of the header Jindou-Cursor of the previous reply. The reply continues after it, with the `version` of the first call. Cannot be combined with `page` */
+  /** Value of the header Jindou-Cursor of the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page` */
   readonly cursor?: string | undefined;
 };
 
@@ -2033,7 +2033,7 @@ export type SetUnreadRequest = {
 export interface Operations {
   /** Sets the token of a user for a type of device */
   setUserToken(body: UserTokenRequest): Promise<Status>;
-  /** Revokes a user's tokens and ends the sessions that use them */
+  /** Logs out devices of a user: revokes their tokens and ends their sessions */
   logOutDevices(body: DeviceQuitRequest): Promise<Status>;
   /** Returns the online status of several users */
   getOnlineStatus(body: OnlineStatusRequest): Promise<OnlineStatusList>;
@@ -2171,7 +2171,7 @@ export interface Operations {
     readonly after?: string | undefined;
     /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. The types `session.opened`, `session.closed` and `command.sent` are selected only by their names, `session.*` or `command.*`. Absent means all types except these three */
     readonly types?: string | undefined;
-    /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the record of a user */
+    /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the channel record of a user */
     readonly channel?: string | undefined;
     /** Maximum number of events. Absent means 100 */
     readonly limit?: number | undefined;
@@ -2190,7 +2190,7 @@ export interface Operations {
     readonly client_msg_no: string;
     /** User whose conversation with channel_id is read; required for a personal channel */
     readonly uid?: string | undefined;
-    /** Index of the first event to send when following. Absent means 0. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event */
+    /** Index of the first event to send when following. Absent means 0. The header Last-Event-ID takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event */
     readonly from?: number | undefined;
     /** Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187 */
     readonly token?: string | undefined;
@@ -2281,7 +2281,7 @@ export interface Operations {
     readonly uid?: string | undefined;
     /** Text that the address of the client must contain */
     readonly ip?: string | undefined;
-    /** Text that the type or the id of the device, the listener or the wire format must contain */
+    /** Text that the device type, device id, listener or wire format must contain */
     readonly client?: string | undefined;
     /** Text that the close reason must contain. Applies only to closed sessions */
     readonly reason?: string | undefined;
@@ -2366,7 +2366,7 @@ export interface Operations {
   listConversations(body: ConversationSyncRequest): Promise<ConversationList>;
   /** Lists the channels of a user's newest conversations, with the ids of WuKongIM's store */
   listConversationChannels(body: ConversationChannelsRequest): Promise<StoredChannelList>;
-  /** Returns the conversations of a user with the given channels */
+  /** Returns the conversations of a user in the given channels */
   listConversationsByChannels(body: ConversationsByChannelsRequest): Promise<ConversationList>;
   /** Marks all messages of a conversation as read */
   clearUnread(body: ConversationRequest): Promise<Status>;
