@@ -115,7 +115,7 @@ t.test("a conversation sync misses no change if the clocks of two nodes differ",
 });
 
 t.test(
-  "a conversation sync on a Redis Cluster misses no change of a bucket that is behind",
+  "a conversation sync on a Redis Cluster misses no change if message id counters differ",
   async (t) => {
     const cluster = await startRedisCluster(t);
     const node = await spawnShifted(t, { JINDOU_REDIS_URL: cluster.url });
@@ -224,7 +224,7 @@ for (const { name, settings } of STORES)
 
 for (const { name, settings } of STORES)
   t.test(
-    `a durable stream in use outlives steps of the clock that exceed its time to live, on ${name}`,
+    `a durable stream in use does not expire when the clock steps by more than its time to live, on ${name}`,
     async (t) => {
       const node = await spawnShifted(t, settings());
       const { apiPort } = node.broker;
@@ -274,7 +274,7 @@ t.test("a node whose clock is wrong accepts the credentials that other nodes acc
 });
 
 t.test(
-  "messages are delivered live after the clock of a node was an hour ahead for one message",
+  "messages are delivered live after one message was sent while a node's clock was an hour ahead",
   async (t) => {
     const settings = onRedis();
     const fast = await spawnShifted(t, settings, HOUR_MS);

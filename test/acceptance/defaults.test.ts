@@ -95,7 +95,7 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
   }
 });
 
-t.test("the SDK reports a wrong token with one code, at a login and in a stream", async (t) => {
+t.test("the SDK reports a wrong token as auth_failed, at a login and in a stream", async (t) => {
   const url = `ws://127.0.0.1:${broker.clientPort}`;
   await t.rejects(connect({ url, uid: "amy", token: "guess" }).ready(), { code: "auth_failed" });
   let token = "amy-token";
@@ -127,7 +127,7 @@ const detailOf = (token: string, used: string) =>
   `${REFUSAL}: the token is for device flag ${token}, but it is used with device flag ${used}`;
 
 t.test(
-  "if the device flag of a login does not match its token, the log names the flag of the token, and so does the refusal in protected mode",
+  "if the device flag of a login differs from that of its token, the log and, in protected mode, the refusal name the token's flag",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "amy", token: "amy-token", device_flag: 1 };
@@ -155,7 +155,7 @@ t.test(
 );
 
 t.test(
-  "a viewer whose token is for another device flag is told the flag like a socket, on every address",
+  "a viewer whose device flag is not that of the token is refused, and in protected mode the error names the token's flag",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "cat", token: "cat-token", device_flag: 0 };
@@ -178,7 +178,7 @@ t.test(
   },
 );
 
-t.test("a JWT with the claim of another device flag is refused with this flag", async (t) => {
+t.test("a JWT for another device flag is refused, and the error names that flag", async (t) => {
   const node = await spawnBroker(t, {
     JINDOU_AUTH_CLIENTS: "jwt",
     JINDOU_AUTH_JWT_ALGORITHMS: "HS256",

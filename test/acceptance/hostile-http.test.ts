@@ -58,7 +58,7 @@ const stalls = measureStalls(t);
 const slowClients = runSlowClients();
 let warmMib = Number.NaN;
 
-t.test("the attacks in this file cover every call that has a body", async (t) => {
+t.test("the attacks in this file cover every call that has a JSON body", async (t) => {
   const { body } = await broker.call("/openapi.json");
   const posts = Object.entries(body.paths as Record<string, object>)
     .filter(([, methods]) => "post" in methods)

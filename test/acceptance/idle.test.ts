@@ -21,7 +21,7 @@ function waits(pid: number): number {
 const skip = process.platform === "linux" ? false : "the number of wake-ups is read from /proc";
 
 for (const store of ["the embedded store", "Redis"])
-  t.test(`an idle node on ${store} wakes up rarely`, { skip }, async (t) => {
+  t.test(`an idle node on ${store} wakes up at most 30 times per second`, { skip }, async (t) => {
     const settings =
       store === "Redis" ? { JINDOU_REDIS_URL: (await startRedis(t)).url } : undefined;
     const { process: child } = await spawnBroker(t, settings);

@@ -173,7 +173,7 @@ const CASES = Object.entries(SERVERS).flatMap(([servers, start]) =>
 
 for (const { start, ...stall } of CASES)
   t.test(
-    `a call that was answered as failed changes nothing later on ${stall.servers} if ${stall.title}`,
+    `a call that failed on ${stall.servers} changes nothing afterwards if ${stall.title}`,
     async (t) => {
       const { proxy, url, settings, hash } = await start(t);
       const common = { ...settings, JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };

@@ -45,7 +45,7 @@ t.jobs = FAULTS.length;
 
 for (const { title, fault, isTight, endsWithinMs, sentence } of FAULTS)
   t.test(
-    `a node whose database ${title} ends with an error message, and its next start has every acknowledged message`,
+    `a node whose database ${title} exits with an error message, and has every acknowledged message after its next start`,
     async (t) => {
       const disk: SmallDisk | undefined = isTight ? await mountSmallDisk(t, DISK_MIB) : undefined;
       const folder = disk && `${disk.path}/data`;

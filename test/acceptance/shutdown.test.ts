@@ -187,7 +187,7 @@ t.test(
 const freePort = (t: Test) => spawnBroker(t);
 
 t.test(
-  "a WKProto client of a node that drains is closed without a DISCONNECT, which it would take for a kick",
+  "a draining node closes WKProto clients without a DISCONNECT, which they would take for a kick",
   async (t) => {
     const broker = await spawnBroker(t, drainWithin(500));
     const options = { port: broker.clientPort, uid: "wk" };

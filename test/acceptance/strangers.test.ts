@@ -164,7 +164,7 @@ t.test(
 );
 
 t.test(
-  "a CONNECT with 1,000 positions of 64-character ids is accepted in native and in JSON",
+  "a CONNECT that resumes 1,000 channels with 64-character ids is accepted in native and in JSON",
   async (t) => {
     await broker.call("/user/token", { uid: "bob", token: "t", device_flag: 0 });
     const ids = Array.from({ length: 1000 }, (_, i) => String(i).padStart(64, "g"));

@@ -103,7 +103,7 @@ t.test("GET /connz returns a page of sessions in the requested order", async (t)
 });
 
 t.test(
-  "GET /connz yields to the event loop, and reads the pending bytes of only the sessions in the page",
+  "GET /connz yields to the event loop, and reads pending bytes only for the sessions in the page",
   async (t) => {
     const api = await startApi();
     let measured = 0;

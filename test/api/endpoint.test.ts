@@ -275,7 +275,7 @@ t.test("an exception that is thrown synchronously is answered with 500", async (
 });
 
 t.test(
-  "an outage is answered with 503 and Retry-After, and logged at most once a second",
+  "an outage of the store is answered with 503 and Retry-After, and logged at most once a second",
   async (t) => {
     const api = await startApi();
     api.failure = new BrokerError("unavailable", { cause: new Error("EIO") });

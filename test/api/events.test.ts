@@ -61,7 +61,7 @@ t.test("POST /event passes every field on to the broker", async (t) => {
   });
 });
 
-t.test("POST /event ends other streams only if force is 1", async (t) => {
+t.test("POST /event can end the channel's active stream only if force is 1", async (t) => {
   const api = await startApi();
   for (const [query, force] of [
     ["", false],

@@ -152,7 +152,7 @@ t.test(
 );
 
 t.test(
-  "the demo contains the URL of the client listener, and its own origin if connections from that origin are refused",
+  "the page of the demo contains the URL of the client listener, and the page's origin if that listener refuses the origin",
   async (t) => {
     const factsOf = async (settings: Readonly<Record<string, string>>) => {
       const broker = await startBroker(t, settings);

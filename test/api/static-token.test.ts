@@ -21,7 +21,7 @@ function guess(token: StaticToken, count: number): readonly (Promise<void> | und
 }
 
 t.test(
-  "a correct token is accepted without a delay while its network has few failures",
+  "attempts with a token are not delayed while their network is below the limit of failures",
   async (t) => {
     const token = create();
     t.ok(token.isRight("right"));

@@ -220,7 +220,7 @@ t.test(
 );
 
 t.test(
-  "the system uid cannot read a stream as a viewer, even if any token is accepted",
+  "the system uid cannot read a stream as a viewer, even if tokens are not checked",
   async (t) => {
     const anyToken = createViewers({
       store: {

@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  "if a regular read becomes due during a read for an unknown key, and that read fails, the keys are read again",
+  "if a regular read is due while a read for an unknown key is in progress, and the latter fails, the keys are read again",
   async (t) => {
     const provider = new Provider();
     provider.keys = [first.jwk];

@@ -137,7 +137,7 @@ t.test(
 );
 
 t.test(
-  "guesses of an API token that has the form of an access token are limited in this form too",
+  "if the API token has the form of an access token, guesses in that form are limited too",
   async (t) => {
     const newToken = () => randomBytes(32).toString("base64url");
     const token = newToken();

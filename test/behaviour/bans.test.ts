@@ -133,7 +133,7 @@ t.test(
 );
 
 // Covers [decisions: A banned account]
-t.test("a disbanded account gets no token, and keeps its sessions", async (t) => {
+t.test("a disbanded account cannot register a token, and its open sessions continue", async (t) => {
   const alice = world.name("alice");
   const client = await world.join(t, alice);
   await setFlags(world, alice, { disband: 1 });

@@ -291,7 +291,7 @@ t.test(
 );
 
 // Covers [decisions: Permission for events]
-t.test("an event to a user who accepts no strangers is refused with 403", async (t) => {
+t.test("an event from a stranger to a user who has contacts is refused with 403", async (t) => {
   const fixture = await createFixture(t, world, "personal");
   await world.ok("/channel", {
     ...wire(fixture.channel),

@@ -249,7 +249,7 @@ for (const kind of KINDS)
 
 // Covers [decisions: Custom events]
 t.test(
-  "a custom event sent after a viewer stops the stream is pushed, and the reply contains the state",
+  "a custom event for a cancelled stream is pushed but not stored, and the reply has the state cancelled",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

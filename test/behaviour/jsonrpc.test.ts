@@ -270,7 +270,7 @@ const OBJECT_TEXTS = [
 // Covers [decisions: A payload's text]
 for (const form of ["extended", "WuKongIM's"])
   t.test(
-    `a payload that is an object keeps its bytes in ${form} form, live, in history and over HTTP`,
+    `an object payload sent in the ${form} form of JSON-RPC keeps its bytes, live, in history and over HTTP`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);
@@ -312,7 +312,7 @@ async function connectMember(t: Test) {
   return { uid: ann, channel, client };
 }
 
-t.test("the limits of an object payload also count its duplicate keys", async (t) => {
+t.test("an object payload is limited in depth and size, duplicate keys included", async (t) => {
   const { channel, client } = await connectMember(t);
   const fields = `"channelId":"${channel.id}","channelType":2`;
   const send = async (payload: string) => {
@@ -448,7 +448,7 @@ t.test("a payload must be canonical base64 in every interface that accepts base6
   t.same(messages, [], "nothing is stored");
 });
 
-t.test("the limit of a payload counts the bytes of its UTF-8 text", async (t) => {
+t.test("the size limit of a payload counts bytes of UTF-8, not characters", async (t) => {
   const { channel, client } = await connectMember(t);
   const target = { channelId: channel.id, channelType: 2 };
   const MAX = 65_536;

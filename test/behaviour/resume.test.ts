@@ -152,7 +152,7 @@ t.test(
 
 // Covers [feature: resume]
 t.test(
-  "a channel named twice in a resume is resumed once, from the last position named",
+  "a channel named twice in a resume is resumed once, from the second of its positions",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -258,7 +258,7 @@ t.test("a viewer with a device token can read only the streams of its own channe
 
 // Covers [feature: GET /stream]
 t.test(
-  "a viewer can send a uid and token with letters beyond ASCII in headers in the form of RFC 8187, and the reply to the token's registration says so",
+  "a viewer can send a non-ASCII uid and token in RFC 8187 headers, and the reply to the token's registration names the header to use",
   async (t) => {
     const uid = `${world.name("jos")}é`;
     const token = "gehéim ";

@@ -243,7 +243,7 @@ t.test("connections that send a byte now and then are closed at the login deadli
 });
 
 for (const sdk of PHONE_SDKS)
-  t.test(`a client that works like the SDK for ${sdk.name} is served`, (t) =>
+  t.test(`a client that works like WuKongIM's SDK for ${sdk.name} is served`, (t) =>
     phoneScenario(t, sdk),
   );
 

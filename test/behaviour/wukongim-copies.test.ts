@@ -89,7 +89,7 @@ for (const encryption of ["true", "false"])
     },
   );
 
-t.test("a user's own messages that the user catches up with have no red dot", async (t) => {
+t.test("a sender's own messages have no red dot, even if they arrive in a catch-up", async (t) => {
   const world = await startWorld(t, WKPROTO_LISTENER);
   const ann = await connectTwice(t, world, "ann");
   const ben = await connectTwice(t, world, "ben");

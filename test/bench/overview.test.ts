@@ -135,7 +135,7 @@ t.test("invalid options are rejected with an error message", async (t) => {
   }
 });
 
-t.test("an open loop shows a stall of the server in the 99th percentile", { skip }, async (t) => {
+t.test("an open-loop run shows a server stall in the 99th percentile", { skip }, async (t) => {
   const workbench = new Workbench();
   t.teardown(() => workbench.close());
   let calls = 0;

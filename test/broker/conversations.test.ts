@@ -79,7 +79,7 @@ t.test("a page ends before it exceeds the size limit, and has a cursor", async (
 });
 
 t.test(
-  "a selection has conversations without payloads, in the order of their newest messages",
+  "`select` returns conversations without payloads, in the order of their newest messages",
   async (t) => {
     const { conversations } = await nodeWithMessages(t, 2);
     const { conversations: list } = await conversations.list("alice", PAGE);

@@ -44,7 +44,7 @@ t.test("a feed read does not load messages that were sent while the feed was off
   t.equal(loaded, 3);
 });
 
-t.test("a gap at the end of the feed has the time of the newest event", async (t) => {
+t.test("a feed.gap event at the end of the feed has the time of the newest event", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   await store.append(draftOf());

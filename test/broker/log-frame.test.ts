@@ -64,7 +64,7 @@ t.test("a frame of several records has the documented bytes", async (t) => {
   );
 });
 
-t.test("the check of a frame rotates the previous check by 5 bits", async (t) => {
+t.test("the check of a frame is its CRC XOR the previous check rotated by 5 bits", async (t) => {
   t.equal(nextCheck(0x8000_0001, 0), 0x30);
   t.equal(nextCheck(0, 0xffff_ffff), 0xffff_ffff);
   t.equal(nextCheck(0xffff_ffff, 0xffff_ffff), 0);
@@ -153,7 +153,7 @@ t.test("a path has 1 to 8 segments, which are ids without a slash", async (t) =>
     t.equal(logPath(segments), undefined, JSON.stringify(segments).slice(0, 40));
 });
 
-t.test("a log is in the bucket of its path or of its channel", async (t) => {
+t.test("a log is in the bucket of its channel, or of its path if it has no channel", async (t) => {
   const free: LogName = { kind: "free", path: "chats/1" };
   const beside: LogName = { kind: "channel", key: "2:team", clientMsgNo: "m1" };
   t.equal(logBucket(free), crc32(Buffer.from("chats/1")) % BUCKETS);

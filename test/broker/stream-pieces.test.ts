@@ -139,7 +139,7 @@ t.test("the last event before the end of a truncated stream is marked as truncat
   t.end();
 });
 
-t.test("the cursor after the last event is at the end of the snapshot", async (t) => {
+t.test("the cursor after a snapshot's last event is at the end of the snapshot", async (t) => {
   const random = new Random(SEED + 2);
   for (let round = 0; round < 50; round++) {
     const stream = randomStream(random, 30);

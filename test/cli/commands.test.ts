@@ -53,7 +53,7 @@ const WORLDS: Readonly<Record<string, (t: Test) => Promise<World>>> = {
 };
 
 for (const [place, start] of Object.entries(WORLDS))
-  t.test(`a person at a shell sends, watches and reads messages on ${place}`, async (t) => {
+  t.test(`a user at a shell can send, watch and read messages on ${place}`, async (t) => {
     const { broker, shell, headers } = await start(t);
     const event = async ([type, data]: readonly [string, string]) => {
       const stream = { channel_id: "lobby", channel_type: 2, client_msg_no: "answer" };

@@ -42,7 +42,7 @@ async function start(t: Test, { lastSeq, lastId }: Omit<Cursor, "channel">, head
 /** Returns a message that was stored after the fail-over, with a reused or a later seq. */
 const newMessage = (seq: number) => message(seq, { messageId: 2000 + seq });
 
-t.test("a client accepts that the server has fewer messages than before", async (t) => {
+t.test("a client whose cursor is above the head of the channel gets new messages", async (t) => {
   const { socket, seen, until } = await start(t, { lastSeq: 9 }, 2);
   socket.push(live(message(3)));
   await until(1003);

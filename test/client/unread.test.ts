@@ -55,7 +55,7 @@ async function loginTo(
 const newGroup = (broker: Broker, id: string, subscribers: readonly string[], fields = {}) =>
   broker.call("/channel", { channel_id: id, channel_type: 2, subscribers, ...fields });
 
-t.test("each message and each change of a conversation changes the unread count", async (t) => {
+t.test("the unread count follows each message and each change of a conversation", async (t) => {
   const broker = await startBroker(t);
   await newGroup(broker, "lobby", ["ann", "ben"]);
   const { client: ann } = await loginTo(t, broker, "ann");
@@ -346,7 +346,7 @@ t.test("a conversation whose first read was lost is read again after the reconne
 });
 
 t.test(
-  "messages before an own message are not counted, even if its acknowledgement is late",
+  "messages earlier than an own message are not counted, even if its SENDACK is late",
   async (t) => {
     const { client, server, push, answer, sees } = await scriptedBadge(t);
     push(1);
@@ -364,7 +364,7 @@ t.test(
 );
 
 t.test(
-  "a state with another change of the same millisecond does not set the count back",
+  "if a pushed state has the same time as the known state, the conversation is read again before the count changes",
   async (t) => {
     const { server, push, answer, sees } = await scriptedBadge(t);
     push(2);
@@ -379,7 +379,7 @@ t.test(
   },
 );
 
-t.test("a change in the same packet as the reply to a read is not lost", async (t) => {
+t.test("a change that arrives in one packet with the reply to a read is not lost", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t);
   push(2);
   const request = await server.received("conversation");
@@ -394,7 +394,7 @@ t.test("a change in the same packet as the reply to a read is not lost", async (
   await sees(2, 3, 1);
 });
 
-t.test("changes whose list was refused are listed after the next connect", async (t) => {
+t.test("a refused list of changed conversations is requested after the next connect", async (t) => {
   const startMs = Date.UTC(2030, 0, 1);
   const newestIds = [0, 100_000, 200_000].map((ms) => firstMessageId(startMs + ms));
   const missed = { channel: group("team"), changedAtMs: startMs + 50_000, unread: 3 };

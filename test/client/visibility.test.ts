@@ -3,7 +3,7 @@
 import { t } from "../support/suite.ts";
 import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
 
-t.test("each change of foreground or background is reported once per connection", async (t) => {
+t.test("a change between foreground and background is reported once per connection", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind === "state") socket.reply(operation, { kind: "state" });

@@ -488,7 +488,7 @@ const RANGE = {
 
 /** Needs a store that reads the time from the clock of the fixture. */
 export async function channelLogTimes(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a silent stream is interrupted, a stream that receives records is not", async (t) => {
+  t.test("a silent stream is interrupted, but a stream that receives records is not", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     for (const clientMsgNo of ["a", "b"]) await store.createStream(creation([], { clientMsgNo }));
@@ -540,7 +540,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
   });
 
   t.test(
-    "a stream accepts only its end once its message is twice as old as the retention time",
+    "a stream whose message is twice as old as the retention time accepts only its end event",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.close();
@@ -566,7 +566,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     },
   );
 
-  t.test("a stream's end time is not before earlier messages if the clock goes back", async (t) => {
+  t.test("a stream's end is not before earlier messages if the clock is set back", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     const { start, end } = producer(fixture);

@@ -75,7 +75,7 @@ for (const [command, file] of [
     t.pass("the pages show the messages and the streams");
   });
 
-t.test("the page of docs/examples/ai-stream shows durable answers and regenerates", async (t) => {
+t.test("the page of docs/examples/ai-stream keeps an answer and can regenerate it", async (t) => {
   const broker = await startBroker(t);
   const file = join(EXAMPLES, "ai-stream/backend.mjs");
   const url = await startBackend(t, [process.execPath, file], {

@@ -465,7 +465,7 @@ for (const [name, type, id, writers] of [
 ] as const)
   for (const way of ["POST /event", "Durable Streams"])
     t.test(
-      `all formats name the log of a ${name} channel's message that was written with ${way}, and the SDK reads its records`,
+      `every interface returns the log path of a stream written with ${way} in a ${name} channel, and the SDK reads its records`,
       async (t) => {
         const [viewer, sender] = [await clientOf(t, "alice"), await clientOf(t, "bot")];
         const no = `${noOf(newPath())} a/b@c?`;
@@ -524,7 +524,7 @@ for (const [name, type, id, writers] of [
     );
 
 t.test(
-  "a stream that is longer than viewers are shown is marked as truncated, live and in the history",
+  "a stream over the size limit for viewers is marked as truncated, live and in the history",
   async (t) => {
     const client = await clientOf(t, "alice");
     const frames: unknown[][] = [];

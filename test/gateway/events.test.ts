@@ -209,7 +209,7 @@ t.test(
 
 for (const how of ["lags", "joins"] as const)
   t.test(
-    `a client that ${how} while many streams are active gets one more stream each time it reads`,
+    `a client that ${how} while many streams are active is sent each stream only after it has read the previous one`,
     async (t) => {
       const { world, sessions } = await liveWorld(["alice"]);
       const senders = ["b1", "b2", "b3", "b4", "b5"];

@@ -62,7 +62,7 @@ t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
   t.equal(rates.size, 1);
 });
 
-t.test("the budgets of a limited number of users without a session are remembered", async (t) => {
+t.test("the budgets of at most 10,000 users without a session are remembered", async (t) => {
   const { rates, connect, leave } = createFixture();
   for (let i = 0; i < 11_000; i++) {
     connect(`u${i}`).charge(50);

@@ -103,7 +103,7 @@ t.test(
   },
 );
 
-t.test("no message id above the limit is assigned, and the store stays as it was", async (t) => {
+t.test("a write whose id would exceed the limit is refused and changes nothing", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   const node = await spawnBroker(t, { JINDOU_REDIS_URL: redis.url });

@@ -47,7 +47,7 @@ function numberedUses(text: string): readonly string[] {
   return uses;
 }
 
-t.test("after its first lines a Lua script uses its keys and arguments by name", async (t) => {
+t.test("Lua scripts use keys and arguments by name, except in their first lines", async (t) => {
   t.ok(LUA_FILES.length > 90, "the Lua files are found");
   for (const name of LUA_FILES) {
     const uses = numberedUses(readFileSync(new URL(name, SOURCES), "utf8"));
@@ -55,7 +55,7 @@ t.test("after its first lines a Lua script uses its keys and arguments by name",
   }
 });
 
-t.test("a key or argument with a number is reported after the first lines", async (t) => {
+t.test("a numbered key or argument below the first lines of a script is reported", async (t) => {
   const first = [
     "-- KEYS[1] and ARGV[1] in a comment",
     "local head, log = KEYS[1], KEYS[2]",

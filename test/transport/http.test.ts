@@ -133,7 +133,7 @@ t.test("a handler is notified if its peer disconnects before the reply", async (
   t.pass("the handler was notified");
 });
 
-t.test("a handler that asks too late is notified at once that its peer is gone", async (t) => {
+t.test("a handler that registers after its peer disconnected is notified at once", async (t) => {
   let calls = 0;
   const wait = async (request: HttpRequest): Promise<HttpReply> => {
     await new Promise<void>((resolve) => request.onAborted(resolve));

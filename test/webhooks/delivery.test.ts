@@ -130,7 +130,7 @@ async function streamedEvents({ broker }: World, count: number): Promise<readonl
 const textsOf = (events: readonly ReceivedEvent[]) =>
   events.map((event) => JSON.stringify(event)).sort();
 
-t.test("webhooks of a node", async (t) => {
+t.test("a node delivers events to its webhooks", async (t) => {
   const world = await startWorld(t);
 
   t.test("an event that the receiver rejects is parked, and a retry delivers it", async (t) => {

@@ -120,7 +120,7 @@ t.test(
   },
 );
 
-t.test("another node decides about pushes if the deciding node freezes or dies", async (t) => {
+t.test("another node decides who needs a push if the deciding node freezes or dies", async (t) => {
   const redis = await startRedis(t);
   const start = () => spawnBroker(t, { ...PUSH, JINDOU_REDIS_URL: redis.url });
   const nodes = [await start(), await start()] as const;

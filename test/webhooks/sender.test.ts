@@ -35,7 +35,7 @@ t.test("the cloudevents package reads single and batched events", async (t) => {
   t.match(read(false)[0], expected, "a batch");
 });
 
-t.test("a message in WuKongIM's format has the fields of WuKongIM in the same order", async (t) => {
+t.test("a webhook in WuKongIM's format has WuKongIM's fields in the same order", async (t) => {
   const data = {
     ...{ message_id: 42, message_idstr: "42", message_seq: 7, client_msg_no: "c", timestamp: 5 },
     ...{ from_uid: "____system", channel_id: "ben", channel_type: 1, expire: 0, payload: "e30=" },

@@ -325,7 +325,7 @@ t.test("after feed.gap, a rejected first request is halved until it is accepted"
   t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
 });
 
-t.test("a webhook whose last event was replaced reads the feed only once", async (t) => {
+t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(
@@ -557,7 +557,7 @@ t.test("events that wait until feed.gap is accepted do not keep the node busy", 
   t.ok(rounds.length < 20, `the lane ran ${rounds.length} rounds`);
 });
 
-t.test("a webhook with a backlog reads little more than one request contains", async (t) => {
+t.test("a webhook with a backlog does not read its whole backlog for one request", async (t) => {
   let messages = 0;
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async readMessages(...args) {

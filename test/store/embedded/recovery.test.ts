@@ -245,7 +245,7 @@ const losses: Readonly<Record<string, Loss>> = {
 };
 
 t.test(
-  "a start is refused if the WAL lacks the end that the database refers to, until the operator accepts the loss",
+  "a start is refused if the WAL ends before the byte that the database refers to, until the operator accepts the loss",
   async (t) => {
     for (const [way, durability] of (["process", "disk"] as const).entries())
       for (const [at, [name, lose]] of Object.entries(losses).entries()) {

@@ -169,7 +169,7 @@ async function costs(t: Test, server: RedisServer): Promise<void> {
     ["a page of unread conversations", { onlyUnread: true }, 2],
   ] as const)
     t.test(
-      `the number of commands for ${what} grows by at most ${commands} per group that is not on the page`,
+      `the number of Redis commands for ${what} grows by at most ${commands} per group that is not on the page`,
       async (t) => {
         const few = await costOf(100, over);
         const many = await costOf(100 + MORE, over);

@@ -112,7 +112,7 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test("an inbox key of the wrong type prevents only the copy in that inbox", async (t) => {
+  t.test("a key of the wrong type prevents copies in its inbox, but not in others", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;
@@ -289,7 +289,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
     },
   );
 
-  t.test("a script of a command to many users puts at most 16 copies", async (t) => {
+  t.test("a command to many users is stored by scripts of up to 16 copies each", async (t) => {
     const own = await startRedis(t, LOG_ALL);
     const { inbox } = await startInbox(t, { url: own.url });
     const client = own.client();

@@ -94,7 +94,7 @@ t.test(
   },
 );
 
-t.test("a lookup by name returns the newest record that was not rolled back", async (t) => {
+t.test("a lookup by clientMsgNo returns the newest record that was not rolled back", async (t) => {
   const memtable = new Memtable(() => undefined, LIMITS);
   const [oldest, middle, newest] = Array.from({ length: 3 }, () => assign(memtable, named(0)));
   if (middle === undefined || newest === undefined) return;
