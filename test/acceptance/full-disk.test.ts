@@ -416,7 +416,7 @@ async function wkprotoSender(name: string, client: WkprotoClient): Promise<Sende
 }
 
 t.test(
-  "clients of every protocol are told that the disk is full, stay connected, and can send again when there is space",
+  "clients of every protocol get an error while the disk is full, stay connected, and can send again when there is space",
   async (t) => {
     const disk = await mountSmallDisk(t, DISK_MIB);
     const broker = await startOn(t, disk, { ...TCP_LISTENER, JINDOU_AUTH_CLIENTS: "none" });

@@ -72,7 +72,7 @@ t.test(
   },
 );
 
-t.test("`close` waits for the reply to CONNECT, and a new client waits for `close`", async (t) => {
+t.test("`close` waits for the CONNACK, and the user's next client waits for `close`", async (t) => {
   const log: string[] = [];
   const server = new ScriptedServer((operation, socket) => {
     const n = server.sockets.indexOf(socket);

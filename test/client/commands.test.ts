@@ -137,7 +137,7 @@ t.test("a command without an inbox position is handled and not acknowledged", as
   const socket = await server.socket();
   pushCommands(socket, 0);
   pushCommands(socket, 1);
-  await server.until("both commands are acknowledged", () => acked().length === 1);
+  await server.until("the second command is acknowledged", () => acked().length === 1);
   t.same(seen, [1000, 1001]);
   t.same(acked(), [1]);
 });

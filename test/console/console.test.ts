@@ -340,7 +340,7 @@ async function startProxy(t: Test, ports: readonly number[]): Promise<string> {
 }
 
 t.test(
-  "behind a proxy that alternates between three nodes, figures of nodes are not mixed, and users and kicks work on all nodes",
+  "behind a proxy that alternates between three nodes, figures of nodes are not mixed, and a session on any node can be shown and ended",
   async (t) => {
     const redis = await startRedis(t);
     const names = ["n1", "n2", "n3"];

@@ -308,7 +308,7 @@ async function sign(path: string, access: string, fromUid?: string): Promise<str
 }
 
 t.test(
-  "a backend that starts a stream in a group that was never created is told so, and a client is not",
+  "if a stream is started in a group that was never created, the error says so to a backend but not to a client",
   async (t) => {
     const missing = {
       status: 403,

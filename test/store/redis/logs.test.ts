@@ -43,7 +43,7 @@ t.test("an append through one node reaches the readers of another node", async (
   t.match(a.events.at(-1), { change: "deleted", name: free("a/b") });
 });
 
-t.test("nodes read equal bytes of a log that both write", async (t) => {
+t.test("two nodes that append to one log read equal bytes from it", async (t) => {
   const prefix = newPrefix();
   const nodes = [
     await startLogNode(t, redis.url, { prefix }),
