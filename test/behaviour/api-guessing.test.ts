@@ -57,7 +57,7 @@ async function login(): Promise<string> {
   return body.token;
 }
 
-/** Logs in while the clock shows a time at which every token that was issued is expired by now. */
+/** Logs in with the clock set back so far that the returned token has already expired by now. */
 async function loginLongAgo(): Promise<string> {
   const { now } = Date;
   Date.now = () => now() - DAYS_MS;

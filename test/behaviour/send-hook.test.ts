@@ -356,7 +356,7 @@ t.test(
     hook.decide = () => undefined;
     t.equal(await outcomeOf(ann.send(person("ben"), "no answer")), "try again");
     hook.decide = allow;
-    // On a busy machine, even an answer that is sent at once may come too late.
+    // On a busy machine, even an immediate reply of the hook may arrive after the time-out.
     await eventually(async () => (await outcomeOf(ann.send(person("ben"), "fine"))) === "ok");
   },
 );

@@ -93,8 +93,8 @@ t.test("a sender's own messages have no red dot, even if they arrive in a catch-
   const world = await startWorld(t, WKPROTO_LISTENER);
   const ann = await connectTwice(t, world, "ann");
   const ben = await connectTwice(t, world, "ben");
-  // On Redis, the sessions catch up with a message that is sent before they follow the group. The
-  // embedded store has no such time, so the run on three nodes is the one that can fail.
+  // On Redis, sessions catch up with messages that are sent before they follow the group. On the
+  // embedded store, sessions follow a group at once, so only the run on three nodes can fail.
   for (let at = 0; at < CATCH_UPS; at++) {
     const channel = await world.newGroup(["ben"]);
     const add = { ...wire(channel), subscribers: ["ann"] };

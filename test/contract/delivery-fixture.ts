@@ -147,7 +147,7 @@ export function deliveredTexts({ events }: DeliveryNode, { key }: Chat): readonl
 
 /**
  * Returns the stream as a viewer builds it from the events that the node received. `wrong` counts
- * the events that do not follow the one before.
+ * the events whose index is not the `nextIndex` of the previous event of the stream.
  */
 export function viewOf(
   { events }: DeliveryNode,

@@ -3,8 +3,8 @@
 // data; `store-streams.ts` tests every driver with it.
 
 /**
- * State of the channel before the call. Stream "s" is the one that the call is for, and "o" is
- * another stream of the channel.
+ * State of the channel before the call. The call is for stream "s". Stream "o" is another stream of
+ * the channel.
  *
  * | none                  | no stream and no message                            |
  * | other active          | stream "o" is active                                |

@@ -1,4 +1,4 @@
-// A Redis Cluster with one unreachable server: everything that does not need that server works.
+// A Redis Cluster with one unreachable server. Calls that do not need that server must succeed.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
@@ -36,7 +36,7 @@ function nameAt(server: number, prefix: string, keyOf: (name: string) => string)
 const nameAtFirst = (prefix: string, keyOf: (name: string) => string) => nameAt(0, prefix, keyOf);
 
 /**
- * Subscribes to the topics of users. Returns a function that waits for everything published before
+ * Subscribes to the topics of users. Returns a function that waits for all earlier publications
  * and returns all received events.
  */
 async function receiveFor(
