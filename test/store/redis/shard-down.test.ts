@@ -1,5 +1,5 @@
-// A Redis Cluster with one unreachable server. Calls, sweeps and notifications that do not need that
-// server must work.
+// A Redis Cluster with one unreachable server. Calls, sweeps and notifications that do not need
+// that server must work.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
