@@ -120,7 +120,7 @@ t.test(
     const cluster = await startRedisCluster(t);
     const node = await spawnShifted(t, { JINDOU_REDIS_URL: cluster.url });
     const clients = cluster.primaries.map((primary) => primary.client());
-    /** Sets the counter of the bucket so that its next id has the time from now plus `aheadMs`. */
+    /** Sets the counter of the bucket so that its next id has the time `aheadMs` from now. */
     const advance = (bucket: number, aheadMs: number) => {
       const id = firstMessageId(Date.now() + aheadMs) + bucket * IDS_PER_BUCKET;
       return Promise.any(clients.map((client) => client.set(`jd:{c${bucket}}:messageIds`, id)));

@@ -64,7 +64,7 @@ t.test("a login of a user with 600 groups runs fewer than 40 scripts in Redis", 
 });
 
 t.test(
-  "a login to a node that already follows the user's groups only checks the memberships",
+  "a login to a node that is already subscribed to the user's groups only checks the memberships",
   async (t) => {
     const { callsOf, inputBytes } = await connect("bob");
     t.ok(callsOf("evalsha") < OTHER_CALLS, `${callsOf("evalsha")} scripts`);

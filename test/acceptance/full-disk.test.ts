@@ -320,7 +320,7 @@ if (IS_FULL)
   });
 
 t.test(
-  "a webhook can be disabled and the feed can be turned off while the disk is full",
+  "a webhook can be disabled and the event feed can be turned off while the disk is full",
   async (t) => {
     const disk = await mountSmallDisk(t, DISK_MIB);
     const broker = await startOn(t, disk);

@@ -218,7 +218,7 @@ t.test("watchers are notified at once of a user who is banned", async (t) => {
     });
 });
 
-t.test("watchers see no change of users who move away from a node that ends", async (t) => {
+t.test("watchers see no change of users whose node ends if they reconnect elsewhere", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     if (here === there) return; // a single node has no watchers after its end
     const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];

@@ -110,7 +110,7 @@ t.test("each WKProto packet in one message counts towards the rate limit", async
 });
 
 t.test(
-  "the work charged for a JSON message grows with its values, even if it is refused",
+  "the work charged for a JSON message grows with the number of its values, even if the message is refused",
   async (t) => {
     for (const [name, message] of Object.entries({
       accepted: `{"jsonrpc":"2.0","id":"1","method":"ping","params":{"x":${VALUES}}}`,

@@ -42,7 +42,7 @@ t.test(
 
 // Covers [spec: POST /channel 200]
 t.test(
-  "POST /channel creates a group without subscribers, to which no user may send",
+  "POST /channel can create a group without subscribers, and no user may send to this group",
   async (t) => {
     const channel = await world.newGroup([]);
     const response = await world.send(world.name("alice"), channel, "hello");

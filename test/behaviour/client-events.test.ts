@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "an event to a user reaches the devices of both users, with the other user's uid as channel id",
+  "an event to a user reaches the devices of its sender and its receiver, each with the uid of the other as channel id",
   async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const sender = await world.join(t, ann);

@@ -211,7 +211,7 @@ const requestPresence = (client: NativeClient, times: number) =>
 
 // Covers [decisions: Rate]
 t.test(
-  "a request is charged for the work that it may cause, and the charge for rows that do not exist is refunded",
+  "a request is charged to the rate limit for the work that it may cause, and the charge for rows that do not exist is refunded",
   async (t) => {
     const alice = await limited.join(t, "alice");
     t.same(await requestPresence(alice, 6), [...range(1, 5).map(() => "ok"), "rate_limited"]);

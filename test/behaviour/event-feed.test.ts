@@ -66,7 +66,7 @@ t.test(
   },
 );
 
-t.test("a cursor is refused with 410 when its next event was removed", async (t) => {
+t.test("a cursor is refused with 410 if the event that follows it has been removed", async (t) => {
   const path = await tempFolder(t);
   const first = await startWorld(t, { JINDOU_EVENTS_FEED: "on" }, path);
   const { body } = await first.call("/events?after=now");

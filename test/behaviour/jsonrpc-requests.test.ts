@@ -83,7 +83,7 @@ t.test("null in an optional field counts as an absent field", async (t) => {
 
 for (const protocol of [1, null])
   t.test(
-    `null in jsonrpc, params and the id of a notification counts as left out, with protocol ${protocol}`,
+    `null in jsonrpc, in params and in the id of a notification counts as an absent field, with protocol ${protocol}`,
     async (t) => {
       const uid = world.name("ann");
       await world.register(uid);

@@ -312,7 +312,7 @@ async function connectMember(t: Test) {
   return { uid: ann, channel, client };
 }
 
-t.test("an object payload is limited in depth and size, duplicate keys included", async (t) => {
+t.test("an object payload that is nested too deeply or is too large is refused", async (t) => {
   const { channel, client } = await connectMember(t);
   const fields = `"channelId":"${channel.id}","channelType":2`;
   const send = async (payload: string) => {

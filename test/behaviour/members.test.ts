@@ -60,7 +60,7 @@ t.test(
 
 // Covers [feature: Members of a group]
 t.test(
-  "reading the members of a large group costs work for each member, and is refused with rate_limited when the budget is used up",
+  "reading the members of a large group is charged for each member, and is refused with rate_limited when the user's budget is used up",
   async (t) => {
     const alice = world.name("alice");
     const others = range(1, 9000).map((n) => `${alice}-${n}`);

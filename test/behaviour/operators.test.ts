@@ -195,7 +195,7 @@ t.test(
   },
 );
 
-t.test("GET /admin/errors returns what the node has logged as a warning or an error", async (t) => {
+t.test("GET /admin/errors returns the warnings and errors that the node has logged", async (t) => {
   const node = await spawnBroker(t, {
     JINDOU_AUTH_CLIENTS: "none",
     JINDOU_CLIENT_LISTEN: "0.0.0.0:0",

@@ -41,7 +41,7 @@ export interface StreamFixture {
   start(no: string, options?: PostOptions): Promise<ApiResponse>;
   addText(no: string, text: string, options?: PostOptions): Promise<ApiResponse>;
   end(no: string, options?: PostOptions): Promise<ApiResponse>;
-  /** Returns the client's view of the stream after everything posted before has arrived. */
+  /** Returns the client's view of the stream after all events posted so far have arrived. */
   viewOf(client: NativeClient, no: string): Promise<StreamView>;
   /** Returns `<type> <data>` of each event that was pushed to the client, in order. */
   eventsOf(client: NativeClient): Promise<readonly string[]>;

@@ -97,7 +97,7 @@ t.test("TCP sessions are listed in /connz and the metrics, and can be kicked", a
   t.match(await first.next("DISCONNECT"), { reasonCode: KICKED }, "another main device logged in");
 });
 
-t.test("a client that logs in too late or sends too much is closed", async (t) => {
+t.test("a client that misses the login deadline or exceeds the rate limit is closed", async (t) => {
   const impatient = await startWorld(t, { ...TCP_LISTENER, JINDOU_CLIENT_AUTH_TIMEOUT_MS: "300" });
   const port = tcpPortOf(impatient);
   t.equal((await exchange(t, port, "")).length, 0, "a silent client is closed");

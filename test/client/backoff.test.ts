@@ -129,7 +129,7 @@ t.test("the pause between attempts grows while no server accepts connections", a
   t.ok(longestMs >= RECONNECT.maxMs / 3, "the pause reaches its maximum");
 });
 
-t.test("the pauses are short again after a session that stayed open for 10 s", async (t) => {
+t.test("the reconnect pauses are short again after a session that was open for 10 s", async (t) => {
   const delays = recordDelays(t, RECONNECT.maxMs);
   const now = performance.now.bind(performance);
   let aheadMs = 0;
@@ -152,7 +152,7 @@ t.test("the pauses are short again after a session that stayed open for 10 s", a
   t.ok((delays[count] ?? RECONNECT.maxMs) <= RECONNECT.minMs, `the pause is ${delays[count]} ms`);
 });
 
-t.test("the pauses between refused attempts are short again after a session", async (t) => {
+t.test("the pauses between refused connections are short again after a session", async (t) => {
   const delays = recordDelays(t, RECONNECT.maxMs);
   const server = new ScriptedServer();
   let isAway = true;

@@ -130,7 +130,7 @@ t.test("a stream whose key has a lone surrogate is refused", async (t) => {
   await t.rejects(stream.finished, { code: "bad_request" });
 });
 
-t.test("a waiting iterator ends if stopped, and rejects if the client is closed", async (t) => {
+t.test("a waiting iterator ends when stopped, and rejects when the client closes", async (t) => {
   const client = clientOf(t);
   const errors: JindouError[] = [];
   client.on("error", (error) => errors.push(error));

@@ -518,7 +518,7 @@ function deleting(t: Test, driver: LogDriver): void {
 }
 
 function forking(t: Test, driver: LogDriver): void {
-  t.test("a fork has the frames before its offset, and then its own", async (t) => {
+  t.test("a fork has the source's frames up to the fork offset and then its own", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(NAME, draftOf({ records: [bytesOf("a")] })));
@@ -553,7 +553,7 @@ function forking(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("inherited frames have the offsets of the source", async (t) => {
+  t.test("the frames that a fork inherits have the same offsets as in the source", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const tails: LogOffset[] = [];
@@ -809,7 +809,7 @@ function expiring(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("the time of the last use of a log is stored", async (t) => {
+  t.test("the time of the last use of a log survives a restart", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf({ ttlS: 100 })));
     await fixture.sweep();
@@ -877,7 +877,7 @@ function expiring(t: Test, driver: LogDriver): void {
 }
 
 function events(t: Test, driver: LogDriver): void {
-  t.test("appends, closes and deletions are published in their order", async (t) => {
+  t.test("appends, the close and the deletion of a log are published in order", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     const { incarnation } = await created(store.createLog(NAME, draftOf()));

@@ -89,7 +89,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "a call removes all of its users, or no user if one of the users is not a member",
+    "a removal removes all listed users, or no user if one of the listed users is not a member",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

@@ -35,7 +35,7 @@ const typesOf = async (store: Store) =>
   (await eventsOf(store, userTopic("ann"))).map(({ type }) => type);
 
 export async function online(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a user stays online until the last session has been closed long enough", async (t) => {
+  t.test("a user stays online until the last session has been closed for the delay", async (t) => {
     const { store } = await createFixture(t);
     await store.login(sessionOf("s0"), NODE);
     await store.switchFeed(true);

@@ -171,7 +171,7 @@ t.test("deliveries of several groups and users take turns", async (t) => {
   t.ok(firstHalf.includes("g") && firstHalf.includes("h"), firstHalf.join(""));
 });
 
-t.test("deliveries beyond 100,000 waiting copies are not deferred", async (t) => {
+t.test("a delivery that would exceed 100,000 deferred copies is sent at once", async (t) => {
   const turns = fanOutTurns();
   const { session } = new World(seeded(1)).session({ uid: "u" });
   let sent = 0;

@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-t.test("a small log that is closed after a failed checkpoint has each frame once", async (t) => {
+t.test("a small log that is closed after a failed checkpoint stores each frame once", async (t) => {
   for (let failing = 1; failing <= 4; failing++) {
     const { fail, databaseWrites } = brittleDatabase();
     const path = testFolder(t);

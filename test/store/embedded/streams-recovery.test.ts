@@ -144,7 +144,7 @@ async function clear(path: string, names: readonly string[]): Promise<void> {
 }
 
 t.test(
-  "a stream that many checkpoints have written is read in order, and has one log when it ends",
+  "a stream that many checkpoints have written is read in order, and is stored in one log when it ends",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, OPTIONS);
@@ -181,7 +181,7 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
 }
 
 t.test(
-  "a removed stream leaves no log after a power loss that undid its removal, if its name was reused",
+  "if a power loss undoes the removal of a stream whose name was reused, the old stream leaves no log",
   async (t) => {
     const path = testFolder(t);
     const time = { nowMs: NOW_MS };

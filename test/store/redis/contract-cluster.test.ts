@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a login with a wrong token leaves nothing in the bucket of the user's events",
+  "a login with a wrong token leaves no entry in the list of online users to check",
   async (t) => {
     const { store, link } = await openStore(t, url);
     await store.switchFeed(true);
@@ -120,7 +120,7 @@ t.test(
   },
 );
 
-t.test("a user whom a node is logging in stays in the list of users to check", async (t) => {
+t.test("a user whom a node is logging in stays in the list of online users to check", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   const online = link.keys.bucket("online", BUCKET);
@@ -168,7 +168,7 @@ t.test("only the first command in an inbox adds the inbox to the list of inboxes
   );
 });
 
-t.test("a login lists a user again after a fail-over has lost the user's entry", async (t) => {
+t.test("a login lists a user as online again after a fail-over lost the user's entry", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   await store.login(ann("s1"), "n1:alive");

@@ -309,7 +309,7 @@ t.test("a sweep calls a silent server only a few times", async (t) => {
   t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
 });
 
-t.test("readers of events on other servers are notified while a server is silent", async (t) => {
+t.test("readers of events stored on other servers are notified during an outage", async (t) => {
   const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
   await store.switchFeed(true);
   const feedOf = (id: string) => link.keys.bucket("feed", bucketOf(`2:${id}`));
@@ -328,7 +328,7 @@ t.test("readers of events on other servers are notified while a server is silent
   t.ok(ignored.length > 0, "the silent server was called as well");
 });
 
-t.test("users on other servers are found to be offline while a server is silent", async (t) => {
+t.test("users stored on other servers are found offline while one server is silent", async (t) => {
   const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
   await store.switchFeed(true);
   const leavingOf = (uid: string) => link.keys.bucket("leaving", bucketOf(userTopic(uid)));

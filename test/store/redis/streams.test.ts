@@ -222,7 +222,7 @@ t.test("all keys of a stream are removed with its message", async (t) => {
   t.same((await fixture.store.readMessages(KEY, ALL)).messages, []);
 });
 
-t.test("a node reads from Redis only the events of a stream that it lacks", async (t) => {
+t.test("a node reads from Redis only those events of a stream that the node lacks", async (t) => {
   const { fixtures } = await startNodes(t, 2);
   const [reader, writer] = fixtures as [StoreFixture, StoreFixture];
   const { start, content, end } = producer(writer);
