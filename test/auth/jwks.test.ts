@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  "if a regular read is due while a read for an unknown key is in progress, and the latter fails, the keys are read again",
+  "a failed read for an unknown key is followed by a regular read that became due in the meantime",
   async (t) => {
     const provider = new Provider();
     provider.keys = [first.jwk];

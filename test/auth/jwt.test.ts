@@ -309,7 +309,7 @@ t.test("claims that cannot be used are refused, and the log names the claim", as
   }
 });
 
-t.test("claims and a kid that are null count as left out", async (t) => {
+t.test("claims and a kid that are null are treated as missing", async (t) => {
   const unset = { device_flag: null, device_level: null, device_id: null, jd: null };
   const header = { alg: "HS256", kid: null };
   const outcome = (claims: object, rules = {}) =>

@@ -176,7 +176,7 @@ t.test("an event is sent again and added once if the reply to it is lost", async
 });
 
 t.test(
-  "a call that fails if it is made twice is not repeated after an attempt that may have succeeded",
+  "a call that would fail the second time is not repeated after an attempt that may have succeeded",
   async (t) => {
     const channel = { channel_id: "new", channel_type: 2 } as const;
     const lost = await startProxy(t, ["lost"]);

@@ -232,7 +232,7 @@ for (const [name, first, reply] of [
     },
   );
 
-t.test("a PROXY header that stops halfway does not stop the node", async (t) => {
+t.test("an incomplete PROXY header does not stop the node", async (t) => {
   const { port } = await serve(t, TRUSTED);
   for (const from of [PROXY, STRANGER]) {
     const header = proxyHeader("203.0.113.7");

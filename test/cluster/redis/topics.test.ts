@@ -45,7 +45,7 @@ t.test("a node unsubscribes from a topic only after a delay", async (t) => {
 });
 
 t.test(
-  "the oldest delayed unsubscriptions are executed at once when their number exceeds the maximum",
+  "delayed unsubscriptions over the maximum number are executed at once, oldest first",
   async (t) => {
     const { node, channels } = newCluster(t);
     const receiver = await node({ limits: { maxDelayedUnsubscribes: 3 } });

@@ -151,7 +151,7 @@ t.test("a command has an event even if its node died before it listed the inbox"
   t.equal(await link.call("exists", due), 0, "an empty inbox is not listed");
 });
 
-t.test("only the first command in an inbox adds the inbox to the list of inboxes", async (t) => {
+t.test("the list of inboxes stores the earliest expiry of each inbox's commands", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   const due = link.keys.bucket("inboxDue", BUCKET);

@@ -151,7 +151,7 @@ for (const [reason, end] of Object.entries(lostKicks))
     },
   );
 
-t.test("a kicked session whose node tries to confirm it causes one end event", async (t) => {
+t.test("confirming and removing a kicked session repeatedly causes one end event", async (t) => {
   const node = await openStore(t, redis.url);
   const { store, link } = node;
   await store.switchFeed(true);
