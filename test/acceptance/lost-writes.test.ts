@@ -1,6 +1,6 @@
 // A database library that reports a write as done although its rows are missing, or that never
-// finishes a write, as lmdb does if the disk is full. The node ends by itself with one sentence. The
-// next start finds every acknowledged message in the WAL.
+// finishes a write, as lmdb does if the disk is full. The node exits by itself and prints one
+// sentence. The next start finds every acknowledged message in the WAL.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

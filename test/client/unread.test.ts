@@ -370,7 +370,7 @@ t.test(
     push(2);
     await answer(0, stateOf(2, 1));
     await sees(1);
-    // which of the two changes is the newer cannot be known from the states
+    // the states do not show which of the two changes is newer
     const older = stateOf(2, 0);
     server.sockets[0]?.push({ kind: "conversation", change: "read", conversation: older });
     await answer(1, stateOf(2, 1));

@@ -32,7 +32,7 @@ const CUSTOM: ChannelEvent = {
   stream: undefined,
 };
 
-/** The last event that viewers are shown of a stream that is too long. */
+/** The last event that viewers receive of a stream that is too long. */
 const LAST_SHOWN: ChannelEvent = {
   ...CHUNK,
   type: "record",
