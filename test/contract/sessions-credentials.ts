@@ -206,7 +206,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
         t.equal(await enter(revokedS - 1, 1, node), "entered", "another device flag");
       }
       await store.putDevice(device(uid, "b"));
-      t.equal((await store.device(uid, 0))?.revokedS, revokedS, "a new token does not change it");
+      t.equal((await store.device(uid, 0))?.revokedS, revokedS, "a new token keeps the time");
       t.equal(await enter(revokedS - 1), "unauthorized");
       t.equal(
         (await directory.login(sessionOf(cluster, uid), { tokenHash: hash("b") })).kind,

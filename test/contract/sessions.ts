@@ -183,7 +183,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     await directory.setBackground(app, true);
     t.same(await background(), [APP]);
     await directory.recheck(app);
-    t.same(await background(), [APP], "a confirmation does not change it");
+    t.same(await background(), [APP], "a confirmation keeps the state");
     await directory.setBackground(app, false);
     t.same(await background(), []);
     await directory.setBackground(sessionOf(cluster, uniqueUid(), {}), true);

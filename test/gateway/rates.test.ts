@@ -115,9 +115,9 @@ t.test("a command is refused only because of the debt of other requests", (t) =>
   rate.join(new UserRates(limits).enter("a", 0));
   t.equal(rate.frame(1, 0), 0);
   const command = rate.reserve(1, 0, 100);
-  t.doesNotThrow(() => command.requirePaid(), "its own deliveries do not count");
+  t.doesNotThrow(() => command.requirePaid(), "the command's own deliveries do not count");
   command.admit(30);
-  t.throws(() => command.requirePaid(), { code: "rate_limited" }, "its copies count");
+  t.throws(() => command.requirePaid(), { code: "rate_limited" }, "the command's copies count");
   t.throws(() => rate.reserve(1, 0, 0).requirePaid(), { code: "rate_limited" });
   t.end();
 });

@@ -82,7 +82,7 @@ for (const [name, driver] of Object.entries(BROKERS))
       await first.kill();
       const second = await spawnBroker(t, settings, first.dataPath, { node });
       const again = await second.call("/message/send", { ...to, client_msg_no: "last" });
-      t.match(again.body, { repeated: 1, message_id: sent.body.message_id }, "it was kept");
+      t.match(again.body, { repeated: 1, message_id: sent.body.message_id }, "the message is kept");
       t.equal(await second.terminate(), 0);
     },
   );
