@@ -1,7 +1,7 @@
 // Messages, streams and commands on three nodes and a Redis Cluster whose primaries are killed.
 // With `redis.minReplicas` = 1 no acknowledged message may be missing. With 0, asynchronous
 // replication may lose messages, and the test prints how many it lost. JINDOU_FAULT_SECONDS sets
-// the duration, JINDOU_TEST_SEED repeats a run.
+// the duration, and JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";
 import { startRedisCluster } from "../support/redis.ts";

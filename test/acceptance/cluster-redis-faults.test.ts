@@ -1,6 +1,6 @@
 // Messages, streams and commands on three nodes while one Redis server is restarted and the
 // subscriber connections of the nodes are cut. JINDOU_FAULT_SECONDS sets the duration of each kind
-// of fault, JINDOU_TEST_SEED repeats the choice of faults.
+// of fault, and JINDOU_TEST_SEED repeats the choice of faults.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -1,6 +1,6 @@
 // Kills the broker under load, repeatedly and on one growing data folder. Acknowledged messages
 // stay, and messages sent again are stored once. JINDOU_TEST_ROUNDS sets the number of kills (raise
-// tap's --timeout with it), JINDOU_TEST_SEED repeats the choice of messages.
+// tap's --timeout with it), and JINDOU_TEST_SEED repeats the choice of messages.
 
 import t, { type Test } from "tap";
 import { FORMATS } from "../behaviour/formats/formats.ts";

@@ -1,7 +1,7 @@
 // A random sequence of faults of every kind under a load of every kind: messages, streams,
 // commands, memberships, tokens and logins. Afterwards nothing that was acknowledged is lost,
 // duplicated, reordered or undone, and every user can log in. JINDOU_TEST_FAULTS sets the number of
-// faults, JINDOU_TEST_SEED repeats their choice.
+// faults, and JINDOU_TEST_SEED repeats their choice.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

@@ -1,7 +1,7 @@
 // A disk that fills up and is freed again while messages, commands, control-plane writes and
-// appends to durable streams arrive, the event feed is on, a webhook lags, and the broker is
+// appends to durable streams arrive. The event feed is on, a webhook lags, and the broker is also
 // killed. Nothing that was acknowledged is lost, and the broker never aborts. It rejects writes
-// with `disk_full` while there is no space, and accepts writes again when there is.
+// with `disk_full` while the disk is full, and accepts writes again when space is free.
 // JINDOU_TEST_FULL_DISKS sets the number of rounds. With JINDOU_TEST_VOLUME=full an ext4 file
 // system is filled as well.
 

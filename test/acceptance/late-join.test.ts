@@ -1,6 +1,6 @@
 // A viewer that joins a stream late, disconnects, lags or requests the stream ends up with exactly
 // the stored and acknowledged text, even if the broker is killed in the meantime.
-// JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS set the size, JINDOU_TEST_SEED repeats a run.
+// JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS set the size, and JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";

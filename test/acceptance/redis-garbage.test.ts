@@ -1,7 +1,7 @@
 // Garbage on the channels of Redis: real frames of every kind are captured, damaged and published
 // to every topic that a node is subscribed to. The node survives, counts the frames it cannot read,
 // and keeps delivering in order. The test does not know the frame format. JINDOU_TEST_GARBAGE sets
-// the number of frames, JINDOU_TEST_SEED repeats a run.
+// the number of frames, and JINDOU_TEST_SEED repeats a run.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

@@ -241,8 +241,8 @@ async function sendRun(
 }
 
 /**
- * Asserts that the stalled reader was disconnected before it had everything, and that it can resume
- * at its last seq without a gap or repeat and then receives live messages.
+ * Asserts that the stalled reader was disconnected before it had received every message. Then
+ * asserts that it resumes at its last seq without a gap or repeat, and receives live messages.
  */
 async function assertResumes(
   t: Test,

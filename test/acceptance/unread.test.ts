@@ -1,6 +1,6 @@
 // Random steps over HTTP and sockets: sends, reads on two devices, changes of unread counts, joins,
 // leaves, deletes, streams, expiry and SIGKILL. The broker must agree with a plain model.
-// JINDOU_TEST_STEPS sets the number of steps, JINDOU_TEST_SEED repeats a run.
+// JINDOU_TEST_STEPS sets the number of steps, and JINDOU_TEST_SEED repeats a run.
 
 import { isDeepStrictEqual } from "node:util";
 import t, { type Test } from "tap";

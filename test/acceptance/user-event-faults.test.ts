@@ -1,6 +1,6 @@
-// Events of users and commands on three nodes over a Redis Cluster, whose nodes and primaries are
-// killed while users log in, kick each other, leave, change tokens and let commands expire.
-// JINDOU_FAULT_SECONDS sets the duration, JINDOU_TEST_SEED repeats a run.
+// Events of users and commands on three nodes over a Redis Cluster. Nodes and primaries are killed
+// while users log in, kick each other, leave, change tokens and let commands expire.
+// JINDOU_FAULT_SECONDS sets the duration, and JINDOU_TEST_SEED repeats a run.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

@@ -1,12 +1,12 @@
-// The pushes of one client as a careful client sees them: the seq up to which it has everything in
-// each channel, and every gap or repeat.
+// The pushes of one client as a careful client sees them: the seq up to which it has every message
+// of each channel, and every gap or repeat.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { ResumePoint } from "../../src/protocol/protocol.ts";
 import type { Seen, SeenMessage } from "./recorder.ts";
 
 export interface ClientView {
-  /** Seq up to which the client has everything, by channel. */
+  /** Seq up to which the client has every message, by channel. */
   readonly levels: ReadonlyMap<string, number>;
   /** `clientMsgNo` of every message, pushed one by one or in pages. */
   readonly nos: readonly string[];

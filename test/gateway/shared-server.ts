@@ -1,4 +1,4 @@
-// A simulated store and cluster on a remote server. A scheduler moves one thing at a time, in any
+// A simulated store and cluster on a remote server. A scheduler moves one item at a time, in any
 // order that the ports allow: a command reaches the server, its reply returns, an event arrives.
 // Commands may overtake each other; subscriptions, barriers and events share one connection and
 // keep their order. Nothing happens outside of `step`.
@@ -276,7 +276,7 @@ export class SharedServer {
     if (!member) this.#joinSeqs.delete(name);
   }
 
-  /** Moves one thing and lets the node process it. Returns false if nothing is left to move. */
+  /** Moves one item and lets the node process it. Returns false if no item is left to move. */
   async step(): Promise<boolean> {
     const queues = [
       { actions: this.#commands, isOrdered: false },
@@ -294,7 +294,7 @@ export class SharedServer {
     return this.hasWork;
   }
 
-  /** Steps until nothing is left to move. */
+  /** Steps until no item is left to move. */
   async settle(): Promise<void> {
     for (let idle = 0; idle < IDLE_STEPS; ) idle = (await this.step()) ? 0 : idle + 1;
   }

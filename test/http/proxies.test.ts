@@ -1,6 +1,5 @@
-// Runs the proxy configurations of docs/operations.md in front of a node, and sends calls, a
-// stream, a login and a message on a client socket, and requests that try to smuggle a second
-// request.
+// The proxy configurations of docs/operations.md in front of a node: they carry calls, a stream and
+// a client socket, pass on no request that is smuggled in another, and keep quiet sessions open.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
