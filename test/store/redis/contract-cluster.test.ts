@@ -168,7 +168,7 @@ t.test("the list of inboxes stores the earliest expiry of each inbox's commands"
   );
 });
 
-t.test("a login lists a user as online again after a fail-over lost the user's entry", async (t) => {
+t.test("a login lists a user as online again after a fail-over lost that entry", async (t) => {
   const { store, link } = await openStore(t, url);
   await store.switchFeed(true);
   await store.login(ann("s1"), "n1:alive");
