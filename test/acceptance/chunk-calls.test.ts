@@ -1,5 +1,5 @@
-// Counts the calls to Redis for the chunks of AI streams, with Redis' own statistics: a chunk is one
-// call, and chunks that arrive together share calls.
+// Counts the calls to Redis for the chunks of AI streams, with Redis' own statistics: a chunk is
+// one call, and chunks that arrive together share calls.
 
 import t, { type Test } from "tap";
 import { spawnBroker } from "../support/broker.ts";

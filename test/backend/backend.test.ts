@@ -1,4 +1,5 @@
-// Calls of the package `jindou-server`, against a real broker and through a proxy that loses replies.
+// Calls of the package `jindou-server`, against a real broker and through a proxy that loses
+// replies.
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,5 +1,5 @@
-// Compares the rows of the specification with the comments above the behaviour tests: each row has a
-// test, and each row in a comment exists.
+// Compares the rows of the specification with the comments above the behaviour tests: each row has
+// a test, and each row in a comment exists.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";

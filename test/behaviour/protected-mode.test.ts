@@ -28,7 +28,7 @@ async function endpoints(world: World, headers: Settings = {}) {
   );
 }
 
-/** Calls an endpoint with its own method, and with an empty JSON object if the method has a body. */
+/** Calls an endpoint with its method, and with an empty JSON object if the method has a body. */
 async function callEndpoint(
   { apiPort }: World,
   { method, path }: { readonly method: string; readonly path: string },

@@ -1,5 +1,5 @@
-// The codec of stream events: decoding returns what was encoded, readers of the log get the event as
-// JSON, and types of a newer build are refused.
+// The codec of stream events: decoding returns what was encoded, readers of the log get the event
+// as JSON, and types of a newer build are refused.
 
 import {
   frameOf,

@@ -1,5 +1,5 @@
-// Contract of `PushStore` in `broker/push-ports.ts`, which every driver runs. Each test has an empty
-// store of its own.
+// Contract of `PushStore` in `broker/push-ports.ts`, which every driver runs. Each test has an
+// empty store of its own.
 
 import type { Test } from "tap";
 import { EVENTS_START, type EventDraft } from "../../src/broker/event-ports.ts";

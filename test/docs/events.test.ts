@@ -1,5 +1,5 @@
-// Tests of docs/events.md: its commands run against the node that they start, and print what the page
-// says. Only the ports differ.
+// Tests of docs/events.md: its commands run against the node that they start, and print what the
+// page says. Only the ports differ.
 
 import { symlink } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-// Tests of docs/push.md: its commands and each of its receivers work. Servers on loopback stand in for
-// the push services. They verify the credentials of each request.
+// Tests of docs/push.md: its commands and each of its receivers work. Servers on loopback stand in
+// for the push services. They verify the credentials of each request.
 
 import {
   createDecipheriv,

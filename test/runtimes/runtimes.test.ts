@@ -1,5 +1,5 @@
-// The broker on other versions of Node.js, and the built package of the SDK in other runtimes and in
-// test runners, against a real broker. Only `npm run test:full` runs these tests; .ci/runtimes
+// The broker on other versions of Node.js, and the built package of the SDK in other runtimes and
+// in test runners, against a real broker. Only `npm run test:full` runs these tests; .ci/runtimes
 // installs what they need.
 
 import { execFileSync } from "node:child_process";

@@ -1,6 +1,7 @@
 // Encodes a client's WKProto packets, decodes a server's, and derives the client's keys. Written
 // from the reference and not from our codec, so that tests compare two implementations. Fields have
-// the names of the captured sessions (test/compat/wukongim/goldens), and 64-bit integers are strings.
+// the names of the captured sessions (test/compat/wukongim/goldens), and 64-bit integers are
+// strings.
 
 import {
   createCipheriv,

@@ -67,7 +67,7 @@ function groupBeside(id: string): string {
     if (bucketOf(`2:beside-${at}`) === bucketOf(`2:${id}`)) return `beside-${at}`;
 }
 
-/** Returns the stored texts of a webhook as if a batch that failed once had failed `attempts` times. */
+/** Returns a webhook's texts as if a batch that failed once had failed `attempts` times. */
 function withAttempts(texts: ReadonlyMap<string, string>, attempts: number, dueMs: number) {
   const changed = (text: string) =>
     text

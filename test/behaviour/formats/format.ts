@@ -86,7 +86,7 @@ export class FormatRefusal extends Error {
   }
 }
 
-/** Returns the code that a client of this format sees if the server ends a connection with `code`. */
+/** Returns the code that a client of this format sees when the server closes with `code`. */
 export function closeCode({ hasCloseFrames }: Format, code: number): number {
   return hasCloseFrames ? code : ABNORMAL;
 }

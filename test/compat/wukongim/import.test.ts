@@ -1,5 +1,5 @@
-// Tests of `jindou import wukongim --dry-run` against a stand-in for WuKongIM 2.2.5, whose rows were
-// captured from a real server.
+// Tests of `jindou import wukongim --dry-run` against a stand-in for WuKongIM 2.2.5, whose rows
+// were captured from a real server.
 
 import { writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -148,7 +148,7 @@ function brokenRow(source: FakeSource, body: string): void {
   source.override = (path) => (path.includes("devices") ? { status: 200, body } : undefined);
 }
 
-/** Starts a server that is not WuKongIM. Below `/html` it answers with a page, elsewhere with 404. */
+/** Starts a server that is not WuKongIM. It answers with a page below `/html`, else with 404. */
 async function startOther(t: Test): Promise<string> {
   const server = createServer(({ url }, response) =>
     response.writeHead(url?.startsWith("/html/") ? 200 : 404).end("<html>"),
