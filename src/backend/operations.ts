@@ -2029,6 +2029,18 @@ export type SetUnreadRequest = {
   readonly unread: number;
 };
 
+/** A conversation of a user, and the last message to hide */
+export type DeleteConversationRequest = {
+  /** User of the conversation */
+  readonly uid: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Hides only messages up to this message_seq, so that a retry does not hide a message that arrived in the meantime. 0 or absent means all messages */
+  readonly message_seq?: number | undefined;
+};
+
 /** The calls of the HTTP interface, by their operation ids. */
 export interface Operations {
   /** Sets the token of a user for a type of device */
@@ -2373,7 +2385,7 @@ export interface Operations {
   /** Sets the number of unread messages of a conversation */
   setUnread(body: SetUnreadRequest): Promise<Status>;
   /** Hides a conversation and its messages until a new message arrives */
-  deleteConversation(body: ConversationRequest): Promise<Status>;
+  deleteConversation(body: DeleteConversationRequest): Promise<Status>;
 }
 
 export const OPERATIONS = {

@@ -234,10 +234,9 @@ function newestFirst<T extends Conversation | ConversationHead>(
 }
 
 function assertChange(change: ConversationChange): void {
-  if (change.kind === "delete") return;
-  const number = change.kind === "read" ? change.seq : change.unread;
+  const path = change.kind === "unread" ? "unread" : "seq";
+  const number = change.kind === "unread" ? change.unread : (change.seq ?? 0);
   if (Number.isSafeInteger(number) && number >= 0) return;
-  const path = change.kind === "read" ? "seq" : "unread";
   throw new BrokerError("bad_request", {
     message: `${path} must be an integer of at least 0`,
     details: [{ path, message: "must be an integer of at least 0" }],

@@ -388,12 +388,12 @@ export interface InboxStore {
  *     read    marks all messages through `seq` as read
  *     unread  moves the read position so that `unread` messages are unread, or all messages if
  *             there are fewer
- *     delete  hides all messages so far
+ *     delete  hides all messages through `seq` and marks them as read. Absent means all messages
  */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
-  | { readonly kind: "delete" };
+  | { readonly kind: "delete"; readonly seq?: number | undefined };
 
 export interface ConversationSlice {
   readonly conversations: readonly Conversation[];

@@ -309,7 +309,7 @@ function createQueries(
 ): Queries {
   const conversationOf = async (
     channel: ChannelRef,
-    change: Request<"conversation">["change"],
+    change?: Request<"conversation">["change"],
   ): Promise<ConversationView> => {
     const request = { kind: "conversation", channel: checkedChannel(channel), change } as const;
     const { conversation } = await ask(request, ({ conversation }) =>
@@ -349,10 +349,15 @@ function createQueries(
       return { conversations, cursor: page.cursor };
     },
 
-    conversation: (channel) => conversationOf(channel, undefined),
+    conversation: (channel) => conversationOf(channel),
     markRead: (channel, seq) => conversationOf(channel, { kind: "read", seq }),
     setUnread: (channel, unread) => conversationOf(channel, { kind: "unread", unread }),
-    deleteConversation: (channel) => conversationOf(channel, { kind: "delete" }),
+    // The seq is read first, so that a repeated request does not hide a message that has arrived
+    // in the meantime.
+    deleteConversation: async (channel) => {
+      const { headSeq } = await conversationOf(channel);
+      return conversationOf(channel, { kind: "delete", seq: headSeq });
+    },
 
     async members(channel, options = {}) {
       checkNames("members", options, PAGE_OPTIONS);

@@ -187,7 +187,7 @@ export interface Greeting extends Omit<Extract<Operation, { readonly kind: "conn
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
-  | { readonly kind: "delete" };
+  | { readonly kind: "delete"; readonly seq?: number | undefined };
 
 export type OperationKind = Operation["kind"];
 

@@ -325,6 +325,19 @@ t.test(
   },
 );
 
+// Covers [feature: conversations/delete]
+t.test("POST /conversations/delete with `message_seq` keeps later messages visible", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);
+  const upTo = (seq: number) => change("delete", alice, person(bob), { message_seq: seq });
+  for (const _ of range(1, 2)) {
+    t.same(await upTo(2), { status: "ok" });
+    matchObject(t, await sync(alice), [{ unread: 1, last_msg_seq: 3, offset_msg_seq: 2 }]);
+  }
+  t.same(await upTo(0), { status: "ok" });
+  t.same(await sync(alice), [], "0 means all messages");
+});
+
 // Covers [feature: Pushed at once]
 t.test(
   "a change of a conversation over HTTP is pushed to every device of the user at once",

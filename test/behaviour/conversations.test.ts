@@ -218,6 +218,22 @@ t.test(
 );
 
 // Covers [feature: Conversation delete]
+t.test("a delete with a seq hides only messages up to it, also if it is repeated", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  const client = await world.join(t, alice);
+  for (const text of ["first", "second", "third"]) await write(bob, person(alice), text);
+  const expected = { deletedSeq: 2, readSeq: 2, unread: 1, headSeq: 3, last: { messageSeq: 3 } };
+  const remove = async (seq: number) =>
+    (await client.changeConversation(person(bob), { kind: "delete", seq })).conversation;
+  matchObject(t, await remove(2), expected);
+  matchObject(t, await remove(2), expected);
+  t.same(await listOf(client), [`${bob} 1 third`]);
+  matchObject(t, await remove(1), expected, "an earlier seq does not show hidden messages again");
+  await read(client, person(bob), 3);
+  matchObject(t, await remove(2), { readSeq: 3 }, "messages that were read stay read");
+});
+
+// Covers [feature: Conversation delete]
 t.test(
   "a deleted conversation is hidden until a new message arrives, and its older messages stay hidden",
   async (t) => {

@@ -79,6 +79,9 @@ t.test("null in an optional field counts as an absent field", async (t) => {
   const list = await client.request("conversations", { limit: 10, cursor: null, sinceMs: null });
   t.equal((list as Json).conversations.length, 1);
   t.ok(await client.request("conversation", { ...channel, change: null }));
+  const deletion = { ...channel, change: "delete" };
+  t.match(await client.request("conversation", { ...deletion, seq: 1 }), { deletedSeq: 1 });
+  t.match(await client.request("conversation", { ...deletion, seq: null }), { deletedSeq: 2 });
 });
 
 for (const protocol of [1, null])

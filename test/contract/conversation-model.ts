@@ -122,8 +122,9 @@ export class ConversationModel {
     if (position === undefined || head === 0) return;
     const before = { ...position };
     if (change.kind === "delete") {
-      position.deleted = head;
-      position.read = head;
+      const seq = Math.min(head, change.seq ?? head);
+      position.deleted = Math.max(position.deleted, seq);
+      position.read = Math.max(position.read, seq);
     }
     if (change.kind === "read")
       position.read = Math.max(position.deleted, Math.min(head, change.seq));

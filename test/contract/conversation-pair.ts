@@ -132,6 +132,7 @@ export class ConversationPair {
       { kind: "unread", unread: random.below(10) },
       { kind: "unread", unread: random.below(10) },
       { kind: "delete" },
+      { kind: "delete", seq: random.below(60) },
     ]);
     const changed = await store().changeConversation(uid, channel, change);
     model.change(uid, channel, change);

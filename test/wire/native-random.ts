@@ -331,6 +331,7 @@ function randomChange(r: Random): ConversationChange {
     { kind: "read", seq: r.uint(53) },
     { kind: "unread", unread: r.uint(32) },
     { kind: "delete" },
+    { kind: "delete", seq: r.uint(53) },
   ]);
 }
 

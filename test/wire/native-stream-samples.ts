@@ -137,6 +137,16 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     hex: "960b0b02a47465616d02c0",
   },
   {
+    value: {
+      kind: "conversation",
+      ref: 11,
+      channel: GROUP,
+      change: { kind: "delete", seq: 8 },
+    },
+    array: [11, 11, 2, "team", 2, 8],
+    hex: "960b0b02a47465616d0208",
+  },
+  {
     value: { kind: "conversations", ref: 10, limit: 1, cursor: undefined, sinceMs: 300 },
     array: [10, 10, 1, null, 300],
     hex: "950a0a01c0cd012c",

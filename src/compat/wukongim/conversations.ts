@@ -134,6 +134,24 @@ export const conversationBodies = {
     description: "A conversation of a user",
     examples: [TARGET_EXAMPLE],
   }),
+  removal: Type.Object(
+    {
+      ...target,
+      message_seq: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: Number.MAX_SAFE_INTEGER,
+          description:
+            "Hides only messages up to this message_seq, so that a retry does not hide a message that arrived in the meantime. 0 or absent means all messages",
+        }),
+      ),
+    },
+    {
+      title: "DeleteConversationRequest",
+      description: "A conversation of a user, and the last message to hide",
+      examples: [TARGET_EXAMPLE],
+    },
+  ),
   unread: Type.Object(
     {
       ...target,
@@ -211,7 +229,8 @@ export function createConversationCalls(
 
     clearUnread: (body: Body<"target">) => applyChange(body, { kind: "read", seq: NEWEST }),
     setUnread: (body: Body<"unread">) => applyChange(body, { kind: "unread", unread: body.unread }),
-    remove: (body: Body<"target">) => applyChange(body, { kind: "delete" }),
+    remove: (body: Body<"removal">) =>
+      applyChange(body, { kind: "delete", seq: body.message_seq || undefined }),
   };
 }
 

@@ -228,7 +228,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       path: "/conversations/delete",
       operation: "deleteConversation",
       summary: "Hides a conversation and its messages until a new message arrives",
-      body: conversationBodies.target,
+      body: conversationBodies.removal,
       success: DONE,
       errors: ["bad_id", "not_in_channel"],
       handle: conversations.remove,

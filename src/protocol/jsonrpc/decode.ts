@@ -191,7 +191,7 @@ function readChange(params: Params): ConversationChange {
     case "unread":
       return { kind: "unread", unread: params.uint("unread", MAX_UINT32) };
     case "delete":
-      return { kind: "delete" };
+      return params.has("seq") ? { kind: "delete", seq: params.uint("seq") } : { kind: "delete" };
     default:
       throw params.refusal("bad_request", 'change must be "read", "unread" or "delete"');
   }

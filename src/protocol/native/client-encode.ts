@@ -87,15 +87,8 @@ function flagsOf(header: Extract<Operation, { readonly kind: "send" }>["header"]
 
 function changeOf(change: ConversationChange | undefined): readonly Field[] {
   if (change === undefined) return [];
-  const kind = CONVERSATION_CHANGES[change.kind];
-  switch (change.kind) {
-    case "read":
-      return [kind, change.seq];
-    case "unread":
-      return [kind, change.unread];
-    case "delete":
-      return [kind, undefined];
-  }
+  const value = change.kind === "unread" ? change.unread : change.seq;
+  return [CONVERSATION_CHANGES[change.kind], value];
 }
 
 /**

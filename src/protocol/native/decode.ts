@@ -292,7 +292,7 @@ function readChange(reader: FrameReader): ConversationChange {
     case CONVERSATION_CHANGES.unread:
       return { kind: "unread", unread: reader.uint("unread", MAX_UINT32) };
     case CONVERSATION_CHANGES.delete:
-      return { kind: "delete" };
+      return reader.absent() ? { kind: "delete" } : { kind: "delete", seq: reader.uint("seq") };
     default:
       throw reader.refusal("bad_request", "change must be 0, 1 or 2");
   }

@@ -122,7 +122,8 @@ export class ConversationStates {
     );
   }
 
-  afterChange({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
+  afterChange(state: ConversationState, change: ConversationChange): ReadMarks {
+    const { channel, deletedSeq } = state;
     const { head } = channel;
     switch (change.kind) {
       case "read": {
@@ -134,8 +135,10 @@ export class ConversationStates {
         const readSeq = this.#unread.positionOf(channel, unread, deletedSeq);
         return { readSeq, deletedSeq };
       }
-      case "delete":
-        return { readSeq: head, deletedSeq: head };
+      case "delete": {
+        const seq = Math.min(head, Math.trunc(change.seq ?? head));
+        return { readSeq: Math.max(state.readSeq, seq), deletedSeq: Math.max(deletedSeq, seq) };
+      }
     }
   }
 }

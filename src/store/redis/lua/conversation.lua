@@ -10,7 +10,7 @@
 --        value        only with a change or `look_on`
 --                       read     seq of the last message to mark as read
 --                       unread   number of messages to leave unread
---                       delete   ignored
+--                       delete   seq of the last message to hide
 --                       look_on  seq at which the search continues
 --        known_head   newest seq in the previous reply; only with `look_on`
 --        BUCKET       of the counter, -1 on a single server
@@ -55,8 +55,9 @@ end
 -- Applies the change to the state in memory and in Redis. The change uses up a new message id. The
 -- time in this id is not earlier than that of any previous change or message.
 local function change(state)
-  local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
-  if change_kind == 'delete' then read, deleted = state.head, state.head end
+  local seq = math.min(state.head, value)
+  local read, deleted = math.max(state.deleted, seq), state.deleted
+  if change_kind == 'delete' then read, deleted = math.max(state.read, seq), math.max(deleted, seq) end
   if change_kind == 'unread' then read = position_of(state, value) end
   if read == state.read and deleted == state.deleted then return end
   state.read, state.deleted, state.changed = read, deleted, message_ms(reserve_ids(counter, BUCKET, id_ms(BUCKET, NOW), 1))

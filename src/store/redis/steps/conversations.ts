@@ -141,7 +141,6 @@ export function createRedisConversations(
 }
 
 function amountOf(change: ConversationChange): number {
-  if (change.kind === "delete") return 0;
-  const value = change.kind === "read" ? change.seq : change.unread;
+  const value = change.kind === "unread" ? change.unread : (change.seq ?? Infinity);
   return Math.min(Math.max(Math.trunc(value), 0), Number.MAX_SAFE_INTEGER);
 }
