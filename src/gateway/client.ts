@@ -36,8 +36,8 @@ import {
 import { costOf, deliveryOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
   Admission,
+  CONNECT_WORK,
   ConnectionRate,
-  connecting,
   frameCost,
   type GreetingBytes,
   joining,
@@ -404,12 +404,12 @@ export class Client implements ConnectionHandler {
       this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
       this.#context.greetings.refund(this.#connection.remoteAddress, bytes);
-      const points = connect.accept();
-      const cost = frameCost(bytes) + connecting(points.length);
-      this.#chargeConnect(cost);
+      this.#chargeConnect(frameCost(bytes) + CONNECT_WORK);
       this.#connection.authenticated(record.uid);
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
+      const points = connect.accept();
+      this.#chargeConnect(joining(points.length));
       if (expiresAtMs !== undefined) opening.expiry.start(session, expiresAtMs);
       this.#status = "open";
       const connectedMs = opening.clock();

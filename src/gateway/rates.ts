@@ -41,7 +41,7 @@ const VALUES_PER_FRAME = 200;
  */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
-const CONNECT_WORK = 10;
+export const CONNECT_WORK = 10;
 export const REFRESH_WORK = 5;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
@@ -86,9 +86,7 @@ export const rowsAhead = (limit: number): number =>
 export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
-export const connecting = (channels: number): number => CONNECT_WORK + channels / ROWS_PER_FRAME;
-
-export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
+export const joining = (channels: number): number => channels / ROWS_PER_FRAME;
 
 export interface WorkLimits {
   /** Limit on the work of one connection, in frames. 0 per second means no limit. */

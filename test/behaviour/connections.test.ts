@@ -12,8 +12,8 @@ import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
-import { nativeWire } from "../support/wire.ts";
-import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { nativeWire, type Wire } from "../support/wire.ts";
+import { openWkprotoSocket, TCP_LISTENER } from "../support/wkproto-client.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
 import {
@@ -57,6 +57,52 @@ t.test(
     t.match(await world.status("alice"), { online: 0 });
   },
 );
+
+const LOW_ORDER_KEY = Buffer.alloc(32).toString("base64");
+
+/** Opens a connection whose CONNECT has a valid token and an invalid field, in each wire format. */
+const INVALID_CONNECTS = {
+  native: (uid: string) => openInvalid(uid, nativeWire(uid)),
+  "JSON-RPC": (uid: string) => openInvalid(uid, jsonRpcWire(uid)),
+  WKProto: (uid: string) =>
+    openWkprotoSocket(t, { port: world.clientPort, uid, clientKey: LOW_ORDER_KEY }),
+};
+
+const openInvalid = (uid: string, wire: Wire) =>
+  open(world, {
+    ...{ uid, wire, token: `token-${uid}`, flag: 1 },
+    resume: [{ channel: { id: "room", type: 9 }, lastSeq: 1 }],
+  });
+
+async function webSessions(): Promise<number> {
+  const { body } = await world.call("/metrics");
+  return Number(/^jindou_sessions\{device_flag="web"\} (\S+)$/m.exec(body)?.[1]);
+}
+
+// Covers [feature: connect]
+for (const [format, openClient] of Object.entries(INVALID_CONNECTS))
+  t.test(
+    `a user with a valid token and an invalid CONNECT does not stay online, in ${format}`,
+    async (t) => {
+      const before = await webSessions();
+      const uid = world.name("alice");
+      await world.register(uid, { flag: 1 });
+      const refused = await openClient(uid);
+      await refused.connect().catch(() => undefined);
+      await (refused instanceof NativeClient ? refused.closed : refused.closed());
+      await world.offline(uid);
+      t.equal(await webSessions(), before, "the refused session is not counted");
+      const closing = await Promise.all(range(1, 10).map(() => openClient(uid)));
+      for (const client of closing) {
+        client.connect().catch(() => undefined);
+        if (client instanceof NativeClient) void client.close();
+        else client.kill();
+      }
+      await world.join(t, world.name("bob")); // logs in later than the other sessions
+      await world.offline(uid);
+      await eventually(async () => (await webSessions()) === before);
+    },
+  );
 
 // Covers [feature: connect]
 t.test(
