@@ -337,6 +337,51 @@ t.test(
 );
 
 t.test(
+  "two concurrent events that end a stream are answered and pushed as if one followed the other",
+  async (t) => {
+    const user = world.name("ben");
+    const client = await openClient(t, user);
+    for (let round = 0; round < 10; round++) {
+      const channel = await world.newGroup([user]);
+      const stream = streamOf({ channel, sender: user, viewer: user, no: world.name("st") }, world);
+      await stream.begin();
+      const [close, finish] = await Promise.all([
+        stream.post("e-1", "stream.close"),
+        stream.post("e-2", "stream.finish"),
+      ]);
+      const seqs = [close.body.data.msg_event_seq, finish.body.data.msg_event_seq];
+      const hasFinished = (await stream.sync()).events[0].event_id === "e-2";
+      t.same(seqs, hasFinished ? [1, 1] : [1, 2], "the seqs are those of two consecutive calls");
+      const types = () =>
+        client
+          .all("event")
+          .filter((event) => dataOf(event).client_msg_no === stream.no)
+          .map(({ type }) => type);
+      await client.waitFor(() => types().length >= 2);
+      t.same(types().sort(), ["stream.close", "stream.finish"]);
+    }
+  },
+);
+
+t.test(
+  "an event that ends a stream while a viewer cancels the stream is answered with the state of the stream",
+  async (t) => {
+    for (let round = 0; round < 10; round++) {
+      const stream = await newStream();
+      const viewer = await world.join(t, stream.viewer);
+      await stream.begin();
+      const [{ body }] = await Promise.all([
+        stream.post("e-1", "stream.close"),
+        viewer.cancel(stream.channel, stream.no),
+      ]);
+      const { status } = (await stream.message()).event_meta.events[0];
+      t.equal(body.data.stream_status, status);
+      viewer.kill();
+    }
+  },
+);
+
+t.test(
   "a client of WuKongIM that joins an active stream gets its text as a snapshot, and then the rest",
   async (t) => {
     const stream = await newStream();

@@ -152,7 +152,7 @@ export function createMessageEventCalls({
       timestampMs: event.occurredAtMs || undefined,
     };
     if (event.kind === TYPES.delta) return addText(input, event.text);
-    const stream = await read(channel, fromUid, clientMsgNo);
+    let stream = await read(channel, fromUid, clientMsgNo);
     if (event.kind === TYPES.snapshot) {
       if (stream.text === "") return addText(input, event.text);
       if (stream.text !== event.text) throw snapshotAfterText();
@@ -164,7 +164,10 @@ export function createMessageEventCalls({
     if (isEnd && stream.state === "active") {
       const isCancel = event.kind === TYPES.cancel;
       await streams.post({ ...input, eventId: endId, type: STREAM_END, data: endData, isCancel });
-      return { status: STATUSES.get(event.kind) ?? "closed", seq: END_SEQ };
+      // Another event, or a viewer, may have ended the stream first.
+      stream = await read(channel, fromUid, clientMsgNo);
+      if (stream.endId === endId && stream.endData === endData)
+        return { status: statusOf(stream), seq: END_SEQ };
     }
     const applied = { status: statusOf(stream), seq: seqOf(stream, event) };
     if (stream.endId === endId && stream.endData === endData) return applied; // a retry
