@@ -308,9 +308,9 @@ const OPERATIONS: OperationTable = {
 
   state: {
     run(session, { ref, foreground }, { push }) {
-      const isChanged = session.isForeground !== foreground;
+      const mustStore = session.isForeground !== foreground || !session.isForegroundStored;
       session.isForeground = foreground;
-      if (push !== undefined && isChanged) return shareState(session, ref, push);
+      if (push !== undefined && mustStore) return shareState(session, ref, push);
       session.reply({ kind: "state", ref });
       return undefined;
     },
@@ -382,13 +382,13 @@ async function shareState(
   ref: number,
   push: NonNullable<OperationPorts["push"]>,
 ): Promise<undefined> {
-  const { isForeground } = session;
   try {
-    await push.setBackground(session, !isForeground);
+    await push.setBackground(session, !session.isForeground);
   } catch (error) {
-    session.isForeground = !isForeground; // a repeated call tries again
+    session.isForegroundStored = false;
     throw error;
   }
+  session.isForegroundStored = true;
   session.reply({ kind: "state", ref });
 }
 

@@ -141,6 +141,8 @@ export class Session {
   mayMissEnds = false;
   /** False while the client has reported that the user is not looking at the app. */
   isForeground = true;
+  /** False after a failed write of `isForeground`. The store then has the new or the old state. */
+  isForegroundStored = true;
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   hasConnack = false;

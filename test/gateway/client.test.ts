@@ -1,6 +1,7 @@
 // One client between a recorded connection and operations that fail. Neither a reply that cannot be
 // encoded nor the charges of a user can be observed from outside.
 
+import { BrokerError } from "../../src/broker/errors.ts";
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
 import { ClosedSessions } from "../../src/gateway/closed-sessions.ts";
@@ -197,6 +198,26 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
   t.match(connection.seen.at(-1), { reason: "unavailable" });
   t.equal(connection.endedWith, 4102);
 });
+
+t.test(
+  "a state whose write failed is stored again when the client reports any state",
+  async (t) => {
+    const writes: boolean[] = [];
+    const { receive } = await createFixture({
+      operations: {
+        async setBackground(isBackground) {
+          writes.push(isBackground);
+          if (writes.length === 1) throw new BrokerError("unavailable"); // the reply was lost
+        },
+      },
+    });
+    for (const foreground of [false, true, true]) {
+      receive({ kind: "state", ref: 2, foreground });
+      await turns();
+    }
+    t.same(writes, [true, false], "a state that is stored is not written again");
+  },
+);
 
 t.test("a session is charged almost no work for a refused HISTORY", async (t) => {
   const { connection, receive } = await createFixture({ limits: LIMITS });

@@ -19,11 +19,13 @@ export interface OperationWorld {
   readonly conversations?: Pick<Conversations, "list" | "change">;
   readonly history?: Messages["history"];
   readonly cancel?: (uid: string) => Promise<StreamState>;
+  readonly setBackground?: (isBackground: boolean) => Promise<void>;
   readonly acknowledge?: (uid: string, inboxSeqs: readonly number[]) => Promise<number>;
 }
 
 export function operationPorts(world: World, fakes: OperationWorld = {}): OperationPorts {
   const { server, catchUps, watch } = world;
+  const { setBackground } = fakes;
   return {
     messages: {
       ...{ send: unused, headSeq: unused, find: unused },
@@ -40,7 +42,10 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     clientEvents: { emit: unused },
-    push: undefined,
+    push: setBackground && {
+      acknowledged: unused,
+      setBackground: (_session, isBackground) => setBackground(isBackground),
+    },
     expiry: { refresh: unused },
     nodeId: "n1",
     clientLimits: {
