@@ -127,6 +127,8 @@ interface FormatMembers {
   members: number;
   /** Members whose clients acknowledge messages. `undefined` if clients of this format do not. */
   readonly acknowledging: Set<Session> | undefined;
+  /** True if a message was sent to the members one by one and may still be queued. */
+  isQueued: boolean;
 }
 
 export class Group implements Scope {
@@ -258,9 +260,11 @@ export class Group implements Scope {
       const { acknowledging } = format;
       if (acknowledging === undefined) publishFrames(source, format.topic, frames);
       else if (!hasOtherDevice(acknowledging, message.fromUid, sender)) {
+        flushQueues(format);
         publishFrames(source, format.topic, frames);
         for (const member of acknowledging) if (member !== sender) member.expectAck(push);
-      } else
+      } else {
+        format.isQueued = true;
         for (const member of acknowledging)
           if (member.uid === message.fromUid) {
             if (member !== sender) member.pushMessage(message);
@@ -268,6 +272,7 @@ export class Group implements Scope {
             member.pushFrames(frames);
             member.expectAck(push);
           }
+      }
     }
   }
 
@@ -318,7 +323,9 @@ export class Group implements Scope {
       const frames = new Map<string, Frames>();
       this.#sendInTurns(length, isLive, (member) => member.pushShared(push, frames));
     } else
-      for (const { codec, eventTopic } of this.#formats.values()) {
+      for (const format of this.#formats.values()) {
+        const { codec, eventTopic } = format;
+        flushQueues(format);
         const isOriginFormat = origin?.codec.format === codec.format;
         const source = isOriginFormat ? origin.connection : publisher;
         publishFrames(source, eventTopic, codec.encodePush(push));
@@ -381,10 +388,20 @@ export class Group implements Scope {
     const topic = `${codec.format}:${this.channelId}`;
     const eventTopic = `${codec.format}#${this.channelId}`; // no channel id contains a #
     const acknowledging = codec.acknowledges ? new Set<Session>() : undefined;
-    const created = { codec, topic, eventTopic, members: 0, acknowledging };
+    const created = { codec, topic, eventTopic, members: 0, acknowledging, isQueued: false };
     this.#formats.set(codec.format, created);
     return created;
   }
+}
+
+/**
+ * Writes the queues of the members, so that a message that was sent to each of them arrives before
+ * the next publication.
+ */
+function flushQueues(format: FormatMembers): void {
+  if (!format.isQueued) return;
+  format.isQueued = false;
+  for (const { connection } of format.acknowledging ?? []) connection.flush();
 }
 
 /** Returns true if `members` contains a session of the sender other than `origin`. */

@@ -97,6 +97,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     } else this.#enqueue(frame, socket);
   }
 
+  flush(): void {
+    if (this.#socket !== undefined && this.#endCode === 0) this.#flush(this.#socket);
+  }
+
   subscribe(topic: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;

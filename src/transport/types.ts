@@ -121,9 +121,12 @@ export interface Connection {
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.
    * - A frame sent before a `subscribe` arrives before all publications of the topic.
-   * - A frame published in the same turn may arrive before a frame that was sent earlier.
+   * - A frame sent before a `flush` arrives before all later publications.
+   * - Otherwise, a frame published in the same turn may arrive before a frame that was sent earlier.
    */
   send(frame: Uint8Array | string): void;
+  /** Writes the queued frames without waiting for the end of the turn. */
+  flush(): void;
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
   /** Publishes to all subscribers of `topic` on all listeners except this connection. */

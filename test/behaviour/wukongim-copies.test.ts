@@ -14,6 +14,7 @@ import { person, startWorld, type World, wire } from "./world.ts";
 const RED_DOT = 2;
 const SYNC_ONCE = 4;
 const CATCH_UPS = 50;
+const SENDS = 50;
 
 /** Connects one user with both of WuKongIM's protocols. */
 async function connectTwice(test: typeof t, world: World, uid: string) {
@@ -85,6 +86,43 @@ for (const encryption of ["true", "false"])
         const own = ann.binary.received.find(({ fields }) => fields.clientMsgNo === `s${at}`);
         t.equal((own?.flags ?? 0) & RED_DOT, 0, "the copy for another device");
         t.notOk(ann.json.all("recv").some((recv) => recv.clientMsgNo === `s${at}`));
+      }
+    },
+  );
+
+for (const driver of ["uws", "portable"])
+  t.test(
+    `a group's messages and stream events arrive in order, even if only some senders are online (transport: ${driver})`,
+    async (t) => {
+      const world = await startWorld(t, {
+        ...WKPROTO_LISTENER,
+        JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: "false",
+        JINDOU_TRANSPORT_DRIVER: driver,
+      });
+      await connectTwice(t, world, "ann");
+      const cat = await connectTwice(t, world, "cat");
+      const channel = await world.newGroup(["ann", "ben", "cat"]);
+      await world.untilSubscribed();
+      const senders = ["ann", "ben", "ann", "ben"];
+      for (let at = 0; at < SENDS; at++)
+        await Promise.all(senders.map((sender) => world.send(sender, channel, "hi")));
+      const count = senders.length * SENDS;
+      await cat.json.waitFor(() => cat.json.all("recv").length === count);
+      await cat.binary.nth(count, ({ packet }) => packet === "RECV");
+      const expected = Array.from({ length: count }, (_, at) => at + 1);
+      const overJson = cat.json.all("recv").map(({ messageSeq }) => messageSeq);
+      t.same(overJson, expected, "over JSON-RPC");
+      const recvs = cat.binary.received.filter(({ packet }) => packet === "RECV");
+      const overBinary = recvs.map(({ fields }) => fields.messageSeq);
+      t.same(overBinary, expected, "over WKProto");
+      for (const no of ["stream-1", "stream-2"]) {
+        const stream = { client_msg_no: no, from_uid: "ann", ...wire(channel) };
+        await world.ok("/event", { ...stream, event: { type: "___TextMessageStart" } });
+        await world.ok("/event", { ...stream, event: { type: "___TextMessageEnd" } });
+        await cat.json.next("event");
+        await cat.json.next("event");
+        const methods = cat.json.notifications.slice(-3).map(({ method }) => method);
+        t.same(methods, ["recv", "event", "event"], "the message of a stream arrives first");
       }
     },
   );

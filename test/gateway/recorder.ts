@@ -161,6 +161,8 @@ export class RecordedConnection implements Connection {
     this.unread = this.fills ?? this.unread;
   }
 
+  flush(): void {}
+
   subscribe(topic: string): void {
     this.topics.add(topic);
   }
