@@ -456,8 +456,8 @@ export class CatchUps {
       await this.#ports.cluster.barrier();
       for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
       for (const name of names) isRead.add(streamName(name));
-      // More streams may have ended during the reads.
-      names = backlog.missedEnds.filter((name) => !isRead.has(streamName(name)));
+      // More streams may have ended, or have been shown in replies, during the reads.
+      names = backlog.unread.filter((name) => !isRead.has(streamName(name)));
     } while (names.length > 0);
     const streams = finish(backlog, active, remaining);
     if (streams > 0) this.#ports.metrics.caughtUp(streams);

@@ -56,6 +56,8 @@ class Viewer implements StreamView {
     if (frame.kind === "conversation") this.#shown(frame.conversation.last?.stream);
     if (frame.kind === "reply" && frame.reply.kind === "stream")
       this.#snapshot(frame.reply.snapshot, false);
+    if (frame.kind === "reply" && frame.reply.kind === "conversation")
+      this.#shown(frame.reply.conversation.last?.stream);
   }
 
   #shown(snapshot: StreamSnapshot | undefined): void {

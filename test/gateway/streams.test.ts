@@ -107,6 +107,24 @@ function readSometimes(world: World, joiner: Joiner, random: Random): Promise<vo
 }
 
 /**
+ * Sometimes changes a conversation. The reply contains its stream, and may arrive before events that
+ * the stream contains.
+ */
+function changeSometimes(world: World, joiner: Joiner, random: Random): void {
+  const { session } = joiner;
+  if (!session.hasConnack || !random.chance(0.1)) return;
+  const place = random.pick(PLACES);
+  const { channel, fromUid } = place;
+  if (channel.type !== GROUP_CHANNEL && !channelKey(channel, fromUid).includes(session.uid)) return;
+  const conversations = {
+    list: () => Promise.reject(new Error("this test lists no conversations")),
+    change: async () => conversationWith(world, place),
+  };
+  const operation = { kind: "conversation", ref: 1, channel, change: { kind: "delete" } } as const;
+  void operator(world, { conversations })(joiner, operation);
+}
+
+/**
  * Checks that the streams of the client equal those in the store. The client must have all active
  * streams, and all streams from index `knownFrom`, which started after it was live.
  */
@@ -148,7 +166,7 @@ async function finish(world: World, all: readonly Joiner[]): Promise<void> {
 }
 
 t.test(
-  "a session that joins or resumes at a random moment has the text of every stream without a gap or a repeat",
+  "a session that joins or resumes at a random moment has the text of every stream without a gap or a repeat, even if it changes conversations in the meantime",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -159,11 +177,13 @@ t.test(
         joining.push(world.join(joiner));
         for (let steps = random.below(40); steps > 0; steps--) {
           if (random.chance(0.5)) produce(world, random);
+          for (const other of sessions) changeSometimes(world, other, random);
           await world.server.step();
         }
       }
       for (let steps = 60; steps > 0; steps--) {
         if (random.chance(0.5)) produce(world, random);
+        for (const joiner of sessions) changeSometimes(world, joiner, random);
         await world.server.step();
       }
       await world.server.settle();
