@@ -74,6 +74,8 @@ interface PendingStream extends StreamName {
   leftIndex?: number;
   /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
+  /** True if a lagging client may have later events, because none has been withheld yet. */
+  mayHaveMore?: boolean;
   /** True if the stream has ended and it is unknown which part of it the client has. */
   readonly isMissedEnd?: boolean;
 }
@@ -262,7 +264,9 @@ export class Backlog implements PersonalBacklog {
     const cursor = cursorAtEnd(snapshot);
     if (pending === undefined) {
       if (snapshot.state !== "active") return;
-      this.#addPending({ key, clientMsgNo, cursor, mustRead: this.isJoining });
+      const { isJoining } = this;
+      const mayHaveMore = !isJoining;
+      this.#addPending({ key, clientMsgNo, cursor, mustRead: isJoining, mayHaveMore });
     } else if (pending.cursor.index < nextIndex) pending.cursor = cursor;
   }
 
@@ -368,7 +372,12 @@ export class Backlog implements PersonalBacklog {
     const { stream, key, clientMsgNo } = event;
     if (stream === undefined) return this.#keepEvent(event);
     const pending = this.#streams.get(streamName(event));
+    const { index, textOffset } = stream;
     if (pending !== undefined) {
+      // The client has been sent all events before the first withheld one.
+      if (pending.mayHaveMore && pending.cursor.index < index)
+        pending.cursor = { index, textOffset };
+      pending.mayHaveMore = false;
       if (this.#keepsAllEvents) return this.#keepEvent(event);
       // The kept event marks the position of the stream among the withheld events.
       if (!pending.mustRead) this.#keepEvent(event);
@@ -376,7 +385,7 @@ export class Backlog implements PersonalBacklog {
       pending.leftIndex = stream.nextIndex;
       return;
     }
-    const isContiguous = !this.isJoining || stream.index === 0;
+    const isContiguous = !this.isJoining || index === 0;
     // A stream whose first events are missing here is read from the store later if it is still
     // active. If it has ended, it is not read, because the client never had any part of it.
     if (!isContiguous && !this.#keepsAllEvents) {
@@ -384,7 +393,6 @@ export class Backlog implements PersonalBacklog {
       return;
     }
     this.#keepEvent(event);
-    const { index, textOffset } = stream;
     const cursor = { index, textOffset };
     const mustRead = !this.#keepsAllEvents;
     if (isContiguous) this.#addPending({ key, clientMsgNo, cursor, mustRead });

@@ -262,6 +262,31 @@ t.test(
   },
 );
 
+t.test(
+  "a lagging session that reads a stream late gets no event of the stream twice",
+  async (t) => {
+    const world = new World(seeded(1));
+    world.server.setMember("g1", "alice", true);
+    const alice = await world.live({ uid: "alice" });
+    const key = "2:g1";
+    const { streams } = world.server;
+    const clientMsgNo = streams.start({ channel: group("g1"), fromUid: "bob" });
+    streams.content(key, "one ");
+    await world.server.settle();
+    const older = streams.active(key);
+    streams.content(key, "two ");
+    await world.server.settle();
+    alice.connection.unread = 1000;
+    world.catchUps.lag(alice.session);
+    world.catchUps.recordSnapshot(alice.session, older);
+    streams.content(key, "three ");
+    await finish(world, [alice]);
+    const view = streamView(alice.connection.seen);
+    t.same(view.problems, []);
+    t.equal(view.streams.get(`${key} ${clientMsgNo}`)?.text, "one two three ");
+  },
+);
+
 t.test("events of a stream are not held while personal channels resume", async (t) => {
   for (const endsBefore of [false, true]) {
     const world = new World(seeded(9));
