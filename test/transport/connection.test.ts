@@ -145,6 +145,24 @@ t.test("frames sent before a subscribe arrive before the publications of the top
   t.strictSame(client.texts, [...numbers(40), ...numbers(40).map((n) => `p${n}`)]);
 });
 
+t.test("frames sent before a flush arrive before later publications", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port, listener } = await startListener(t, { sockets: endpoint });
+  const client = await openClient(t, port);
+  const { connection } = await connectionAt(seen, 0);
+  connection.subscribe("topic");
+  for (const n of numbers(40)) {
+    connection.send(n);
+    connection.flush();
+    listener.publish("topic", `p${n}`);
+  }
+  await until(() => client.texts.length === 80);
+  t.strictSame(
+    client.texts,
+    numbers(40).flatMap((n) => [n, `p${n}`]),
+  );
+});
+
 t.test("a frame sent after a publish arrives after the publication", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port, listener } = await startListener(t, { sockets: endpoint });
@@ -233,6 +251,7 @@ t.test("methods of a closed connection have no effect", async (t) => {
   client.socket.terminate();
   await until(() => serverSide.closed.length === 1);
   serverSide.connection.send("x");
+  serverSide.connection.flush();
   serverSide.connection.subscribe("topic");
   serverSide.connection.publish("topic", "x");
   serverSide.connection.unsubscribe("topic");
