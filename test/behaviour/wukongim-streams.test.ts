@@ -343,6 +343,7 @@ t.test(
     const client = await openClient(t, user);
     for (let round = 0; round < 10; round++) {
       const channel = await world.newGroup([user]);
+      await world.untilSubscribed();
       const stream = streamOf({ channel, sender: user, viewer: user, no: world.name("st") }, world);
       await stream.begin();
       const [close, finish] = await Promise.all([
