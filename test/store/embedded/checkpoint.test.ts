@@ -142,8 +142,8 @@ t.test(
       (await from.readEvents(bucketOf("2:g"), EVENTS_START, 9)).rows;
     await store.switchFeed(true);
     fail.write = 1;
-    t.equal(await codeOf(store.createChannel(group("g"), [])), "disk_full");
-    t.same(await eventsOf(store), []);
+    t.ok(await store.createChannel(group("g"), []));
+    t.same(await eventsOf(store), [], "the event could not be written");
     const recovered = await openStore(t, await crashedCopy(t, path));
     t.match(await recovered.channel(group("g")), { id: "g" }, "the channel was stored");
     t.match(

@@ -1,9 +1,11 @@
-// Message ids after a batch whose write failed. Ids must grow across the failure and a crash,
+// The store after a batch whose write failed. Message ids must grow across the failure and a crash,
 // including the ids of messages that are not stored, because clients use ids to recognise repeated
-// messages.
+// messages. A change whose event could not be written must still be published.
 
 import type { Test } from "tap";
-import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
+import { commandOf } from "../../contract/store-inbox.ts";
 import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
@@ -64,5 +66,31 @@ t.test(
     await store.checkpoint();
     const last = await send(UNSTORED);
     t.ok((await idAfterCrash()) > last);
+  },
+);
+
+t.test(
+  "members are removed and commands are pushed even if their events cannot be written yet",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const published: ClusterEvent[] = [];
+    const publisher = { publish: (event: ClusterEvent) => void published.push(event) };
+    const store = await openStore(t, testFolder(t), { files, publisher });
+    await store.switchFeed(true);
+    await store.setDemand({ feed: true, session: false, command: true });
+    await store.createChannel(group("g"), ["ann", "bob", "cat"]);
+    const permanent = { membership: "permanent", reset: true } as const;
+    fail.write = 1;
+    t.match(await store.removeSubscribers(group("g"), ["ann"], "permanent"), { kind: "removed" });
+    fail.write = 1;
+    t.ok(await store.addSubscribers(group("g"), ["bob"], permanent));
+    fail.write = 1;
+    t.match(await store.appendCommand(commandOf()), { duplicate: false });
+    t.equal(fail.write, 0, "each write of events failed");
+    t.match(published, [
+      { kind: "removal", channelId: "g", uids: ["ann"] },
+      { kind: "removal", channelId: "g", uids: ["cat"] },
+      { kind: "command", copies: [{ uid: "bob" }] },
+    ]);
   },
 );

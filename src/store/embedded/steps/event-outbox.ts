@@ -79,7 +79,8 @@ export class EventOutbox {
   /**
    * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
    * `undefined` while the feed is off. Resolves after the events have their ids, so that later
-   * messages follow them in the feed.
+   * messages follow them in the feed. If the ids cannot be written, resolves without them: the step
+   * is committed, so its caller must publish it, and the events follow later.
    */
   async transact<Result>(
     step: (emit: Emit | undefined) => Result,
@@ -98,7 +99,7 @@ export class EventOutbox {
     const result = await transact(tables, () => step(events.isOn ? emit : undefined), purpose);
     if (emitted.length === 0) return result;
     this.#waiting.push(...emitted);
-    await this.#assignIds();
+    await this.#assignIds().catch(() => {}); // the outbox has the events, and a retry is scheduled
     return result;
   }
 
