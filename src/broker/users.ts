@@ -28,6 +28,7 @@ export interface Users {
    * Registers a token. If the token of a main device changes, the main sessions of that flag are
    * ended, except sessions with a JWT or with the new token. If the token does not change, only
    * sessions with an older token are ended, because an earlier call may have failed to end them.
+   * Sessions with a token that a later call has registered in the meantime are not ended.
    */
   setToken(input: {
     readonly uid: string;
@@ -35,6 +36,7 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
+  /** Logs devices out. Sessions with a token that a later call has registered are not ended. */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
@@ -60,15 +62,27 @@ export function createUsers(ports: {
 
   /**
    * Ends the user's sessions that `which` selects, even those on nodes that are considered dead.
+   * `which` is called after the sessions were read, so it can spare sessions that a later call
+   * allowed while this call was in progress.
    */
   async function endSessions(
     uid: string,
     reason: CloseReason,
-    which: (session: SessionRecord) => boolean,
+    which: (session: SessionRecord) => boolean | Promise<boolean>,
   ): Promise<void> {
     const [entries = []] = await store.sessionsOf([uid]);
-    const sessions = entries.map(({ session }) => session).filter(which);
-    await Promise.all(sessions.map((session) => store.endSession(session, reason)));
+    await Promise.all(
+      entries.map(async ({ session }) => {
+        if (await which(session)) await store.endSession(session, reason);
+      }),
+    );
+  }
+
+  /** Returns true if the session has the token that is now registered for its device. */
+  async function hasCurrentToken({ uid, flag, tokenTag: tag }: SessionRecord): Promise<boolean> {
+    const device = await store.device(uid, flag);
+    // The hash of a logged-out device is empty, and so is the tag of a session without a token.
+    return device !== undefined && tag !== "" && tokenTag(device.tokenHash) === tag;
   }
 
   async function recheck(uid: string): Promise<void> {
@@ -82,18 +96,17 @@ export function createUsers(ports: {
       const previous = await store.putDevice(device);
       if (!previous) return;
       const isEqual = hashesEqual(previous.tokenHash, device.tokenHash);
-      const tag = tokenTag(device.tokenHash);
       await recheck(uid);
       if (previous.level === MAIN_DEVICE || level === MAIN_DEVICE)
         await endSessions(
           uid,
           "token_changed",
-          (session) =>
+          async (session) =>
             session.flag === flag &&
             session.level === MAIN_DEVICE &&
             session.tokenTag !== JWT_TAG &&
-            session.tokenTag !== tag &&
-            !(isEqual && session.tokenTag === ""), // the tag "" means no token
+            !(isEqual && session.tokenTag === "") && // the tag "" means no token
+            !(await hasCurrentToken(session)),
         );
     },
 
@@ -109,7 +122,11 @@ export function createUsers(ports: {
         });
       }
       await recheck(uid);
-      await endSessions(uid, "logged_out", (session) => flags.includes(session.flag));
+      await endSessions(
+        uid,
+        "logged_out",
+        async (session) => flags.includes(session.flag) && !(await hasCurrentToken(session)),
+      );
     },
 
     async onlineStatus(uids) {
@@ -138,7 +155,7 @@ export function createUsers(ports: {
       await store.putBan(uid, isBanned);
       if (!isBanned) return;
       await recheck(uid);
-      await endSessions(uid, "banned", () => true);
+      await endSessions(uid, "banned", () => store.isBanned(uid));
     },
 
     async kick(uid, connId) {

@@ -176,6 +176,43 @@ t.test("a query for the online status of an invalid id is refused", async (t) =>
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
 
+t.test("a slow call ends no session that a later call has allowed in the meantime", async (t) => {
+  const { store, cluster, events, directory } = await startNode(t);
+  let hold: Promise<void> | undefined;
+  const users = createUsers({
+    ...{ store, directory },
+    publisher: {
+      async announce(events) {
+        const held = hold;
+        hold = undefined;
+        await held;
+        await cluster.announce(events);
+      },
+    },
+  });
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  const registerToken = () => users.setToken({ uid: "alice", token: "later", ...MAIN });
+  const cases = [
+    [() => users.setToken({ uid: "alice", token: "two", ...MAIN }), registerToken],
+    [() => users.quitDevice("alice", [0]), registerToken],
+    [() => users.setBan("alice", true), () => users.setBan("alice", false)],
+  ] as const;
+  for (const [startSlowCall, allow] of cases) {
+    let release = () => {};
+    hold = new Promise((resolve) => {
+      release = resolve;
+    });
+    const slowCall = startSlowCall();
+    while (hold !== undefined) await new Promise(setImmediate);
+    await allow();
+    await directory.login(record("session", { tokenTag: tokenTag(hashToken("later")) }));
+    events.length = 0;
+    release();
+    await slowCall;
+    t.same(events, [CHANGED]);
+  }
+});
+
 t.test(
   "a call whose notification cannot be sent fails, and a repeated call completes the change",
   async (t) => {
