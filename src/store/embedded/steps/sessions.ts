@@ -35,6 +35,7 @@ import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { andThen, type MaybePromise } from "../../../lib/maybe-promise.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { persist } from "../engine/database.ts";
+import type { Purpose } from "../engine/disk-space.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { EmbeddedChannels } from "./channels.ts";
@@ -109,9 +110,13 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     return logins.get(session.uid, session.flag);
   }
 
-  function keep({ uid, flag }: SessionRecord, login: NewestLogin): Promise<void> {
+  function keep(
+    { uid, flag }: SessionRecord,
+    login: NewestLogin,
+    purpose?: Purpose,
+  ): Promise<void> {
     const nowMs = clock();
-    return persist(tables, () => logins.put(uid, flag, login, nowMs));
+    return persist(tables, () => logins.put(uid, flag, login, nowMs), purpose);
   }
 
   function remove(session: SessionName, cause: CloseReason | undefined): MaybePromise<void> {
@@ -174,7 +179,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     ended.set(session.sessionId, reason);
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
-      await keep(entry.session, { ...newest, ended: reason });
+      // The row replaces a row of the same size, so a session can be ended even on a full disk.
+      await keep(entry.session, { ...newest, ended: reason }, "reclaim");
     await remove(session, reason);
   }
 
