@@ -68,6 +68,8 @@ interface MessageRules extends SendTerms, ContentRules {
   readonly activity?: Pick<ChannelActivity, "message">;
   /** Hook that the messages of clients must pass. `undefined` if no hook is configured. */
   readonly hook?: SendHook | undefined;
+  /** Returns true while an import is open. No message that has waited is then stored. */
+  readonly isImporting?: () => boolean;
 }
 
 export interface SendResult {
@@ -126,9 +128,23 @@ export function createMessages(
     if (hooked !== undefined)
       return rule
         .inTurn(queue, hooked)
-        .then((passed) => passed.result ?? store.append(passed.draft));
+        .then((passed) => passed.result ?? appendLater(passed.draft));
     const turn = rule.turn(queue);
-    return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
+    return turn === undefined ? store.append(draft) : turn.then(() => appendLater(draft));
+  }
+
+  /** Appends a message that has waited for its hook or its turn. */
+  async function appendLater(draft: MessageDraft): Promise<AppendResult> {
+    assertNotImporting();
+    return store.append(draft);
+  }
+
+  /**
+   * Throws `unavailable` if an import was opened while the message waited. An import waits only a
+   * short time for earlier calls, but a hook may take 30 s.
+   */
+  function assertNotImporting(): void {
+    if (rules.isImporting?.()) throw new BrokerError("unavailable");
   }
 
   /**
@@ -174,6 +190,7 @@ export function createMessages(
   ): Promise<AppendResult> {
     const resolved = await rule.inTurn(queueOf(origin, { key }), resolution);
     if (!("audience" in resolved)) return resolved;
+    assertNotImporting();
     const { draft, audience } = resolved;
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;

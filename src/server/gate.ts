@@ -57,13 +57,16 @@ export function gatedHttp(
     const refusal = () => (node.status === "waiting" ? WAITING_REFUSAL : REFUSAL);
     const isOnlyRead = route.method === "GET" && !FOR_CLIENTS.test(route.path);
     const isImportCall = isOnlyRead || WHILE_IMPORTING.has(route.path);
+    const refusalReply = () => {
+      if (!isServed()) return errorReply("unavailable", refusal());
+      if (node.imports.isUnderway && !isImportCall) return edgeReply("importing", RETRY_LATER);
+      return undefined;
+    };
     const gated: HttpRoute = {
       ...route,
-      admit(request) {
-        if (!isServed()) return errorReply("unavailable", refusal());
-        if (node.imports.isUnderway && !isImportCall) return edgeReply("importing", RETRY_LATER);
-        return route.admit?.(request);
-      },
+      admit: (request) => refusalReply() ?? route.admit?.(request),
+      // An import may have been opened while the body arrived.
+      handle: (request) => refusalReply() ?? route.handle(request),
     };
     return gated;
   });

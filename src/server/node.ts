@@ -159,6 +159,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     isSystem,
     activity,
     hook: hooks?.send,
+    isImporting: () => node.imports.isUnderway,
   });
   const streams = createStreams({
     store,
@@ -278,6 +279,7 @@ function memoryLimit(): number {
 
 /**
  * Returns the milliseconds after which a call that is in progress now can no longer store anything.
+ * Calls that may wait longer, for a body or a hook, are refused when an import is open.
  */
 function quietMs({ redis }: Config): number {
   return redis.url === "" ? LOCAL_QUIET_MS : redis.timeoutMs;

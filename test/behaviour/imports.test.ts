@@ -1,7 +1,11 @@
 // The import of another server's data over HTTP: its phases, its lines, and what users and backends
 // see after it was closed.
 
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
+import { json } from "node:stream/consumers";
 import { connect } from "../../src/client/index.ts";
+import { HOOK_SECRET, startHookServer } from "../support/hook-server.ts";
 import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
@@ -112,6 +116,56 @@ t.test(
       body: { code: "import_closed" },
     });
     t.same((await world.ok("/user/onlinestatus", ["ann"]))[0].online, 0);
+  },
+);
+
+t.test("a call whose body is still arriving when an import opens stores nothing", async (t) => {
+  const world = await startWorld(t);
+  const send = { from_uid: "a", ...wire(person("b")), payload: base64('{"type":1}') };
+  const body = JSON.stringify(send);
+  const call = request({
+    ...{ port: world.apiPort, path: "/message/send", method: "POST" },
+    headers: { "content-type": "application/json", "content-length": body.length },
+  });
+  const replied = once(call, "response");
+  await new Promise<unknown>((sent) => call.write(body.slice(0, 9), sent));
+  t.match(await world.call("/healthz"), { status: 200 });
+  t.match(await world.call("/admin/import/open", {}), { status: 200 });
+  call.end(body.slice(9));
+  const [reply] = (await replied) as [IncomingMessage];
+  t.match(await json(reply), { code: "importing" });
+  t.match(await world.call("/admin/import/close", {}), { status: 200 });
+  t.match(await world.ok("/message/send", send), { message_seq: 1 });
+});
+
+t.test(
+  "a message that the send hook accepts after an import has opened is not stored",
+  async (t) => {
+    const hook = await startHookServer(t);
+    const world = await startWorld(t, {
+      ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_HOOKS_SEND_URL: hook.url },
+      ...{ JINDOU_HOOKS_SEND_SECRET: HOOK_SECRET, JINDOU_HOOKS_SEND_TIMEOUT_MS: "30000" },
+    });
+    const waiting: ((reply: object) => void)[] = [];
+    hook.decide = () => new Promise((resolve) => waiting.push(resolve));
+    const client = { port: world.clientPort, timeoutMs: TIMEOUT_MS };
+    const ann = await connectNative(t, { ...client, uid: "ann" });
+    ann.send(person("ben"), "late").catch(() => {});
+    ann.send(person("ben"), "late", { syncOnce: true }).catch(() => {});
+    await eventually(() => waiting.length === 2);
+    t.match(await world.call("/admin/import/open", {}), { status: 200 });
+    for (const accept of waiting) accept({ allow: true });
+    await eventually(async () => {
+      const pages = await Promise.all(range(1, 3).map(() => world.call("/metrics")));
+      return pages.some(({ body }) => /hook_requests_total.*"allowed"} 2/.test(String(body)));
+    });
+    t.match(await world.call("/admin/import/close", {}), { status: 200 });
+    const send = { from_uid: "ann", ...wire(person("ben")), payload: base64('{"type":1}') };
+    t.match(await world.ok("/message/send", send), { message_seq: 1 });
+    await world.ok("/message/send", { ...send, client_msg_no: "new", header: { sync_once: 1 } });
+    const ben = await connectNative(t, { ...client, uid: "ben" });
+    await eventually(() => ben.commands.length > 0);
+    t.match(ben.commands, [{ message: { clientMsgNo: "new" } }]);
   },
 );
 
