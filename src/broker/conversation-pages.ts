@@ -56,7 +56,7 @@ const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4
  * `undefined` if `heads` is incomplete and has too few conversations for the page.
  */
 export function selectPage(
-  { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,
+  { heads, isComplete, newestChangeMs: nowMs, pendingMs }: Omit<ConversationSelection, "channels">,
   query: SelectionQuery,
   start: Position | undefined,
 ): Selection | undefined {
@@ -64,7 +64,7 @@ export function selectPage(
   const position = start ?? {
     sinceMs: query.sinceMs,
     asOfMs: nowMs,
-    printsFromMs: nowMs - lookBackMs,
+    printsFromMs: Math.min(nowMs - lookBackMs, pendingMs ?? nowMs),
     beforeId: Number.MAX_SAFE_INTEGER,
     prints: new Set<string>(),
   };

@@ -11,7 +11,13 @@ import {
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
-import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
+import type {
+  Announcer,
+  Clock,
+  ConversationChange,
+  ConversationSelection,
+  ConversationStore,
+} from "./ports.ts";
 
 /**
  * Maximum number of lists that are built at the same time. Each of them uses part of every
@@ -58,7 +64,7 @@ export interface ConversationFilter {
   readonly excludedTypes: readonly number[];
 }
 
-interface FilteredSelection extends Selection {
+interface FilteredSelection extends Selection, Pick<ConversationSelection, "pendingMs"> {
   /** Returns the channels of all conversations, including those that do not pass the filter. */
   channels(): readonly ChannelRef[];
 }
@@ -176,7 +182,7 @@ export function createConversations({
         const sinceMs = await sinceMsOf(uid, version);
         const query = { uid, sinceMs, limit, cursor, lookBackMs };
         const { selection, list } = await pageOf(query, { onlyUnread, excludedTypes });
-        return { ...selection, channels: list.channels };
+        return { ...selection, channels: list.channels, pendingMs: list.pendingMs };
       }),
 
     among: (uid, channels) => {

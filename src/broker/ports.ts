@@ -425,6 +425,11 @@ export interface ConversationSelection {
    */
   readonly newestChangeMs: number;
   /**
+   * Time of the oldest change that `heads` may lack although it is not later than `newestChangeMs`,
+   * because it was still being stored. `undefined` if there is no such change.
+   */
+  readonly pendingMs?: number | undefined;
+  /**
    * Returns the channels of all conversations of the user, and possibly groups that the user has
    * left.
    */

@@ -152,6 +152,41 @@ t.test(
   },
 );
 
+t.test("syncs by version miss no read position that was being stored meanwhile", async (t) => {
+  const [alice, bob, carol] = names("alice", "bob", "carol");
+  const members = range(1, 3000).map((n) => `member-with-a-long-name-${n}`);
+  await world.send(bob, person(alice), "unread", RED);
+  const missed: number[] = [];
+  let version = 0;
+  const positionsSince = async () => {
+    const list: { channel_id: string; version: number; readed_to_msg_seq: number }[] = await sync(
+      alice,
+      { version },
+    );
+    version = Math.max(version, ...list.map((conversation) => conversation.version));
+    return list.filter((item) => item.channel_id === bob).map((item) => item.readed_to_msg_seq);
+  };
+  await positionsSince();
+  for (const round of range(1, 40)) {
+    let isStored = false;
+    const isRead = round % 2;
+    const stored = change("setUnread", alice, person(bob), { unread: 1 - isRead }).finally(() => {
+      isStored = true;
+    });
+    // The embedded store commits both changes together, and so many members take it longer.
+    const created = world.newGroup(members);
+    const positions: number[] = [];
+    while (!isStored) {
+      await world.send(carol, person(alice), "new");
+      positions.push(...(await positionsSince()));
+    }
+    await Promise.all([stored, created]);
+    positions.push(...(await positionsSince()));
+    if (!positions.includes(isRead)) missed.push(round);
+  }
+  t.same(missed, []);
+});
+
 // Covers [decisions: Values that clients really send]
 t.test(
   "POST /conversation/sync counts a version far in the future as 0, and skips entries of last_msg_seqs that cannot be read",

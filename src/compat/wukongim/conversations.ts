@@ -200,6 +200,7 @@ export function createConversationCalls(
       const list = await writeList(messages, selection.heads.slice(from), {
         ...{ uid, limit, lastSeqs, version, toJson },
         isWhole: page > 0,
+        maxVersion: selection.pendingMs,
       });
       const reply = jsonReply(list.json);
       const next = page > 0 ? undefined : selection.cursorAfter(list.count);
@@ -264,6 +265,8 @@ interface ListContent {
    * If false, the list ends there.
    */
   readonly isWhole: boolean;
+  /** Maximum version in the reply, so that the next call returns a change that the list lacks. */
+  readonly maxVersion?: number | undefined;
 }
 
 /**
@@ -273,10 +276,10 @@ interface ListContent {
 async function writeList(
   messages: Pick<Messages, "history">,
   heads: readonly ConversationHead[],
-  { uid, limit, lastSeqs, version, toJson, isWhole }: ListContent,
+  { uid, limit, lastSeqs, version, toJson, isWhole, ...content }: ListContent,
 ): Promise<{ readonly json: string; readonly count: number }> {
   const slice = new TimeSlice();
-  let maxVersion = Number.MAX_SAFE_INTEGER;
+  let { maxVersion = Number.MAX_SAFE_INTEGER } = content;
 
   async function recentsOf({ channel, deletedSeq, last }: ConversationHead, maxBytes: number) {
     const lastSeq = lastSeqs(channel);

@@ -1,9 +1,11 @@
 // Conversations of the embedded store: random calls, restarts and crashes give the same results as
 // a plain model, and data of older builds is read.
 
+import * as fs from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
+import { messageTimeMs } from "../../../src/broker/model.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ConversationModel, type HistoryLimits } from "../../contract/conversation-model.ts";
 import { ConversationPair } from "../../contract/conversation-pair.ts";
@@ -143,6 +145,43 @@ t.test("each personal channel is listed once, whether or not it is in the databa
     t.equal((await listedIds()).size, all, "no channel is listed twice");
   }
 });
+
+t.test(
+  "a list names the time since which it may lack messages that are not on the disk",
+  async (t) => {
+    const time = { nowMs: Date.UTC(2026, 0, 1) };
+    let release: (() => void) | undefined;
+    let holds = false;
+    const store = await openStore(t, testFolder(t), {
+      ...{ durability: "disk", clock: () => time.nowMs++ },
+      files: {
+        ...fs,
+        fdatasync(fd, done) {
+          const sync = () => fs.fdatasync(fd, done);
+          if (holds) release = sync;
+          else sync();
+        },
+      },
+    });
+    const everything = { sinceMs: 0, count: 9, beforeId: Number.MAX_SAFE_INTEGER };
+    const sendTo = (id: string) =>
+      store.append(draftOf({ channel: { id, type: 1 }, fromUid: "a" }));
+    await sendTo("read");
+    const before = await store.newestConversations("a", everything);
+    t.equal(before.pendingMs, undefined);
+    holds = true;
+    const sent = sendTo("unsynced");
+    while (release === undefined) await new Promise(setImmediate);
+    const channel = { id: "read", type: 1 } as const;
+    await store.changeConversation("a", channel, { kind: "unread", unread: 1 });
+    const list = await store.newestConversations("a", everything);
+    release();
+    const sentMs = messageTimeMs((await sent).messageId);
+    t.match(list.heads, [{ channel }], "the list lacks the message");
+    t.ok(list.newestChangeMs > sentMs, "the list has a later change");
+    t.ok((list.pendingMs ?? Number.POSITIVE_INFINITY) <= sentMs);
+  },
+);
 
 t.test("a read position is removed when its user is removed from the group", async (t) => {
   const path = testFolder(t);

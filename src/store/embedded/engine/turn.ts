@@ -67,6 +67,11 @@ export class Turn<Call extends QueuedCall> {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
+  /** True if a batch waits for the disk. */
+  get isSyncing(): boolean {
+    return this.#unsynced !== undefined;
+  }
+
   /** Resolves when the last batch that waited for the disk is committed or rolled back. */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;

@@ -46,6 +46,7 @@ interface ConversationPorts extends ConversationStatePorts {
   readonly ids: { next(nowMs: number): number };
   readonly appends: {
     readonly newestId: number;
+    readonly turn: { readonly isSyncing: boolean };
   };
 }
 
@@ -53,6 +54,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
+  /** Uids of the users whose changes are not committed yet, by change id, oldest first. */
+  readonly #pending = new Map<number, string>();
   /** Shared by all lists, so that only one list continues in each turn of the event loop. */
   readonly #turns = new Turns();
 
@@ -64,8 +67,9 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // The time is read before the channels. A change that the list lacks is therefore never earlier
-    // than this time.
+    // Both times are read before the channels. A change that the list lacks is therefore not earlier
+    // than `pendingMs`, or than `newestChangeMs` if no change is pending.
+    const pendingMs = this.#pendingMs(uid);
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
     );
@@ -93,8 +97,22 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return {
       ...(await selectNewest(await this.#changedSince(uid, sinceMs, listed), range, readHeads)),
       newestChangeMs,
+      pendingMs,
       channels: () => channels.map(({ key }) => channelOf(key, uid)),
     };
+  }
+
+  /** See `pendingMs` of the port. */
+  #pendingMs(uid: string): number | undefined {
+    const { newestId, turn } = this.#ports.appends;
+    // While a batch waits for the disk, messages with ids above `newestId` are pending.
+    let oldestId = turn.isSyncing ? newestId : Number.POSITIVE_INFINITY;
+    for (const [id, changedBy] of this.#pending) {
+      if (changedBy !== uid) continue;
+      oldestId = Math.min(oldestId, id);
+      break;
+    }
+    return Number.isFinite(oldestId) ? messageTimeMs(oldestId) : undefined;
   }
 
   /** Returns the channels in which the user may have unread messages. */
@@ -163,16 +181,19 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     channel: ChannelRef,
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
+    let changeId = 0;
     let movesBack = false;
     try {
       return await transact(this.#ports.tables, () => {
         const ref = this.#refTo(uid, channel);
         if (ref === undefined) return undefined;
-        movesBack = this.#put(ref, change);
+        ({ changeId, movesBack } = this.#put(ref, change));
+        if (changeId > 0) this.#pending.set(changeId, uid);
         return this.#states.view(ref);
       });
     } finally {
-      // Called only after the commit, because lists read the old position until then.
+      // Lists read the old position until the commit.
+      this.#pending.delete(changeId);
       if (movesBack) this.#userChannels.forgetRead(uid);
     }
   }
@@ -208,15 +229,18 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return ref && this.#states.view(ref);
   }
 
-  /** Stores a changed position. Returns true if messages become unread again. */
-  #put(ref: ConversationRef, change: ConversationChange): boolean {
+  /**
+   * Stores a changed position. Returns the id of the change, 0 if nothing changes, and whether
+   * messages become unread again.
+   */
+  #put(ref: ConversationRef, change: ConversationChange) {
     const { tables, clock, ids } = this.#ports;
     const state = this.#states.stateOf(ref);
     const { head } = state.channel;
-    if (ref.isLarge || head === 0) return false;
+    if (ref.isLarge || head === 0) return NO_CHANGE;
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
-    if (isSame) return false;
+    if (isSame) return NO_CHANGE;
     // The id does not belong to a message. Its time is not earlier than the time of any earlier
     // change or message.
     const changeId = ids.next(clock());
@@ -224,7 +248,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     const changedAtMs = messageTimeMs(changeId);
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
     putPosition(tables, ref, position);
-    return readSeq < state.readSeq;
+    return { changeId, movesBack: readSeq < state.readSeq };
   }
 
   #refTo(uid: string, channel: ChannelRef): ConversationRef | undefined {
@@ -239,6 +263,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return { uid, channel: { id, type }, key, isLarge: large, joinSeq };
   }
 }
+
+const NO_CHANGE = { changeId: 0, movesBack: false };
 
 function personalRef(uid: string, { id, type }: ChannelRef): ConversationRef {
   const channel = { id, type };
