@@ -3,10 +3,13 @@
 // messages. A change whose event could not be written must still be published.
 
 import type { Test } from "tap";
+import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { t } from "../../support/suite.ts";
+import { brittleDatabase } from "./brittle-database.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
@@ -92,5 +95,31 @@ t.test(
       { kind: "removal", channelId: "g", uids: ["cat"] },
       { kind: "command", copies: [{ uid: "bob" }] },
     ]);
+  },
+);
+
+t.test(
+  "with durability disk, a change whose flush failed is published and gets its event, and its call is rejected",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    const published: ClusterEvent[] = [];
+    const publisher = { publish: (event: ClusterEvent) => void published.push(event) };
+    const over = { databaseWrites, publisher, durability: "disk" } as const;
+    const store = await openStore(t, testFolder(t), over);
+    await store.switchFeed(true);
+    await store.setDemand({ feed: true, session: false, command: true });
+    await store.createChannel(group("g"), ["ann", "bob"]);
+    fail.flush = true;
+    const removal = store.removeSubscribers(group("g"), ["ann"], "permanent");
+    t.equal(await codeOf(removal), "unavailable");
+    t.equal(await codeOf(store.appendCommand(commandOf())), "unavailable");
+    t.match(published, [{ kind: "removal", uids: ["ann"] }, { kind: "command" }]);
+    const { rows } = await store.readEvents(bucketOf("2:g"), EVENTS_START, 9);
+    t.ok(rows.some(({ type }) => type === "channel.members_removed"));
+    fail.flush = false;
+    fail.commit = 1;
+    const uncommitted = store.removeSubscribers(group("g"), ["bob"], "permanent");
+    t.equal(await codeOf(uncommitted), "unavailable");
+    t.equal(published.length, 2, "a removal that was not committed is not published");
   },
 );

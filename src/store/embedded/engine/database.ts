@@ -254,6 +254,17 @@ export async function persist(
 export async function transact<Result>(
   database: Database,
   step: () => Result,
+  purpose?: Purpose,
+): Promise<Result> {
+  const result = await commitStep(database, step, purpose);
+  await ensureDurable(database);
+  return result;
+}
+
+/** Runs a step like `transact`, but does not wait until the commit is on the disk. */
+export async function commitStep<Result>(
+  database: Database,
+  step: () => Result,
   purpose: Purpose = "store",
 ): Promise<Result> {
   database.space.assertRoom(purpose);
@@ -262,7 +273,6 @@ export async function transact<Result>(
     result = { value: step() };
   };
   await write(database, runStep, database.fence.run);
-  await ensureDurable(database);
   if (result === undefined) throw new Error("A transaction was committed without running its step");
   return result.value;
 }

@@ -103,10 +103,15 @@ export class ChannelTables {
     this.#onMembershipChange = callback;
   }
 
+  /**
+   * Runs a step that changes a channel. Calls `committed` once the step is committed, even if the
+   * call is then rejected because the commit may not have reached the disk.
+   */
   async change<Answer>(
     { type, id }: ChannelRef,
-    outbox: Pick<EventOutbox, "transact">,
+    outbox: Pick<EventOutbox, "commit">,
     step: (emit: Emit | undefined) => Answer,
+    committed: (answer: Answer) => void = () => {},
   ): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
@@ -118,7 +123,10 @@ export class ChannelTables {
       return step(emit);
     };
     try {
-      return await outbox.transact(runStep);
+      const { result, failure } = await outbox.commit(runStep);
+      committed(result);
+      if (failure !== undefined) throw failure;
+      return result;
     } finally {
       this.#forgetLists(changes);
       const remaining = (changing.get(id) ?? 1) - 1;

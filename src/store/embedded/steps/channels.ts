@@ -34,7 +34,7 @@ const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
   readonly channelTables: ChannelTables;
-  readonly outbox: Pick<EventOutbox, "transact">;
+  readonly outbox: Pick<EventOutbox, "commit">;
   readonly headSeq: (key: ChannelKey) => number;
   readonly publisher: Publisher;
 }
@@ -128,7 +128,7 @@ export function createChannels({
     });
   }
 
-  /** Publishes the removal of members. Must be called after the removal is durable. */
+  /** Publishes the removal of members. Must be called after the removal is committed. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });
@@ -184,21 +184,23 @@ export function createChannels({
 
     async addSubscribers(channel, uids, { membership, reset }) {
       assertIds(uids);
-      const removed = await channels.change(channel, outbox, (emit) => {
+      const add = (emit: Emit | undefined) => {
         const row = channels.row(channel);
         if (row === undefined || row.info.disband) return undefined;
         const kind = reset ? "replace" : "add";
         const bit = bitOf(membership);
         const changes = changesOf("members", channel, bit, { kind, uids });
         return putMembers(row, changes, { emit, bit });
-      });
-      publishRemoval(channel, removed);
+      };
+      const removed = await channels.change(channel, outbox, add, (left) =>
+        publishRemoval(channel, left),
+      );
       return removed !== undefined;
     },
 
     async removeSubscribers(channel, uids, membership) {
       let removed: readonly string[] | undefined;
-      const answer = await channels.change<SubscriberRemoval>(channel, outbox, (emit) => {
+      const remove = (emit: Emit | undefined): SubscriberRemoval => {
         const row = channels.row(channel);
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
@@ -209,9 +211,8 @@ export function createChannels({
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         removed = putMembers(row, changes, { emit, bit });
         return { kind: "removed" };
-      });
-      publishRemoval(channel, removed);
-      return answer;
+      };
+      return channels.change(channel, outbox, remove, () => publishRemoval(channel, removed));
     },
 
     async changeList(channel, list, listChange) {

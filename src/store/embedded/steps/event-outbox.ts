@@ -6,7 +6,8 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";
-import { fieldsOf, transact } from "../engine/database.ts";
+import { toBrokerError } from "../../lifecycle.ts";
+import { commitStep, ensureDurable, fieldsOf } from "../engine/database.ts";
 import type { Purpose } from "../engine/disk-space.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import { type EventRecord, maxEventBytes } from "../engine/event-record.ts";
@@ -76,16 +77,28 @@ export class EventOutbox {
     if (this.#waiting.length > 0) await this.#assignIds();
   }
 
-  /**
-   * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
-   * `undefined` while the feed is off. Resolves after the events have their ids, so that later
-   * messages follow them in the feed. If the ids cannot be written, resolves without them: the step
-   * is committed, so its caller must publish it, and the events follow later.
-   */
+  /** Runs a step like `commit`, but rejects with `failure`. */
   async transact<Result>(
     step: (emit: Emit | undefined) => Result,
     purpose?: Purpose,
   ): Promise<Result> {
+    const { result, failure } = await this.commit(step, purpose);
+    if (failure !== undefined) throw failure;
+    return result;
+  }
+
+  /**
+   * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
+   * `undefined` while the feed is off. Resolves after the events have their ids, so that later
+   * messages follow them in the feed. If the ids cannot be written, resolves without them: the step
+   * is committed, so its caller must publish it, and the events follow later. `failure` is set if
+   * the commit must be on the disk but may not have reached it. The caller must then publish the
+   * step and reject its call.
+   */
+  async commit<Result>(
+    step: (emit: Emit | undefined) => Result,
+    purpose?: Purpose,
+  ): Promise<{ readonly result: Result; readonly failure: BrokerError | undefined }> {
     const { tables, events } = this.#ports;
     if (this.#waiting.length > MAX_WAITING) throw new BrokerError("overloaded");
     const emitted: WaitingEvent[] = [];
@@ -96,11 +109,12 @@ export class EventOutbox {
       void tables.outbox.put(outboxKey, value);
       emitted.push({ outboxKey, type, key, messageSeq, fields });
     };
-    const result = await transact(tables, () => step(events.isOn ? emit : undefined), purpose);
-    if (emitted.length === 0) return result;
+    const result = await commitStep(tables, () => step(events.isOn ? emit : undefined), purpose);
+    const failure = await ensureDurable(tables).then(() => undefined, toBrokerError);
+    if (emitted.length === 0) return { result, failure };
     this.#waiting.push(...emitted);
     await this.#assignIds().catch(() => {}); // the outbox has the events, and a retry is scheduled
-    return result;
+    return { result, failure };
   }
 
   close(): void {

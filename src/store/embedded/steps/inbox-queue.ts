@@ -40,7 +40,7 @@ export interface InboxQueuePorts {
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
   readonly events: Pick<EventLog, "isOn">;
-  readonly outbox: Pick<EventOutbox, "transact">;
+  readonly outbox: Pick<EventOutbox, "commit">;
   readonly demand: { readonly current: EventDemand };
 }
 
@@ -133,14 +133,14 @@ export class InboxQueue {
       else for (const step of steps) await this.#apply([step]);
       return;
     }
+    let failure: BrokerError | undefined;
     try {
-      await this.#write(steps, batch);
+      failure = await this.#write(steps, batch);
     } catch (error) {
       this.#unpublishedIds.clear();
       for (const step of steps) step.fail(toBrokerError(error));
       return;
     }
-    const failure = await ensureDurable(this.#ports.tables).then(noFailure, toBrokerError);
     const slice = new TimeSlice();
     for (const step of steps) {
       if (slice.shouldYield()) await slice.yield();
@@ -169,7 +169,8 @@ export class InboxQueue {
     return batch;
   }
 
-  async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
+  /** Returns an error if the commit must be on the disk but may not have reached it. */
+  async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<BrokerError | undefined> {
     const { tables, dedupe, events, outbox, demand } = this.#ports;
     const commands = steps.filter(isStored);
     for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
@@ -182,13 +183,17 @@ export class InboxQueue {
     const drafts = events.isOn
       ? [...sent.map(({ draft, message }) => commandEvent(draft, message)), ...expiryEvents(steps)]
       : [];
-    if (drafts.length === 0) await commit(tables, put, purpose);
-    else
-      await outbox.transact((emit) => {
+    let failure: BrokerError | undefined;
+    if (drafts.length === 0) {
+      await commit(tables, put, purpose);
+      failure = await ensureDurable(tables).then(noFailure, toBrokerError);
+    } else
+      ({ failure } = await outbox.commit((emit) => {
         put();
         for (const draft of drafts) emit?.(draft);
-      }, purpose);
+      }, purpose));
     this.#dropped += batch.dropped;
+    return failure;
   }
 
   /**
