@@ -67,7 +67,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // Both times are read before the channels. A change that the list lacks is therefore not earlier
+    // Both times are read before the channels. The list therefore lacks no change that is earlier
     // than `pendingMs`, or than `newestChangeMs` if no change is pending.
     const pendingMs = this.#pendingMs(uid);
     const newestChangeMs = messageTimeMs(
