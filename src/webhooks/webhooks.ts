@@ -249,12 +249,12 @@ class WebhookDispatch implements WebhookService {
       if (endpoint.isFixed && !isOnlyEnabling) return { refusal: "webhook_fixed" };
       const { disabledReason: _, ...rest } = endpoint;
       const settings = this.#settingsOf(changes, endpoint.settings);
-      const begins = enabled === true && !isActive(endpoint);
-      if (enabled === undefined) return { ...endpoint, settings };
+      const isEnabledAgain = enabled === true && !isActive(endpoint);
+      const startsOver = isEnabledAgain || settings.url !== endpoint.settings.url;
       return {
-        ...rest,
+        ...(enabled === undefined ? endpoint : rest),
         settings,
-        enabledAtMs: begins ? this.#ports.clock() : endpoint.enabledAtMs,
+        enabledAtMs: startsOver ? this.#ports.clock() : endpoint.enabledAtMs,
       };
     });
     return "refusal" in changed ? changed : viewOf(changed);
@@ -541,13 +541,11 @@ class WebhookDispatch implements WebhookService {
       if (runner !== undefined) this.#end(id, runner);
       return;
     }
-    // A runner also stops when it disables its endpoint. If the endpoint could not be disabled, it
-    // is still active and needs a new runner.
-    if (runner !== undefined && !runner.isStopping && runner.lease.token === lease.token) {
-      if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
+    if (runner !== undefined) {
+      if (!mayContinue(runner, endpoint, lease)) this.#end(id, runner);
+      else if (runner.endpoint.version !== endpoint.version) await runner.update(endpoint);
       return;
     }
-    if (runner !== undefined) return this.#end(id, runner);
     if (this.#isClosed) return;
     const next = new Runner(endpoint, lease, this.#runnerPorts(id));
     await next.start();
@@ -680,6 +678,17 @@ class WebhookDispatch implements WebhookService {
     this.#attempts.delete(id);
     await this.#ports.store.addWebhookAttempts(id, attempts, KEPT_ATTEMPTS);
   }
+}
+
+/**
+ * Returns false if a new runner must deliver. A runner also stops when it disables its endpoint. If
+ * the endpoint could not be disabled, it is still active and needs a new runner. An endpoint that
+ * was enabled again or got another URL needs a new runner, because the pause of the earlier runner
+ * does not apply.
+ */
+function mayContinue(runner: Runner, { enabledAtMs }: Endpoint, { token }: Lease): boolean {
+  const { isStopping, lease, endpoint } = runner;
+  return !isStopping && lease.token === token && endpoint.enabledAtMs === enabledAtMs;
 }
 
 function createSecret(): string {

@@ -26,6 +26,9 @@ interface World {
   send(channelId: string, content: string): Promise<number>;
   /** Reads a metric of a webhook. */
   gauge(name: string, webhook: { readonly webhookId: string }): Promise<number>;
+  /** Returns the entry of a webhook in the list of webhooks. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests read the fields of the reply
+  view(webhook: { readonly webhookId: string }): Promise<any>;
   /** Creates a receiver and a webhook for it. */
   webhook(t: Test, settings?: object): Promise<Receiver & { readonly webhookId: string }>;
 }
@@ -58,6 +61,10 @@ async function startWorld(t: Test, settings: Settings = {}): Promise<World> {
       const lines = (await page.text()).split("\n");
       return Number(lines.find((line) => line.startsWith(start))?.slice(start.length));
     },
+    async view({ webhookId }) {
+      const { body } = await call("GET", "/webhooks");
+      return body.webhooks.find(({ id }: { id: string }) => id === webhookId);
+    },
     async webhook(inTest, chosen = {}) {
       const receiver = await startReceiver(inTest);
       const batch = { max: 100, waitMs: 0 };
@@ -71,6 +78,18 @@ async function startWorld(t: Test, settings: Settings = {}): Promise<World> {
     },
   };
 }
+
+/** Resolves when the receiver has got an event, or after some seconds. */
+async function untilEventOrTimeout(receiver: Receiver): Promise<void> {
+  const timeout = pause(8000, undefined, { ref: false });
+  await Promise.race([receiver.until(() => receiver.events.length > 0), timeout]);
+}
+
+/** Replies that the receiver is down and must get no request for an hour. */
+const downForAnHour: Receiver["reply"] = (_, response) => {
+  response.writeHead(503, { "retry-after": "3600" }).end();
+  return undefined;
+};
 
 /** Resolves when the condition is true. */
 async function until(condition: () => Promise<boolean>): Promise<void> {
@@ -298,17 +317,25 @@ t.test("a node delivers events to its webhooks", async (t) => {
     const receiver = await world.webhook(t);
     receiver.reply = () => 410;
     await world.send("fay", "gone");
-    const state = async () => {
-      const { body } = await world.call("GET", "/webhooks");
-      return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId);
-    };
-    await until(async () => (await state()).enabled === 0);
-    t.match(await state(), { disabled_reason: /410/ }, "the list of webhooks has the reason");
+    await until(async () => (await world.view(receiver)).enabled === 0);
+    t.match(await world.view(receiver), { disabled_reason: /410/ }, "the list has the reason");
     receiver.reply = () => 200;
     await world.send("fay", "later");
     await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { enabled: 1 });
     await receiver.until(() => receiver.events.length === 2);
     t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "no event was lost");
+  });
+
+  t.test("a new URL gets events at once, even if the old URL was down", async (t) => {
+    const receiver = await world.webhook(t);
+    receiver.reply = downForAnHour;
+    await world.send("oli", "waiting");
+    await receiver.until(() => receiver.requests.length === 1);
+    const next = await startReceiver(t);
+    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
+    await untilEventOrTimeout(next);
+    t.strictSame(next.events.map(contentOf), ["waiting"], "the failed request is repeated");
+    t.equal(next.requests[0]?.headers["webhook-attempt"], "1", "its attempts start over");
   });
 
   t.test("a replay delivers a range of the feed again", async (t) => {
@@ -325,11 +352,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
       receiver.requests.filter(isReplay).flatMap(({ events }) => events.map(contentOf));
     await receiver.until(() => ["ann-0", "two"].every((content) => replayed().includes(content)));
     t.ok(replayed().includes("ann-0"), "the replay has older events");
-    const replays = async () => {
-      const { body } = await world.call("GET", "/webhooks");
-      return body.webhooks.find(({ id }: { id: string }) => id === receiver.webhookId).replays;
-    };
-    await until(async () => (await replays()) === 0);
+    await until(async () => (await world.view(receiver)).replays === 0);
     t.match(await world.call("POST", path, { after: "nonsense" }), {
       status: 400,
       body: { code: "bad_cursor" },
