@@ -81,6 +81,12 @@ export interface ParkedText {
   readonly reply: string;
 }
 
+/** A state as it is stored. */
+interface StoredState extends PartitionState {
+  /** Value of the same field of the endpoint when the state was stored. */
+  readonly enabledAtMs: number;
+}
+
 class LeaseLost extends Error {}
 
 /**
@@ -587,7 +593,8 @@ export class Runner {
     state: PartitionState,
     parked: readonly [string, string] | undefined,
   ): Promise<void> {
-    const text = JSON.stringify(state);
+    const stored: StoredState = { ...state, enabledAtMs: this.#endpoint.enabledAtMs };
+    const text = JSON.stringify(stored);
     if (parked === undefined) {
       this.#states.set(name, text);
       return this.#writes.run();
@@ -708,11 +715,16 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
   return a !== undefined && a.number === b.number && a.id === b.id;
 }
 
-/** Parses a stored state. Batches that failed before the endpoint was enabled again start over. */
+/**
+ * Parses a stored state. The batches start over if the endpoint was enabled again or got another
+ * URL after the state was stored. The times of failures do not show this, because a runner stores
+ * failures until it has read the change.
+ */
 function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
-  const state: PartitionState = JSON.parse(text); // as written by a runner
+  const state: StoredState = JSON.parse(text); // as written by a runner
+  const isCurrent = state.enabledAtMs === enabledAtMs;
   const batches = state.batches.map((batch) =>
-    (batch.failingSinceMs ?? enabledAtMs) < enabledAtMs ? restarted(batch) : resumed(batch, nowMs),
+    isCurrent ? resumed(batch, nowMs) : restarted(batch),
   );
   return { ...state, batches };
 }

@@ -85,6 +85,16 @@ async function untilEventOrTimeout(receiver: Receiver): Promise<void> {
   await Promise.race([receiver.until(() => receiver.events.length > 0), timeout]);
 }
 
+/** Makes the receiver hold its replies. Returns the responses, to which a test can reply. */
+function holdReplies(receiver: Receiver): readonly ServerResponse[] {
+  const responses: ServerResponse[] = [];
+  receiver.reply = (_, response) => {
+    responses.push(response);
+    return undefined;
+  };
+  return responses;
+}
+
 /** Replies that the receiver is down and must get no request for an hour. */
 const downForAnHour: Receiver["reply"] = (_, response) => {
   response.writeHead(503, { "retry-after": "3600" }).end();
@@ -324,6 +334,18 @@ t.test("a node delivers events to its webhooks", async (t) => {
     await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { enabled: 1 });
     await receiver.until(() => receiver.events.length === 2);
     t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "no event was lost");
+  });
+
+  t.test("a late 503 of the old URL does not concern the new URL", async (t) => {
+    const receiver = await world.webhook(t);
+    const held = holdReplies(receiver);
+    await world.send("tim", "late");
+    await receiver.until(() => held.length === 1);
+    const next = await startReceiver(t);
+    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
+    held[0]?.writeHead(503, { "retry-after": "3600" }).end();
+    await untilEventOrTimeout(next);
+    t.strictSame(next.events.map(contentOf), ["late"], "the new URL gets the event");
   });
 
   t.test("a new URL gets events at once, even if the old URL was down", async (t) => {
