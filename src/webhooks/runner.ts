@@ -56,8 +56,11 @@ interface RunnerPorts {
   readonly formatOf: ConstructorParameters<typeof Lane>[1]["formatOf"];
   /** Sends a signed request and records the attempt. Never rejects. */
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
-  /** Disables the endpoint and stores the reason. */
-  disable(reason: string): Promise<void>;
+  /**
+   * Disables the endpoint and stores the reason. Has no effect if the endpoint was meanwhile
+   * disabled, enabled again or moved to another URL.
+   */
+  disable(endpoint: Endpoint, reason: string): Promise<void>;
   /** Removes a replay that has ended. */
   endReplay(replay: Replay): Promise<void>;
   onError(error: unknown, message: string): void;
@@ -90,8 +93,8 @@ interface StoredState extends PartitionState {
 class LeaseLost extends Error {}
 
 /**
- * Thrown if the runner stopped before or during a request. The result of the request is then not
- * recorded.
+ * Thrown if the runner stopped before a request, or during a request that was not accepted. The
+ * result of the request is then not recorded.
  */
 class Stopped extends Error {}
 
@@ -540,9 +543,10 @@ export class Runner {
         partition,
         isReplay,
       });
-      // A stopping node aborts its requests, which is not a failure of the receiver.
-      if (this.#isStopping && outcome.status === 0) throw new Stopped();
       const verdict = verdictOf(outcome);
+      // A failure may concern an earlier URL, or a request that a stopping node has aborted. The
+      // next runner sends the request again.
+      if (this.#isStopping && verdict !== "accepted") throw new Stopped();
       this.#note(outcome, verdict, request);
       return { ...outcome, verdict };
     });
@@ -624,8 +628,9 @@ export class Runner {
   }
 
   async #disable(reason: string): Promise<void> {
+    if (this.#isStopping) return;
     this.#halt();
-    await this.#ports.disable(reason);
+    await this.#ports.disable(this.#endpoint, reason);
   }
 
   /** Removes a replay that has ended, with its states. Retries until the removal succeeds. */

@@ -573,9 +573,13 @@ class WebhookDispatch implements WebhookService {
       now: neverSetBack(this.#ports.clock),
       formatOf: (name) => this.#formatOf(name),
       deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
-      disable: async (reason) => {
-        this.#ports.onDisabled(id, reason);
-        await this.#change(id, (endpoint) => ({ ...endpoint, disabledReason: reason }));
+      disable: async ({ enabledAtMs }, reason) => {
+        const disabled = await this.#change(id, (endpoint) =>
+          isActive(endpoint) && endpoint.enabledAtMs === enabledAtMs
+            ? { ...endpoint, disabledReason: reason }
+            : { refusal: "webhook_not_found" },
+        );
+        if (!("refusal" in disabled)) this.#ports.onDisabled(id, reason);
       },
       endReplay: async (replay) => {
         await this.#change(id, (endpoint) => ({

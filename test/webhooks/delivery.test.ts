@@ -336,17 +336,38 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "no event was lost");
   });
 
-  t.test("a late 503 of the old URL does not concern the new URL", async (t) => {
-    const receiver = await world.webhook(t);
+  t.test("a webhook that was enabled again is not disabled by earlier requests", async (t) => {
+    const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
     const held = holdReplies(receiver);
-    await world.send("tim", "late");
-    await receiver.until(() => held.length === 1);
-    const next = await startReceiver(t);
-    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
-    held[0]?.writeHead(503, { "retry-after": "3600" }).end();
-    await untilEventOrTimeout(next);
-    t.strictSame(next.events.map(contentOf), ["late"], "the new URL gets the event");
+    const users = ["pat", "quin", "rex", "sue"];
+    for (const user of users) await world.send(user, user);
+    await receiver.until(() => held.length === users.length);
+    held[0]?.writeHead(410).end();
+    await until(async () => (await world.view(receiver)).enabled === 0);
+    await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { enabled: 1 });
+    receiver.reply = () => 204;
+    for (const response of held.slice(1)) response.writeHead(410).end();
+    await until(
+      async () =>
+        receiver.events.length === users.length || (await world.view(receiver)).enabled === 0,
+    );
+    t.equal((await world.view(receiver)).enabled, 1, "the webhook is still enabled");
+    t.equal(await world.gauge("disabled_total", receiver), 1, "it was disabled once");
   });
+
+  for (const status of [410, 503])
+    t.test(`a late ${status} of the old URL does not concern the new URL`, async (t) => {
+      const receiver = await world.webhook(t);
+      const held = holdReplies(receiver);
+      await world.send("tim", "late");
+      await receiver.until(() => held.length === 1);
+      const next = await startReceiver(t);
+      await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
+      held[0]?.writeHead(status, { "retry-after": "3600" }).end();
+      await untilEventOrTimeout(next);
+      t.strictSame(next.events.map(contentOf), ["late"], "the new URL gets the event");
+      t.equal((await world.view(receiver)).enabled, 1, "the webhook is still enabled");
+    });
 
   t.test("a new URL gets events at once, even if the old URL was down", async (t) => {
     const receiver = await world.webhook(t);
@@ -561,6 +582,30 @@ t.test("a webhook of the configuration can be enabled again, but not changed", a
   t.match(await call("PATCH", path, { enabled: 1 }), { status: 200, body: { enabled: 1 } });
   await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
 });
+
+t.test(
+  "a late 410 of the old URL does not disable a webhook that another node changed",
+  async (t) => {
+    const redis = await startRedis(t);
+    const start = (id: string) =>
+      startWorld(t, { JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: id });
+    const worlds = [await start("n0"), await start("n1")] as const;
+    const receiver = await worlds[0].webhook(t);
+    await worlds[0].send("uma", "first");
+    await receiver.until(() => receiver.events.length === 1);
+    const { body } = await worlds[0].call("GET", `/webhooks/${receiver.webhookId}/attempts`);
+    const other = body.attempts[0]?.node_id === "n0" ? worlds[1] : worlds[0];
+    const held = holdReplies(receiver);
+    await worlds[0].send("uma", "second");
+    await receiver.until(() => held.length === 1);
+    const next = await startReceiver(t);
+    await other.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
+    held[0]?.writeHead(410).end();
+    await untilEventOrTimeout(next);
+    t.strictSame(next.events.map(contentOf), ["second"], "the new URL gets the event");
+    t.equal((await other.view(receiver)).enabled, 1, "the webhook is still enabled");
+  },
+);
 
 t.test("nothing is stored for a deleted webhook", async (t) => {
   const redis = await startRedis(t);
