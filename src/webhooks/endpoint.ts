@@ -33,7 +33,8 @@ interface EndpointRecord {
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
   /**
-   * Time at which the endpoint was last enabled or got another URL. Earlier failures do not count.
+   * Time at which the endpoint was last enabled or got another URL or secret. Earlier failures do
+   * not count.
    */
   readonly enabledAtMs: number;
   /** Reason why a node has disabled the endpoint. Absent if no node has. */

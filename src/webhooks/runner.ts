@@ -58,7 +58,7 @@ interface RunnerPorts {
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
   /**
    * Disables the endpoint and stores the reason. Has no effect if the endpoint was meanwhile
-   * disabled, enabled again or moved to another URL.
+   * disabled, was enabled again, or got another URL or secret.
    */
   disable(endpoint: Endpoint, reason: string): Promise<void>;
   /** Removes a replay that has ended. */
@@ -722,8 +722,8 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
 
 /**
  * Parses a stored state. The batches start over if the endpoint was enabled again or got another
- * URL after the state was stored. The times of failures do not show this, because a runner stores
- * failures until it has read the change.
+ * URL or secret after the state was stored. The times of failures do not show this, because a
+ * runner stores failures until it has read the change.
  */
 function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
   const state: StoredState = JSON.parse(text); // as written by a runner

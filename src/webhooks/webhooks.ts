@@ -312,7 +312,7 @@ class WebhookDispatch implements WebhookService {
         .filter((other) => other.untilMs > nowMs);
       if (earlier.length >= MAX_SECRETS)
         return { refusal: "webhook_limit", message: TOO_MANY_SECRETS };
-      return { ...endpoint, secrets: [{ text: secret }, ...earlier] };
+      return { ...endpoint, secrets: [{ text: secret }, ...earlier], enabledAtMs: nowMs };
     });
     return "refusal" in changed ? changed : { secret };
   }
@@ -687,8 +687,8 @@ class WebhookDispatch implements WebhookService {
 /**
  * Returns false if a new runner must deliver. A runner also stops when it disables its endpoint. If
  * the endpoint could not be disabled, it is still active and needs a new runner. An endpoint that
- * was enabled again or got another URL needs a new runner, because the pause of the earlier runner
- * does not apply.
+ * was enabled again or got another URL or secret needs a new runner, because the pause of the
+ * earlier runner does not apply.
  */
 function mayContinue(runner: Runner, { enabledAtMs }: Endpoint, { token }: Lease): boolean {
   const { isStopping, lease, endpoint } = runner;

@@ -381,6 +381,24 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.equal(next.requests[0]?.headers["webhook-attempt"], "1", "its attempts start over");
   });
 
+  t.test(
+    "a new secret is used at once, even if the receiver refused the earlier one",
+    async (t) => {
+      const receiver = await world.webhook(t);
+      receiver.reply = (_, response) => {
+        response.writeHead(401, { "retry-after": "3600" }).end();
+        return undefined;
+      };
+      await world.send("val", "unauthorized");
+      await receiver.until(() => receiver.requests.length === 1);
+      receiver.secret = ""; // the next request may arrive before the call returns the new secret
+      receiver.reply = () => 204;
+      await world.call("POST", `/webhooks/${receiver.webhookId}/secrets`, { overlapS: 0 });
+      await untilEventOrTimeout(receiver);
+      t.strictSame(receiver.events.map(contentOf), ["unauthorized"], "the request is repeated");
+    },
+  );
+
   t.test("a replay delivers a range of the feed again", async (t) => {
     const receiver = await world.webhook(t);
     await world.send("gus", "one");
