@@ -355,6 +355,8 @@ class WebhookDispatch implements WebhookService {
     if ("refusal" in attempt) return attempt;
     const { status, error, reply } = attempt;
     const isAccepted = status >= 200 && status < 300;
+    // Another retry of the event may have been accepted meanwhile.
+    if (!isAccepted && !(await store.webhookTexts(id, "parked")).has(eventId)) return attempt;
     const next: ParkedText = { ...parked, attempts: parked.attempts + 1, status, error, reply };
     const change = isAccepted ? undefined : JSON.stringify(next);
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });

@@ -226,6 +226,30 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.strictSame(textsOf(streamed), received, "server-sent events are the same");
   });
 
+  t.test(
+    "a failure that one retry delivered is not listed after another retry failed",
+    async (t) => {
+      const receiver = await world.webhook(t);
+      receiver.reply = () => 422;
+      await world.send("wes", "poison");
+      const path = `/webhooks/${receiver.webhookId}/failures`;
+      const failures = async () => (await world.call("GET", path)).body.failures;
+      await until(async () => (await failures()).length === 1);
+      const [{ event_id: eventId }] = await failures();
+      const held = holdReplies(receiver);
+      const retry = () => world.call("POST", `${path}/${eventId}/retry`);
+      const retries = [retry(), retry()];
+      await receiver.until(() => held.length === 2);
+      held[0]?.writeHead(200).end();
+      const first = await Promise.race(retries);
+      held[1]?.writeHead(500).end();
+      const statuses = (await Promise.all(retries)).map(({ body }) => body.status);
+      t.equal(first.body.status, 200, "one retry is accepted");
+      t.strictSame(statuses.sort(), [200, 500], "the other retry fails");
+      t.strictSame(await failures(), [], "the event is no longer listed");
+    },
+  );
+
   t.test("a webhook with the order none has at most 8 requests in flight", async (t) => {
     const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
     let open = 0;
