@@ -93,8 +93,8 @@ interface StoredState extends PartitionState {
 class LeaseLost extends Error {}
 
 /**
- * Thrown if the runner stopped before a request, or during a request that was not accepted. The
- * result of the request is then not recorded.
+ * Thrown if the runner stopped or the lease may have expired before a request, or if the runner
+ * stopped during a request that was not accepted. The result of the request is then not recorded.
  */
 class Stopped extends Error {}
 
@@ -532,7 +532,8 @@ export class Runner {
     const isOne = settings.isSingle || batch.gap !== undefined;
     const id = isOne && only ? only.event.id : `${partition}-${first}-${last.number}`;
     return this.#requests.run(async () => {
-      if (this.#isStopping) throw new Stopped();
+      // The lease may have expired while the events were read or other requests were in flight.
+      if (this.#isStopping || !this.#ports.isLeaseValid()) throw new Stopped();
       this.#order += 1;
       const request = { startedMs: this.#ports.now(), order: this.#order };
       const outcome = await this.#ports.deliver(this.#endpoint, {

@@ -12,6 +12,7 @@ import {
   type EventStore,
 } from "../../src/broker/event-ports.ts";
 import { Events } from "../../src/broker/events.ts";
+import { LEASE_MS } from "../../src/broker/held-lease.ts";
 import { bucketOf } from "../../src/broker/log-frame.ts";
 import type { Message } from "../../src/broker/model.ts";
 import type { MessageStore } from "../../src/broker/ports.ts";
@@ -194,6 +195,41 @@ t.test("idle webhooks read the feed only when it has new events", async (t) => {
     for (let at = 0; at < 5; at++) await turn();
   }
   t.equal(reads, 0, "no partition was read in twelve seconds");
+});
+
+t.test("a node whose lease expires while it reads events sends no request", async (t) => {
+  let readEvents = () => {};
+  const mayRead = new Promise<void>((resolve) => {
+    readEvents = resolve;
+  });
+  let isReading = false;
+  let isRenewalLate = false;
+  const { store, webhooks } = await startWebhooks(t, (original) => ({
+    async readMessages(...args) {
+      isReading = true;
+      await mayRead;
+      return original.readMessages(...args);
+    },
+    async acquireWebhookLeases(...args) {
+      while (isRenewalLate) await pause(10);
+      return original.acquireWebhookLeases(...args);
+    },
+  }));
+  const receiver = await startReceiver(t);
+  const batch = { max: 1, waitMs: 0 };
+  await webhooks.create({ url: receiver.url, types: ["message.stored"], batch });
+  await store.append(draftOf());
+  while (!isReading) await turn();
+  isRenewalLate = true;
+  const now = performance.now.bind(performance);
+  const clock = mock.method(performance, "now", () => now() + LEASE_MS);
+  t.teardown(() => clock.mock.restore());
+  readEvents();
+  await pause(300);
+  t.equal(receiver.requests.length, 0, "no request is sent");
+  isRenewalLate = false;
+  await receiver.until(() => receiver.events.length === 1);
+  t.pass("the event is delivered after the lease was renewed");
 });
 
 t.test("deliveries continue if a webhook could not be disabled after a 410", async (t) => {
