@@ -560,7 +560,7 @@ export class Runner {
   ): void {
     const nowMs = this.#ports.now();
     if (verdict === "accepted") {
-      this.#acceptedMs = startedMs;
+      this.#acceptedMs = Math.max(this.#acceptedMs, startedMs); // replies are not in order
       // A request that began before the last failure does not show that the receiver has recovered.
       if (this.#lastFailure === 0 || order < this.#lastFailure) return;
       this.#lastFailure = 0;
