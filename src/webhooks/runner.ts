@@ -61,7 +61,7 @@ interface RunnerPorts {
    * disabled, was enabled again, or got another URL or secret.
    */
   disable(endpoint: Endpoint, reason: string): Promise<void>;
-  /** Removes a replay that has ended. */
+  /** Removes a replay that has ended. Rejects if the replay was not removed. */
   endReplay(replay: Replay): Promise<void>;
   onError(error: unknown, message: string): void;
   /** Returns false while the lease may have expired. */

@@ -2,6 +2,7 @@
 // runner for each lease, and the attempts that are not stored yet.
 
 import { randomBytes, randomUUID } from "node:crypto";
+import { BrokerError } from "../broker/errors.ts";
 import type { EventPosition, EventStore } from "../broker/event-ports.ts";
 import type { Events } from "../broker/events.ts";
 import { LEASE_MS, LEASE_TICK_MS, LeaseTerm } from "../broker/held-lease.ts";
@@ -584,10 +585,12 @@ class WebhookDispatch implements WebhookService {
         if (!("refusal" in disabled)) this.#ports.onDisabled(id, reason);
       },
       endReplay: async (replay) => {
-        await this.#change(id, (endpoint) => ({
+        const ended = await this.#change(id, (endpoint) => ({
           ...endpoint,
           replays: endpoint.replays.filter((other) => other.id !== replay.id),
         }));
+        if ("refusal" in ended && ended.refusal === "overloaded")
+          throw new BrokerError("overloaded");
       },
       isLeaseValid: () => this.#termOf(id).isValid,
       onLeaseLost: () => this.#tick(),

@@ -275,6 +275,27 @@ t.test("a replay ends even if the store could not remove it at first", async (t)
   );
 });
 
+t.test("a replay ends even if other calls change the webhook at the same time", async (t) => {
+  let conflicts = 0;
+  const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
+    async putWebhook(id, settings, expected, max) {
+      const isEnd = expected === 2 && settings.includes('"replays":[]');
+      if (conflicts >= 10 || !isEnd) return putWebhook(id, settings, expected, max);
+      conflicts += 1;
+      return "changed";
+    },
+  }));
+  const receiver = await startReceiver(t);
+  const created = await webhooks.create({ url: receiver.url });
+  if ("refusal" in created) throw new Error(created.refusal);
+  await store.append(draftOf());
+  await webhooks.replay(created.id, { after: "oldest", before: undefined, types: [] });
+  const replays = async () => (await webhooks.list())[0]?.replays;
+  const isEnded = async () => conflicts > 0 && (await replays()) === 0;
+  for (let at = 0; at < 80 && !(await isEnded()); at++) await pause(100);
+  t.equal(await replays(), 0, "the replay is removed");
+});
+
 t.test(
   "events that were removed from the feed before delivery are announced once, before any other event",
   async (t) => {
