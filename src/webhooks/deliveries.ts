@@ -55,8 +55,8 @@ export interface Batch {
   readonly dueMs: number;
   /**
    * Time at which the last attempt failed. The batch is due as soon as the endpoint accepts a
-   * request that began later. Absent if the endpoint rejected the content, or has already accepted
-   * a request that began after the first failure.
+   * request that began at this time or later. Absent if the endpoint rejected the content, or has
+   * already accepted a request that began after the first failure.
    */
   readonly awaitsMs?: number;
   /** Event `feed.gap`. Set if the batch consists of this event and has no events of the feed. */
@@ -96,7 +96,7 @@ export function dueBatches(
   const open = order === "none" ? batches : batches.slice(0, 1);
   return open.filter(({ dueMs, awaitsMs = Number.POSITIVE_INFINITY }) => {
     const isClockSetBack = dueMs > nowMs + MAX_DELAY_MS;
-    return dueMs <= nowMs || awaitsMs < acceptedMs || isClockSetBack;
+    return dueMs <= nowMs || awaitsMs <= acceptedMs || isClockSetBack;
   });
 }
 
