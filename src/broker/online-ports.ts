@@ -17,6 +17,12 @@ export interface OnlineTerms {
   readonly checkedMs: number;
 }
 
+/** A session of a dead incarnation of a node. */
+export interface DeadSession {
+  readonly sessionId: string;
+  readonly incarnation: string;
+}
+
 export interface OnlineStore {
   /**
    * Returns users who have a row and whose sessions must be checked. Returns no users while a turn
@@ -24,8 +30,9 @@ export interface OnlineStore {
    */
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**
-   * Removes `deadSessions`, which belong to dead nodes, from the user. If the user then has no
-   * other session, the same atomic step does one of the following:
+   * Removes `deadSessions` from the user, except sessions that a node has confirmed under another
+   * incarnation. If the user then has no other session, the same atomic step does one of the
+   * following:
    *
    * - If the last session ended at `leftMs` or earlier, and no session was removed now, removes the
    *   row, writes `user.offline` and returns true.
@@ -34,5 +41,5 @@ export interface OnlineStore {
    *
    * Has no effect on a user without a row, or while the feed is off.
    */
-  endOnline(uid: string, deadSessions: readonly string[], leftMs: number): Promise<boolean>;
+  endOnline(uid: string, deadSessions: readonly DeadSession[], leftMs: number): Promise<boolean>;
 }

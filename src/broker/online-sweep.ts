@@ -3,7 +3,7 @@
 // were live at the last turn, and the time of the last request to check all users.
 
 import { isTransient } from "./errors.ts";
-import type { OnlineStore } from "./online-ports.ts";
+import type { DeadSession, OnlineStore } from "./online-ports.ts";
 import type { Cluster, SessionEntry, SessionStore } from "./ports.ts";
 
 interface SweepPorts {
@@ -145,10 +145,11 @@ export class OnlineSweep {
     }
   }
 
-  async #deadAmong(entries: readonly SessionEntry[]): Promise<readonly string[]> {
-    const dead: string[] = [];
+  async #deadAmong(entries: readonly SessionEntry[]): Promise<readonly DeadSession[]> {
+    const dead: DeadSession[] = [];
     for (const { session, incarnation } of entries)
-      if (!(await this.#ports.cluster.isLive(incarnation))) dead.push(session.sessionId);
+      if (!(await this.#ports.cluster.isLive(incarnation)))
+        dead.push({ sessionId: session.sessionId, incarnation });
     return dead;
   }
 }

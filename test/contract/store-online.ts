@@ -86,6 +86,20 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     );
   });
 
+  t.test("a session that its node has confirmed under a new incarnation stays", async (t) => {
+    const { store } = await createFixture(t);
+    await store.switchFeed(true);
+    const login = await store.login(sessionOf("s1"), "n1:frozen");
+    if (login.kind !== "entered") throw new Error(login.kind);
+    await store.confirmSessions([login], NODE);
+    const judged = [{ sessionId: "s1", incarnation: "n1:frozen" }];
+    t.equal(await store.endOnline("ann", judged, EVERY_TIME), false);
+    const [sessions] = await store.sessionsOf(["ann"]);
+    t.match(sessions, [{ session: { sessionId: "s1" } }]);
+    t.equal(await store.endOnline("ann", [], EVERY_TIME), false, "the user is still online");
+    t.strictSame(await typesOf(store), ["user.online"]);
+  });
+
   t.test("takeOnline returns users who have left even if no check is due", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);

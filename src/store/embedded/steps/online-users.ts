@@ -3,7 +3,7 @@
 // left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
-import type { OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
+import type { DeadSession, OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { fieldsOf } from "../engine/database.ts";
@@ -115,7 +115,7 @@ export class OnlineUsers implements OnlineStore {
     }
   }
 
-  endOnline(uid: string, _deadSessions: readonly string[], leftMs: number): Promise<boolean> {
+  endOnline(uid: string, _dead: readonly DeadSession[], leftMs: number): Promise<boolean> {
     const { lock, tables, outbox, clock, events } = this.#ports;
     return lock.run(userLock(uid), async () => {
       const row = tables.online.get(uid);

@@ -5,7 +5,10 @@
 --        event_ids   counter of message ids
 --        on_demand   1 if the events of sessions are written, else 0
 --        last_leave  Unix ms: a user whose last session left at this time or earlier is offline
---        then ids of the sessions of dead nodes
+--        then for each session of a dead node
+--          id           sessionId
+--          incarnation  the dead incarnation. The session stays if its node has confirmed it under a
+--                       new one.
 -- Reply  1  1 if the user is offline now, 2 if the user has sessions, else 0
 --        2  1 if the user is not announced as online and no node is about to announce the user
 local sessions = KEYS[1]
@@ -29,9 +32,9 @@ end
 
 local announced = redis.call('GET', user.announced)
 if not announced then return unknown(0) end
-for at = FIRST_SESSION, #ARGV do
+for at = FIRST_SESSION, #ARGV, 2 do
   local entry = read_entry(user, ARGV[at])
-  if entry then
+  if entry and entry.incarnation == ARGV[at + 1] then
     redis.call('HDEL', user.sessions, entry.id)
     note_left(user, entry)
   end

@@ -69,7 +69,8 @@ export function createRedisOnlineUsers({
 
     async endOnline(uid, deadSessions, leftMs) {
       const index = (part: "online" | "leaving") => keys.bucket(part, bucketOf(userTopic(uid)));
-      const args = [uid, bucketOfUser(uid), ...eventArgs(), Math.floor(leftMs), ...deadSessions];
+      const dead = deadSessions.flatMap(({ sessionId, incarnation }) => [sessionId, incarnation]);
+      const args = [uid, bucketOfUser(uid), ...eventArgs(), Math.floor(leftMs), ...dead];
       const end = async () =>
         (await link.run(END, [keys.user("sessions", uid)], args)) as [number, number];
       if (!isCluster) return (await end())[0] === OFFLINE;
