@@ -23,6 +23,8 @@ import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
+/** Maximum number of times that a call applies a value that other calls keep changing. */
+const MAX_SWITCH_ROUNDS = 10;
 const READ = loadScript(lua("events_read"));
 const NEWEST = loadScript(lua("feed_newest"));
 const TRIM = loadScript(lua("events_trim"));
@@ -296,25 +298,41 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return removed.reduce((sum, count) => sum + count, 0);
   }
 
+  const switchKey = link.keys.shared("feed");
+
+  async function feedSwitch(): Promise<boolean | undefined> {
+    const stored = await link.call("get", switchKey);
+    return stored === null ? undefined : String(stored) === encodeSwitch(true);
+  }
+
+  async function switchPartitions(isOn: boolean): Promise<void> {
+    await Promise.all(
+      PARTITIONS.map(async (partition) => {
+        await link.run(SWITCH, [feedKey(partition)], [isOn ? 1 : 0]);
+        await waitForReplicas(feedKey(partition));
+      }),
+    );
+  }
+
   return {
-    async feedSwitch() {
-      const stored = await link.call("get", link.keys.shared("feed"));
-      return stored === null ? undefined : String(stored) === encodeSwitch(true);
-    },
+    feedSwitch,
 
     async switchFeed(isOn) {
-      const key = link.keys.shared("feed");
-      const value = encodeSwitch(isOn);
-      if (!isOn) await link.write("set", key, value);
-      await Promise.all(
-        PARTITIONS.map(async (partition) => {
-          await link.run(SWITCH, [feedKey(partition)], [isOn ? 1 : 0]);
-          await waitForReplicas(feedKey(partition));
-        }),
-      );
-      if (isOn) await link.write("set", key, value);
-      await waitForReplicas(key);
-      if (ports.demand !== undefined) ports.demand.feed = isOn;
+      if (isOn) await switchPartitions(true);
+      await link.write("set", switchKey, encodeSwitch(isOn));
+      await waitForReplicas(switchKey);
+      // Another call may switch the partitions at the same time. Each call applies the stored value
+      // until the value is unchanged, so the call that ends last leaves the partitions as stored.
+      let isOnNow = isOn;
+      let applied: boolean;
+      let round = 0;
+      do {
+        applied = isOnNow;
+        await switchPartitions(applied);
+        isOnNow = (await feedSwitch()) === true;
+        round += 1;
+      } while (isOnNow !== applied && round < MAX_SWITCH_ROUNDS);
+      if (ports.demand !== undefined) ports.demand.feed = isOnNow;
     },
 
     newestEvents,
