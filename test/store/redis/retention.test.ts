@@ -1,6 +1,7 @@
 // Sweeps remove expired data from Redis, and nothing else.
 
 import t from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { ALL, draftOf, seqsOf } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
@@ -48,6 +49,25 @@ t.test("a sweep removes all expired messages", async (t) => {
     ["due", ...remaining],
   );
   t.equal(await node.store.headSeq("2:g"), 253);
+});
+
+t.test("a channel whose sweep fails does not prevent the sweep of others", async (t) => {
+  const node = await openStore(t, server.url);
+  const bucket = bucketOf("2:g");
+  let other = 0;
+  while (bucketOf(`2:h${other}`) !== bucket) other++;
+  const neighbour = { id: `h${other}`, type: 2 } as const;
+  await send(node, 1, { expireS: 10 });
+  await send(node, 1, { channel: neighbour, expireS: 20 });
+  const log = node.link.keys.channel("log", "2:g");
+  await node.link.write("del", log);
+  await node.link.write("set", log, "a wrong type");
+  node.time.nowMs += 20_000;
+  await t.rejects(node.store.sweep(), { cause: { message: /WRONGTYPE/ } });
+  t.equal(await logLength(node, `2:h${other}`), 0, "the other channel of the bucket is swept");
+  t.equal(await node.store.sweep(), 0, "the failed channel waits");
+  node.time.nowMs += 60_000;
+  await t.rejects(node.store.sweep(), "the failed channel is tried again");
 });
 
 t.test("an event that is written during a trim does not make the trim remove events", async (t) => {

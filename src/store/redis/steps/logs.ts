@@ -327,8 +327,13 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
       const buckets = link.isCluster
         ? ALL_BUCKETS
         : await bucketsWithWork(link, "logExpiry", [["-inf", `${clock()}`]]);
-      for (const bucket of buckets) if (!isStopped()) await expireIn(bucket, isStopped);
+      // A bucket whose primary is down does not prevent the sweep of the others.
+      const errors: unknown[] = [];
+      for (const bucket of buckets)
+        if (!isStopped())
+          await expireIn(bucket, isStopped).catch((error: unknown) => errors.push(error));
       await references.sweep(isStopped);
+      if (errors.length > 0) throw errors[0];
     },
   };
 }

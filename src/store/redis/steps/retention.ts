@@ -15,6 +15,8 @@ const CHANNELS_PER_PAGE = 50;
 const MAX_AHEAD_MS = 60_000;
 /** Maximum time between two sweeps of a channel, so that a lowered limit is applied. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
+/** Milliseconds after which a channel that could not be reclaimed is tried again. */
+const FAILED_VISIT_MS = 60_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
 type ClockAt = (server: Server) => number | Promise<number>;
@@ -118,15 +120,23 @@ export class Sweep {
     const nowMs = await clockAt(link.primaryOf(due));
     let removed = 0;
     let channels: readonly string[];
+    const errors: unknown[] = [];
     do {
       channels = [];
       for (const range of this.#rangesAt(nowMs))
         channels = channels.concat(await this.#channelsIn(due, range));
       for (const key of channels) {
         if (this.#isStopped) return removed;
-        removed += await this.#reclaim(key, due, nowMs);
+        try {
+          removed += await this.#reclaim(key, due, nowMs);
+        } catch (error) {
+          // The channel is tried again later, so that it does not block the others of the bucket.
+          await link.call("zadd", due, "XX", nowMs + FAILED_VISIT_MS, key);
+          errors.push(error);
+        }
       }
     } while (channels.length > 0);
+    if (errors.length > 0) throw errors[0];
     return removed;
   }
 
