@@ -304,9 +304,12 @@ export class SessionDirectory {
   ): Promise<readonly LoggedInSession[]> {
     const remaining: LoggedInSession[] = [];
     for (let at = 0; at < logins.length; at += CONFIRMATION_BATCH) {
+      // Each login is read again, because its background state may have changed since `logins` was
+      // collected.
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
-        .filter(({ session }) => isDue(session.sessionId));
+        .filter(({ session }) => isDue(session.sessionId))
+        .flatMap(({ session }) => this.#local.get(session.sessionId) ?? []);
       // The ids are removed from `unconfirmed` before the call, so that an id that is added during
       // the call is kept.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
