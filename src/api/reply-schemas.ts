@@ -667,7 +667,8 @@ export const message = Type.Object(
       { description: "Flags of the message" },
     ),
     expire: Type.Integer({
-      description: "Seconds after its timestamp at which the message expires; 0 means never",
+      description:
+        "Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires",
     }),
     stream_no: text("client_msg_no of the stream to which the message belongs, or empty"),
     tag_key: text("Label of the message, or empty"),

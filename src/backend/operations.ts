@@ -393,7 +393,7 @@ export type Message = {
     /** 1: the message is a command */
     readonly sync_once: Flag;
   };
-  /** Seconds after its timestamp at which the message expires; 0 means never */
+  /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
   readonly expire: number;
   /** client_msg_no of the stream to which the message belongs, or empty */
   readonly stream_no: string;
@@ -564,7 +564,7 @@ export type MessageStoredEvent = {
           /** 1: the message is a command */
           readonly sync_once: Flag;
         };
-        /** Seconds after its timestamp at which the message expires; 0 means never */
+        /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
         readonly expire: number;
         /** client_msg_no of the stream to which the message belongs, or empty */
         readonly stream_no: string;
@@ -861,7 +861,7 @@ export type MessageUnreachedEvent = {
           /** 1: the message is a command */
           readonly sync_once: Flag;
         };
-        /** Seconds after its timestamp at which the message expires; 0 means never */
+        /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
         readonly expire: number;
         /** client_msg_no of the stream to which the message belongs, or empty */
         readonly stream_no: string;
@@ -1034,7 +1034,7 @@ export type CommandSentEvent = {
       /** 1: the message is a command */
       readonly sync_once: Flag;
     };
-    /** Seconds after its timestamp at which the message expires; 0 means never */
+    /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
     readonly expire: number;
     /** client_msg_no of the stream to which the message belongs, or empty */
     readonly stream_no: string;
@@ -1757,7 +1757,7 @@ export type SyncedMessage = {
     /** 1: the message is a command */
     readonly sync_once: Flag;
   };
-  /** Seconds after its timestamp at which the message expires; 0 means never */
+  /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
   readonly expire: number;
   /** client_msg_no of the stream to which the message belongs, or empty */
   readonly stream_no: string;
@@ -2376,7 +2376,7 @@ export interface Operations {
   }): Promise<SingleMessage>;
   /** Lists the conversations of a user. Those with the newest messages come first */
   listConversations(body: ConversationSyncRequest): Promise<ConversationList>;
-  /** Lists the channels of a user's newest conversations, with the ids of WuKongIM's store */
+  /** Lists the channels of a user's newest conversations, with the ids under which WuKongIM stores them */
   listConversationChannels(body: ConversationChannelsRequest): Promise<StoredChannelList>;
   /** Returns the conversations of a user in the given channels */
   listConversationsByChannels(body: ConversationsByChannelsRequest): Promise<ConversationList>;

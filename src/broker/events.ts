@@ -100,7 +100,7 @@ interface EventsPorts {
 }
 
 const GAP = "feed.gap";
-/** Key that stands for any user in the check whether a filter selects events of users. */
+/** Key that stands for any user when a filter is checked for events of users. */
 const ANY_USER = userTopic("");
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected only a few of them. */

@@ -415,7 +415,8 @@ export interface ConversationRange {
 }
 
 export interface ConversationSelection {
-  /** Conversations without content, newest message first. Some may be outside the range. */
+  /** Conversations without their content, sorted by the newest message, latest first. Some may be
+   * outside the range. */
   readonly heads: readonly ConversationHead[];
   /** True if `heads` contains all conversations changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;

@@ -342,7 +342,7 @@ export class Client implements ConnectionHandler {
     if (waitMs > 0)
       return this.#error(operation.ref, "rate_limited", {
         waitMs,
-        message: "The user stores too many bytes. Wait before sending more messages.",
+        message: "The user is storing messages too fast. Wait before sending more messages.",
       });
     const { operations } = this.#context;
     const cost = costOf(operation, session, operations);

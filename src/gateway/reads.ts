@@ -44,7 +44,7 @@ type Read = () => Promise<number | undefined> | undefined;
 export function createHistoryTurns(): FairSemaphore {
   const tooMany = () =>
     new BrokerError("overloaded", {
-      message: "Too many history requests of the user are waiting. Try again later.",
+      message: "Too many history requests from this user are waiting. Try again later.",
     });
   return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, tooMany);
 }

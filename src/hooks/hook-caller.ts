@@ -282,7 +282,7 @@ function failedHook(): BrokerError {
 
 function overloaded(): BrokerError {
   return new BrokerError("overloaded", {
-    message: "Too many requests wait for the backend that decides about them. Try again later",
+    message: "Too many requests are waiting for a decision of the backend. Try again later",
     retryAfterMs: RETRY_MS,
   });
 }

@@ -38,7 +38,7 @@ export function nodeMigration(
     onOutage: outageLog(log),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
-        log.error({ err: error }, "The migration failed and is not retried");
+        log.error({ err: error }, "The migration failed and will not be retried");
       else log.error({ err: error, retryMs }, "The migration failed and will be retried");
     },
     onProgress(progress) {

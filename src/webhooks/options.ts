@@ -38,7 +38,7 @@ const endpointOptions = Type.Object(
       default: [],
       maxItems: WEBHOOK_LIMITS.maxTypes,
       description:
-        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format: all types except `session.opened`, `session.closed` and `command.sent`, or the types that WuKongIM has.",
+        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format. The format `wukongim` has the types of WuKongIM by default, and the other formats have all types except `session.opened`, `session.closed` and `command.sent`.",
     }),
     channelType: Type.Integer({
       default: 0,

@@ -255,7 +255,7 @@ async function makesPauses(
   t.ok(tookMs >= SEVEN_PAUSES_MS, `${name}: ${count} requests took ${Math.round(tookMs)} ms`);
 }
 
-t.test("the pauses between live calls that return no new record grow", async (t) => {
+t.test("the pauses grow between live calls that return no new record", async (t) => {
   const answers: Readonly<Record<string, Answer>> = {
     "an empty reply": (response) => response.end(),
     "only comments": (response) => response.end(":\n\n:\n\n"),

@@ -28,51 +28,54 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
     t.strictSame(await fixture.store.webhooks(), expected, "unchanged after a restart");
   });
 
-  t.test("a removed webhook loses its texts, and no further texts are stored for it", async (t) => {
-    const { store } = fixture;
-    const acquire = (ids: readonly string[]) =>
-      fixture.store.acquireWebhookLeases(ids, "me", 60_000);
-    const leases = await acquire(["a", "b", "unknown"]);
-    const [lease, other, none] = leases;
-    if (lease === undefined) throw new Error("the lease is held by another owner");
-    t.match([lease.name, other?.name], ["webhook:a", "webhook:b"], "in order");
-    t.equal(none, undefined, "an unknown webhook has no lease");
-    t.strictSame(
-      await acquire(["a", "b", "unknown"]),
-      leases,
-      "leases can be renewed by their owner",
-    );
-    const target = { webhookId: "a", token: lease.token };
-    const saved = await store.saveWebhookTexts(target, {
-      state: new Map([
-        ["live/1", "one"],
-        ["live/2", "two"],
-      ]),
-      parked: new Map([["event", "parked"]]),
-    });
-    t.ok(saved);
-    await store.saveWebhookTexts(target, { state: new Map([["live/1", undefined]]) });
-    const texts = async (kind: "state" | "parked") => [
-      ...(await fixture.store.webhookTexts("a", kind)),
-    ];
-    t.strictSame(await texts("state"), [["live/2", "two"]]);
-    t.strictSame(await texts("parked"), [["event", "parked"]]);
-    await store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", undefined]]) });
-    t.strictSame(await texts("parked"), [], "a call needs no lease");
-    await store.addWebhookAttempts("a", ["1"], 3);
-    await fixture.reopen();
-    t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
-    const [again] = await acquire(["a"]);
-    t.ok(await fixture.store.removeWebhook("a"));
-    t.notOk(await fixture.store.removeWebhook("a"), "the webhook and its texts are removed");
-    t.strictSame(await texts("state"), []);
-    const late = { state: new Map([["live/2", "late"]]) };
-    t.notOk(
-      again && (await fixture.store.saveWebhookTexts({ ...target, token: again.token }, late)),
-      "the lease is void",
-    );
-    t.strictSame(await texts("state"), []);
-  });
+  t.test(
+    "a removed webhook loses its stored states, and no further states are stored for it",
+    async (t) => {
+      const { store } = fixture;
+      const acquire = (ids: readonly string[]) =>
+        fixture.store.acquireWebhookLeases(ids, "me", 60_000);
+      const leases = await acquire(["a", "b", "unknown"]);
+      const [lease, other, none] = leases;
+      if (lease === undefined) throw new Error("the lease is held by another owner");
+      t.match([lease.name, other?.name], ["webhook:a", "webhook:b"], "in order");
+      t.equal(none, undefined, "an unknown webhook has no lease");
+      t.strictSame(
+        await acquire(["a", "b", "unknown"]),
+        leases,
+        "leases can be renewed by their owner",
+      );
+      const target = { webhookId: "a", token: lease.token };
+      const saved = await store.saveWebhookTexts(target, {
+        state: new Map([
+          ["live/1", "one"],
+          ["live/2", "two"],
+        ]),
+        parked: new Map([["event", "parked"]]),
+      });
+      t.ok(saved);
+      await store.saveWebhookTexts(target, { state: new Map([["live/1", undefined]]) });
+      const texts = async (kind: "state" | "parked") => [
+        ...(await fixture.store.webhookTexts("a", kind)),
+      ];
+      t.strictSame(await texts("state"), [["live/2", "two"]]);
+      t.strictSame(await texts("parked"), [["event", "parked"]]);
+      await store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", undefined]]) });
+      t.strictSame(await texts("parked"), [], "a call needs no lease");
+      await store.addWebhookAttempts("a", ["1"], 3);
+      await fixture.reopen();
+      t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");
+      const [again] = await acquire(["a"]);
+      t.ok(await fixture.store.removeWebhook("a"));
+      t.notOk(await fixture.store.removeWebhook("a"), "the webhook and its texts are removed");
+      t.strictSame(await texts("state"), []);
+      const late = { state: new Map([["live/2", "late"]]) };
+      t.notOk(
+        again && (await fixture.store.saveWebhookTexts({ ...target, token: again.token }, late)),
+        "the lease is void",
+      );
+      t.strictSame(await texts("state"), []);
+    },
+  );
 
   t.test("nothing is stored for a webhook that was removed", async (t) => {
     const { store } = fixture;

@@ -313,7 +313,7 @@ t.test(
 );
 
 t.test(
-  "a repeated addition whose first notification was lost delivers the messages sent since the first addition",
+  "if the notification of an added member was lost, adding the member again delivers the missed messages",
   async (t) => {
     const world = new World(seeded(1));
     say(world);

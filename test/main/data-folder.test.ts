@@ -104,7 +104,7 @@ t.test("--new-store does not touch a folder that another process uses", async (t
   await node.kill();
 });
 
-t.test("a node ends if its database file is replaced or overwritten", async (t) => {
+t.test("a node exits if its database file is replaced or overwritten", async (t) => {
   const other = await stoppedFolder(t);
   const replaced = await stoppedFolder(t);
   const first = await spawnBroker(t, {}, replaced);

@@ -50,7 +50,7 @@ t.test(
 );
 
 t.test(
-  "an import is answered with 503 if the Redis user may not use SCAN, and the node names the right",
+  "an import is answered with 503 if the Redis user may not use SCAN, and the node reports the missing permission",
   async (t) => {
     const redis = await startRedis(t);
     const client = redis.client();

@@ -79,7 +79,7 @@ t.test(
   },
 );
 
-t.test("messages are acknowledged again after Redis closed the node's connections", async (t) => {
+t.test("acknowledgements resume after Redis closes the node's connections", async (t) => {
   const primary = await startRedis(t, SYNC_AT_ONCE);
   await replicaOf(t, primary);
   const { store } = await openStore(t, primary.url, { settings });

@@ -158,7 +158,7 @@ for (const [hops, client] of [
   [[], PROXY],
 ] as const)
   t.test(
-    `X-Forwarded-For ${JSON.stringify(hops)} of a trusted proxy sets the client address ${client}`,
+    `X-Forwarded-For ${JSON.stringify(hops)} from a trusted proxy sets the client address to ${client}`,
     async (t) => {
       const { port, seen } = await serve(t, TRUSTED);
       const peer = { forwardedFor: hops };

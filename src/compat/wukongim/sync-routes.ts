@@ -184,7 +184,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       path: "/conversation/channels",
       operation: "listConversationChannels",
       summary:
-        "Lists the channels of a user's newest conversations, with the ids of WuKongIM's store",
+        "Lists the channels of a user's newest conversations, with the ids under which WuKongIM stores them",
       body: conversationBodies.channels,
       success: { description: "Channels", body: replies.storedChannelsBody },
       errors: ["bad_id"],

@@ -64,7 +64,7 @@ export class Sequencer {
   #publicationSeq = 0;
   #movedAtMs = 0;
   #expectedSeq = 0;
-  /** Highest number of the publications that arrived while the sequencer was suspended. */
+  /** Highest publication number that arrived while the sequencer was suspended. */
   #suspendedThrough = 0;
   /** True from a loss until the catch-up is done (see `#deliverFrame`). */
   #isAfterLoss: boolean;

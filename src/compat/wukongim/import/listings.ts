@@ -219,7 +219,7 @@ export interface ReadChannel {
 /**
  * Returns up to `limit` messages from `fromSeq` on, or the newest messages if `fromSeq` is 0. A
  * page with fewer messages is the last page. The channel must be in the listing of channels with a
- * log, because the call creates any other channel on the server.
+ * log. If it is not, the call creates the channel on the server.
  */
 export async function messagesOf(
   source: Source,

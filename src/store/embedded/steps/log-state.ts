@@ -164,7 +164,7 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
   return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
 }
 
-/** Current time on the two clocks that decide about expiry. */
+/** Current time on the two clocks that determine expiry. */
 export interface LogTime {
   /** Wall clock in Unix milliseconds, for a fixed time at which a log expires. */
   readonly wallMs: number;

@@ -294,8 +294,9 @@ local function publish_again(channel, log)
   if log.ending > 0 then channel.ended = { log.name, log.seq, end_ms(channel) } end
 end
 
--- Returns the reply of an operation. The arguments are its result: one value, or several values
--- that become a list. The publications that the caller must publish follow.
+-- Returns the reply of an operation. The arguments after `channel` are its result: one value, or
+-- several values that become a list. If the caller must send publications, the reply continues with
+-- the three fields of `channel.ended` and then the publications.
 local function with_frames(channel, ...)
   local reply = { ... }
   if not channel.frames then return #reply == 1 and reply[1] or reply end

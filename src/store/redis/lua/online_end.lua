@@ -1,7 +1,7 @@
 -- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for long
 -- enough.
 --
--- ARGV   bucket      beginning of the names of the keys of the bucket of the user's events
+-- ARGV   bucket      key prefix of the bucket of the user's events
 --        event_ids   counter of message ids
 --        on_demand   1 if the events of sessions are written, else 0
 --        last_leave  Unix ms: a user whose last session left at this time or earlier is offline

@@ -9,7 +9,7 @@
 --        is_announced  1 if the users are listed in `online` of their buckets, else 0
 --        then for each session
 --          uid
---          bucket      beginning of the names of the keys of the bucket of the user's events, or ''
+--          bucket      key prefix of the bucket of the user's events, or ''
 --          id          sessionId
 --          flag
 --          level

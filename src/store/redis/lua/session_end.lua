@@ -2,7 +2,7 @@
 -- misses the event would serve the session forever. The reason is published even if the session has
 -- no entry, because the event of an earlier call may have been lost.
 --
--- ARGV   bucket        beginning of the names of the keys of the bucket of the user's events, or ''
+-- ARGV   bucket        key prefix of the bucket of the user's events, or ''
 --        event_ids     counter of message ids
 --        on_demand     1 if the events of sessions are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0

@@ -14,7 +14,7 @@
 --        judgement      `judge` if a banned account is refused, else `ignore`
 --        level_rule     `secondary` if the session gets level 0 whatever the level of the device,
 --                       else `any`
---        bucket         beginning of the names of the keys of the bucket of the user's events, or ''
+--        bucket         key prefix of the bucket of the user's events, or ''
 --        event_ids      counter of message ids
 --        on_demand      1 if the events of sessions are written, else 0
 --        is_announced   1 if the user is listed in `online` of the bucket, else 0

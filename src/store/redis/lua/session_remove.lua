@@ -2,7 +2,7 @@
 -- watchers if the session had an entry.
 --
 -- ARGV   end_reason    '' if only the session's connection ended
---        bucket        beginning of the names of the keys of the bucket of the user's events, or ''
+--        bucket        key prefix of the bucket of the user's events, or ''
 --        event_ids     counter of message ids
 --        on_demand     1 if the events of sessions are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0

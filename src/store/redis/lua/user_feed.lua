@@ -5,7 +5,7 @@
 --
 -- These functions use the following fields of a `user`:
 --   uid
---   bucket      beginning of the names of the keys of the bucket that contains the user's events,
+--   bucket      key prefix of the bucket that contains the user's events,
 --               `outbox` if that bucket is in another slot, '' if the feed is off
 --   announced   see `user_events.lua`
 --   announcing  STRING  present for a minute from the moment when a node must list the user in
