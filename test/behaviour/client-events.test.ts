@@ -141,6 +141,7 @@ t.test("an event of a client is refused by the same rules as a message", async (
   await world.ok("/channel", { ...wire(person(ann)), send_ban: 1 });
   t.equal(await emitTo(person(world.name("carl"))), "send_banned");
   const open = await world.newGroup([ann, ben]);
+  await world.untilSubscribed();
   t.equal(await emitTo(open), "ok");
   await world.ok("/channel/subscriber_remove", { ...wire(open), subscribers: [ann] });
   t.equal(await emitTo(open), "not_subscriber", "a removed member may send no events");

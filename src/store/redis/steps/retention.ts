@@ -131,7 +131,7 @@ export class Sweep {
           removed += await this.#reclaim(key, due, nowMs);
         } catch (error) {
           // The channel is tried again later, so that it does not block the others of the bucket.
-          await link.call("zadd", due, "XX", nowMs + FAILED_VISIT_MS, key);
+          await link.write("zadd", due, "XX", nowMs + FAILED_VISIT_MS, key);
           errors.push(error);
         }
       }
