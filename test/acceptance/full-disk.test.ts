@@ -234,7 +234,9 @@ async function assertRecords(t: Test, { apiPort }: ChildBroker, ledger: Ledger):
 async function assertEvents(t: Test, broker: ChildBroker, ledger: Ledger): Promise<void> {
   const names = new Set<string>();
   for (let after = "oldest", more = 1; more === 1; ) {
-    const { body } = await broker.call(`/events?after=${after}&channel=2:group&limit=1000`);
+    const path = `/events?after=${after}&channel=2:group&limit=1000`;
+    const { status, body } = await broker.call(path);
+    if (!t.equal(status, 200, `${path}: ${JSON.stringify(body).slice(0, 200)}`)) return;
     for (const { data } of body.events) names.add(data.client_msg_no);
     after = body.cursor;
     more = body.more;
