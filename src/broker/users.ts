@@ -155,7 +155,11 @@ export function createUsers(ports: {
       await store.putBan(uid, isBanned);
       if (!isBanned) return;
       await recheck(uid);
-      await endSessions(uid, "banned", () => store.isBanned(uid));
+      let isStillBanned: Promise<boolean> | undefined;
+      await endSessions(uid, "banned", () => {
+        isStillBanned ??= store.isBanned(uid); // read once, after the sessions
+        return isStillBanned;
+      });
     },
 
     async kick(uid, connId) {

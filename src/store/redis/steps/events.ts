@@ -323,16 +323,14 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       await waitForReplicas(switchKey);
       // Another call may switch the partitions at the same time. Each call applies the stored value
       // until the value is unchanged, so the call that ends last leaves the partitions as stored.
-      let isOnNow = isOn;
-      let applied: boolean;
-      let round = 0;
-      do {
-        applied = isOnNow;
+      let applied = isOn;
+      for (let round = 0; round < MAX_SWITCH_ROUNDS; round++) {
         await switchPartitions(applied);
-        isOnNow = (await feedSwitch()) === true;
-        round += 1;
-      } while (isOnNow !== applied && round < MAX_SWITCH_ROUNDS);
-      if (ports.demand !== undefined) ports.demand.feed = isOnNow;
+        const stored = (await feedSwitch()) === true;
+        if (stored === applied) break;
+        applied = stored;
+      }
+      if (ports.demand !== undefined) ports.demand.feed = applied;
     },
 
     newestEvents,
