@@ -33,8 +33,8 @@ interface EndpointRecord {
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
   /**
-   * Time at which the endpoint was last enabled or got another URL or secret. Earlier failures do
-   * not count.
+   * Time at which a call last enabled the endpoint or gave it another URL or secret. Earlier
+   * failures do not count. A change of a fixed endpoint in the configuration does not set it.
    */
   readonly enabledAtMs: number;
   /** Reason why a node has disabled the endpoint. Absent if no node has. */
