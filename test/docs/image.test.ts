@@ -80,7 +80,17 @@ t.test("the image starts on a Node.js with and without --disable-sigusr1", async
   const newer = join(await tempFolder(t), "node");
   writeFileSync(newer, "#!/bin/sh\n", { mode: 0o755 });
   const withOption = readFileSync(await startScript(t, newer), "utf8");
-  t.match(withOption, /^exec node \S+ --disable-sigusr1 \S*\/dist\/main\.js "\$@"$/m);
+  t.match(
+    withOption,
+    /^exec node --initial-old-space-size=\d+ --disable-sigusr1 \S*\/dist\/main\.js "\$@"$/m,
+  );
+});
+
+t.test("the image, the systemd unit and npm start give the heap the same first size", async (t) => {
+  const sizes = ["Dockerfile", "docs/operations.md", "package.json"].map(
+    (page) => /\bnode .*--initial-old-space-size=(\d+)/.exec(readPage(page))?.[1],
+  );
+  t.same(sizes, ["64", "64", "64"]);
 });
 
 t.test("the image can be built on another Node.js, and on Alpine", async (t) => {

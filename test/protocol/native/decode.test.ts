@@ -257,6 +257,7 @@ t.test("optional fields may be missing or nil", async (t) => {
   const forget = [11, REF, 2, "team", 2];
   for (const fields of [forget, [...forget, null]])
     t.match(decode(pack(fields)), { change: { kind: "delete", seq: undefined } });
+  t.match(decode(pack([...forget, 7])), { change: { kind: "delete", seq: 7 } });
 });
 
 t.test("a payload or list over its limit is rejected with `too_large`", async (t) => {
