@@ -19,11 +19,17 @@ const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(reso
 
 const numbers = (count: number): string[] => Array.from({ length: count }, (_, i) => `${i}`);
 
-t.test("frames arrive in the order they were sent", async (t) => {
+/** Starts a listener and connects a client. `connection` is the server's side of the client. */
+async function openPair(t: Test) {
   const { seen, endpoint } = socketEndpoint();
-  const { port } = await startListener(t, { sockets: endpoint });
+  const { port, listener } = await startListener(t, { sockets: endpoint });
   const client = await openClient(t, port);
   const { connection } = await connectionAt(seen, 0);
+  return { listener, client, connection };
+}
+
+t.test("frames arrive in the order they were sent", async (t) => {
+  const { client, connection } = await openPair(t);
   const frames = numbers(3000).map((n) => n.padEnd(1 + (Number(n) % 90), "."));
   for (const frame of frames.slice(0, 2000)) connection.send(frame);
   await nextTurn();
@@ -133,10 +139,7 @@ t.test(
 );
 
 t.test("frames sent before a subscribe arrive before the publications of the topic", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  const { connection } = await connectionAt(seen, 0);
+  const { listener, client, connection } = await openPair(t);
   listener.publish("topic", "before: not for it");
   for (const n of numbers(40)) connection.send(n);
   connection.subscribe("topic");
@@ -146,10 +149,7 @@ t.test("frames sent before a subscribe arrive before the publications of the top
 });
 
 t.test("frames sent before a flush arrive before later publications", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  const { connection } = await connectionAt(seen, 0);
+  const { listener, client, connection } = await openPair(t);
   connection.subscribe("topic");
   for (const n of numbers(40)) {
     connection.send(n);
@@ -164,10 +164,7 @@ t.test("frames sent before a flush arrive before later publications", async (t) 
 });
 
 t.test("a frame sent after a publish arrives after the publication", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  const { connection } = await connectionAt(seen, 0);
+  const { listener, client, connection } = await openPair(t);
   connection.subscribe("topic");
   for (const n of numbers(40)) {
     listener.publish("topic", `p${n}`);
@@ -183,10 +180,7 @@ t.test("a frame sent after a publish arrives after the publication", async (t) =
 });
 
 t.test("a frame published before an unsubscribe still arrives", async (t) => {
-  const { seen, endpoint } = socketEndpoint();
-  const { port, listener } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  const { connection } = await connectionAt(seen, 0);
+  const { listener, client, connection } = await openPair(t);
   connection.subscribe("topic");
   listener.publish("topic", "before");
   connection.unsubscribe("topic");

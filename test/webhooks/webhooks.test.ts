@@ -250,22 +250,37 @@ t.test("deliveries continue if a webhook could not be disabled after a 410", asy
   t.ok(isRefused, "the event arrives although the webhook should have been disabled");
 });
 
-t.test("a replay ends even if the store could not remove it at first", async (t) => {
-  let isRefused = false;
-  const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
-    async putWebhook(id, settings, expected, max) {
-      const isEnd = expected === 2 && settings.includes('"replays":[]');
-      if (isRefused || !isEnd) return putWebhook(id, settings, expected, max);
-      isRefused = true;
-      throw new BrokerError("unavailable");
-    },
-  }));
+type Started = Awaited<ReturnType<typeof startWebhooks>>;
+
+/**
+ * Creates a webhook and starts a replay of one event. `replays` returns the number of replays that
+ * the webhook still has.
+ */
+async function startReplay(t: Test, { store, webhooks }: Pick<Started, "store" | "webhooks">) {
   const receiver = await startReceiver(t);
   const created = await webhooks.create({ url: receiver.url });
   if ("refusal" in created) throw new Error(created.refusal);
   await store.append(draftOf());
   await webhooks.replay(created.id, { after: "oldest", before: undefined, types: [] });
   const replays = async () => (await webhooks.list())[0]?.replays;
+  return { receiver, replays };
+}
+
+/** Returns true if this write removes the replay of `startReplay` from the webhook. */
+const isEndOfReplay = (settings: string, expected: number | undefined) =>
+  expected === 2 && settings.includes('"replays":[]');
+
+t.test("a replay ends even if the store could not remove it at first", async (t) => {
+  let isRefused = false;
+  const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
+    async putWebhook(id, settings, expected, max) {
+      if (isRefused || !isEndOfReplay(settings, expected))
+        return putWebhook(id, settings, expected, max);
+      isRefused = true;
+      throw new BrokerError("unavailable");
+    },
+  }));
+  const { receiver, replays } = await startReplay(t, { store, webhooks });
   while (!isRefused) await turn();
   t.equal(await replays(), 1, "the replay was not removed");
   while ((await replays()) !== 0) await turn();
@@ -279,18 +294,13 @@ t.test("a replay ends even if other calls change the webhook at the same time", 
   let conflicts = 0;
   const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
     async putWebhook(id, settings, expected, max) {
-      const isEnd = expected === 2 && settings.includes('"replays":[]');
-      if (conflicts >= 10 || !isEnd) return putWebhook(id, settings, expected, max);
+      if (conflicts >= 10 || !isEndOfReplay(settings, expected))
+        return putWebhook(id, settings, expected, max);
       conflicts += 1;
       return "changed";
     },
   }));
-  const receiver = await startReceiver(t);
-  const created = await webhooks.create({ url: receiver.url });
-  if ("refusal" in created) throw new Error(created.refusal);
-  await store.append(draftOf());
-  await webhooks.replay(created.id, { after: "oldest", before: undefined, types: [] });
-  const replays = async () => (await webhooks.list())[0]?.replays;
+  const { replays } = await startReplay(t, { store, webhooks });
   const isEnded = async () => conflicts > 0 && (await replays()) === 0;
   for (let at = 0; at < 80 && !(await isEnded()); at++) await pause(100);
   t.equal(await replays(), 0, "the replay is removed");

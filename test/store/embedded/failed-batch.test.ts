@@ -72,16 +72,22 @@ t.test(
   },
 );
 
+/** Opens a store with the event feed on and a group of three. `published` grows. */
+async function openWithFeed(t: Test, over: Parameters<typeof openStore>[2]) {
+  const published: ClusterEvent[] = [];
+  const publisher = { publish: (event: ClusterEvent) => void published.push(event) };
+  const store = await openStore(t, testFolder(t), { ...over, publisher });
+  await store.switchFeed(true);
+  await store.setDemand({ feed: true, session: false, command: true });
+  await store.createChannel(group("g"), ["ann", "bob", "cat"]);
+  return { store, published };
+}
+
 t.test(
   "members are removed and commands are pushed even if their events cannot be written yet",
   async (t) => {
     const { fail, files } = brittleFiles();
-    const published: ClusterEvent[] = [];
-    const publisher = { publish: (event: ClusterEvent) => void published.push(event) };
-    const store = await openStore(t, testFolder(t), { files, publisher });
-    await store.switchFeed(true);
-    await store.setDemand({ feed: true, session: false, command: true });
-    await store.createChannel(group("g"), ["ann", "bob", "cat"]);
+    const { store, published } = await openWithFeed(t, { files });
     const permanent = { membership: "permanent", reset: true } as const;
     fail.write = 1;
     t.match(await store.removeSubscribers(group("g"), ["ann"], "permanent"), { kind: "removed" });
@@ -102,13 +108,7 @@ t.test(
   "with durability disk, a change whose flush failed is published and gets its event, and its call is rejected",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
-    const published: ClusterEvent[] = [];
-    const publisher = { publish: (event: ClusterEvent) => void published.push(event) };
-    const over = { databaseWrites, publisher, durability: "disk" } as const;
-    const store = await openStore(t, testFolder(t), over);
-    await store.switchFeed(true);
-    await store.setDemand({ feed: true, session: false, command: true });
-    await store.createChannel(group("g"), ["ann", "bob"]);
+    const { store, published } = await openWithFeed(t, { databaseWrites, durability: "disk" });
     fail.flush = true;
     const removal = store.removeSubscribers(group("g"), ["ann"], "permanent");
     t.equal(await codeOf(removal), "unavailable");
