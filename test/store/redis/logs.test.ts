@@ -3,7 +3,9 @@
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import t, { type Test } from "tap";
+import { logBucket } from "../../../src/broker/log-frame.ts";
 import { LIBRARY } from "../../../src/store/redis/operations.ts";
+import { logPlace } from "../../../src/store/redis/steps/log-head.ts";
 import {
   appended,
   appendOf,
@@ -235,6 +237,30 @@ t.test("a log leaves no key after it was deleted or has expired", async (t) => {
   for (const path of ["grandchild", "heir"]) t.equal(await store.deleteLog(free(path)), "done");
   await store.sweep();
   t.same(await logKeys(link), []);
+});
+
+t.test("logs whose sweep fails do not prevent the sweep of others", async (t) => {
+  const { store, link, time } = await startLogNode(t, redis.url);
+  const bucket = logBucket(free("bad0"));
+  const pathsOf = (name: string, count: number) => {
+    const paths: string[] = [];
+    for (let n = 0; paths.length < count; n++)
+      if (logBucket(free(`${name}${n}`)) === bucket) paths.push(`${name}${n}`);
+    return paths;
+  };
+  const bad = pathsOf("bad", 65); // more than a page
+  const [last = ""] = pathsOf("last", 1);
+  for (const [at, path] of [...bad, last].entries())
+    await store.createLog(free(path), draftOf({ expiresAtMs: time.nowMs + 5000 + at }));
+  for (const path of bad) {
+    const { key } = logPlace(link.keys, free(path));
+    await link.write("del", key);
+    await link.write("set", key, "a wrong type");
+  }
+  time.nowMs += 60_000;
+  await t.rejects(store.sweep());
+  const { key } = logPlace(link.keys, free(last));
+  t.equal(await redis.client().exists(key), 0, "the last log of the bucket is swept");
 });
 
 t.test("a closed log takes little more memory than its frames", async (t) => {

@@ -6,13 +6,12 @@ import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { INBOX_KEYS, INBOX_LUA, inboxDueKey } from "./command-steps.ts";
-import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, sweepDue } from "./sweep-buckets.ts";
 import { createUserEvents } from "./user-events.ts";
 
 const EXPIRE = loadScript(lua("inbox_expire"), ...INBOX_LUA);
 const SWEPT = loadScript(lua("inbox_swept"));
 
-const INBOXES_PER_PAGE = 100;
 const BUCKETS_AT_ONCE = 8;
 /** Maximum number of calls for one inbox in a sweep. Each removes a few hundred copies. */
 const MAX_ROUNDS = 100;
@@ -35,7 +34,7 @@ export function createInboxExpiry({
   });
 
   /** Sweeps an inbox. Returns true unless expired copies remain. */
-  async function sweepInbox(uid: string, score: Buffer): Promise<boolean> {
+  async function sweepInbox(uid: string, score: string): Promise<boolean> {
     const names = INBOX_KEYS.map((part) => keys.user(part, uid));
     const [counter] = eventArgs();
     let next = "";
@@ -49,39 +48,21 @@ export function createInboxExpiry({
     return next === "" || Number(next) > clock();
   }
 
-  /**
-   * Sweeps a bucket. Throws the first error after all inboxes of the bucket have been processed.
-   */
-  async function sweepBucket(bucket: number, isStopped: () => boolean): Promise<void> {
-    const errors: unknown[] = [];
-    const nowMs = clock();
-    let left = 0;
-    let pairs: readonly Buffer[];
-    do {
-      const range = ["-inf", nowMs, "WITHSCORES", "LIMIT", left, INBOXES_PER_PAGE];
-      const reply = await link.call("zrangebyscore", keys.bucket("inboxDue", bucket), ...range);
-      pairs = reply as readonly Buffer[];
-      for (let at = 0; at + 1 < pairs.length; at += 2) {
-        if (isStopped() || demand?.feed !== true) return;
-        const [uid, score] = pairs.slice(at, at + 2);
-        if (uid === undefined || score === undefined) break;
-        const isDone = await sweepInbox(String(uid), score).catch((error: unknown) => {
-          errors.push(error);
-          return false;
-        });
-        if (!isDone) left += 1;
-      }
-    } while (pairs.length === 2 * INBOXES_PER_PAGE);
-    if (errors.length > 0) throw errors[0];
-  }
-
   return async (isStopped) => {
     if (demand?.feed !== true) return;
     const buckets = isCluster
       ? ALL_BUCKETS
       : await bucketsWithWork(link, "inboxDue", [["-inf", `${clock()}`]]);
     const semaphore = new Semaphore(BUCKETS_AT_ONCE);
-    const sweeps = buckets.map((bucket) => semaphore.run(() => sweepBucket(bucket, isStopped)));
+    const sweeps = buckets.map((bucket) =>
+      semaphore.run(() =>
+        sweepDue(link, keys.bucket("inboxDue", bucket), {
+          nowMs: clock(),
+          isStopped: () => isStopped() || demand?.feed !== true,
+          process: sweepInbox,
+        }),
+      ),
+    );
     for (const result of await Promise.allSettled(sweeps))
       if (result.status === "rejected") throw result.reason;
   };

@@ -6,7 +6,7 @@ import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { logPlace, namesIn } from "./log-head.ts";
 import type { LogReads } from "./log-reads.ts";
-import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, runEach, sweepDue } from "./sweep-buckets.ts";
 
 /** Age at which a reference without a fork is released. */
 const REFERENCE_MS = 60_000;
@@ -49,23 +49,17 @@ export function createLogReferences(
 
   async function releaseRemoved(bucket: number, isStopped: () => boolean): Promise<void> {
     const members = await link.call("srandmember", keys.bucket("logReleases", bucket), PAGE);
-    for (const reference of (members as readonly Buffer[]).map(String))
+    const steps = (members as readonly Buffer[]).map(String).map((reference) => async () => {
       if (!isStopped()) await release(reference);
+    });
+    await runEach(steps);
   }
 
-  async function judgeUnconfirmed(bucket: number, isStopped: () => boolean): Promise<void> {
-    const range = ["-inf", clock() - REFERENCE_MS, "LIMIT", 0, PAGE];
-    const members = await link.call(
-      "zrangebyscore",
-      keys.bucket("logReferences", bucket),
-      ...range,
-    );
-    for (const reference of (members as readonly Buffer[]).map(String)) {
-      if (isStopped()) return;
-      const fork = await reads.stored(namesIn(reference).fork, true);
-      const isUsed = typeof fork !== "string" && fork.reference === reference;
-      await (isUsed ? confirm(reference) : release(reference));
-    }
+  async function judgeUnconfirmed(reference: string): Promise<boolean> {
+    const fork = await reads.stored(namesIn(reference).fork, true);
+    const isUsed = typeof fork !== "string" && fork.reference === reference;
+    await (isUsed ? confirm(reference) : release(reference));
+    return true;
   }
 
   return {
@@ -79,8 +73,14 @@ export function createLogReferences(
             bucketsWithWork(link, "logReferences", [due]),
             bucketsWithWork(link, "logReleases"),
           ]);
-      for (const bucket of removed) await releaseRemoved(bucket, isStopped);
-      for (const bucket of unconfirmed) await judgeUnconfirmed(bucket, isStopped);
+      const judgeBucket = (bucket: number) =>
+        sweepDue(link, keys.bucket("logReferences", bucket), {
+          ...{ nowMs: clock() - REFERENCE_MS, isStopped, process: judgeUnconfirmed },
+        });
+      await runEach([
+        ...removed.map((bucket) => () => releaseRemoved(bucket, isStopped)),
+        ...unconfirmed.map((bucket) => () => judgeBucket(bucket)),
+      ]);
     },
   };
 }

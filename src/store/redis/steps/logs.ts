@@ -43,7 +43,7 @@ import {
 } from "./log-head.ts";
 import { createLogReads, firstFrame } from "./log-reads.ts";
 import { createLogReferences } from "./log-references.ts";
-import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, runEach, sweepDue } from "./sweep-buckets.ts";
 
 const MISSING = 1;
 const DELETED = 2;
@@ -70,7 +70,6 @@ const NUMBER_AT = 22;
 const CREATE_BYTES = 38;
 const APPEND_BYTES = 26;
 const COUNT_BYTES = 8;
-const PAGE = 64;
 /** Number of bytes of the source that are read to find the frame after a fork offset. */
 const FRAME_READ_BYTES = 4096;
 
@@ -244,21 +243,13 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
       .catch(() => undefined);
   }
 
-  async function expireIn(bucket: number, isStopped: () => boolean): Promise<void> {
-    const expiry = keys.bucket("logExpiry", bucket);
-    for (let count = PAGE; count === PAGE; ) {
-      const range = ["-inf", clock(), "LIMIT", 0, PAGE] as const;
-      const names = (await link.call("zrangebyscore", expiry, ...range)) as readonly Buffer[];
-      count = names.length;
-      for (const text of names.map(String)) {
-        if (isStopped()) return;
-        const place = logPlace(keys, logNameOf(text));
-        const reply = await operations.run(place, {
-          ...{ name: "log_expire", texts: [place.base, place.text] },
-        });
-        await references.release(String((reply as readonly unknown[])[1]));
-      }
-    }
+  async function expireLog(text: string): Promise<boolean> {
+    const place = logPlace(keys, logNameOf(text));
+    const reply = await operations.run(place, {
+      ...{ name: "log_expire", texts: [place.base, place.text] },
+    });
+    await references.release(String((reply as readonly unknown[])[1]));
+    return true;
   }
 
   return {
@@ -327,13 +318,13 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
       const buckets = link.isCluster
         ? ALL_BUCKETS
         : await bucketsWithWork(link, "logExpiry", [["-inf", `${clock()}`]]);
+      const expireIn = (bucket: number) =>
+        sweepDue(link, keys.bucket("logExpiry", bucket), {
+          ...{ nowMs: clock(), isStopped, process: expireLog },
+        });
       // A bucket whose primary is down does not prevent the sweep of the others.
-      const errors: unknown[] = [];
-      for (const bucket of buckets)
-        if (!isStopped())
-          await expireIn(bucket, isStopped).catch((error: unknown) => errors.push(error));
-      await references.sweep(isStopped);
-      if (errors.length > 0) throw errors[0];
+      const sweeps = buckets.map((bucket) => () => expireIn(bucket));
+      await runEach([...sweeps, () => references.sweep(isStopped)]);
     },
   };
 }

@@ -1,5 +1,5 @@
 // Finds the buckets that a sweep of a single server must process, so that a sweep of an idle store
-// costs one call.
+// costs one call. Processes the members of a bucket that are due.
 
 import { BUCKETS } from "../../../broker/log-frame.ts";
 import type { RedisLink } from "../../../redis/link.ts";
@@ -8,6 +8,7 @@ import { lua } from "../ports.ts";
 
 export type ScoreRange = readonly [from: string, to: string];
 
+const MEMBERS_PER_PAGE = 64;
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
 /** All buckets. A sweep of a Redis Cluster processes all of them, with one call per bucket. */
@@ -25,4 +26,48 @@ export async function bucketsWithWork(
   const keys = ALL_BUCKETS.map((bucket) => link.keys.bucket(part, bucket));
   const positions = (await link.run(SWEEP_BUCKETS, keys, ranges.flat())) as readonly number[];
   return positions.map((position) => position - 1);
+}
+
+/** Runs the steps one after another. Throws the first error after the last step. */
+export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const errors: unknown[] = [];
+  for (const step of steps) await step().catch((error: unknown) => errors.push(error));
+  if (errors.length > 0) throw errors[0];
+}
+
+/**
+ * Processes the members of a sorted set whose score is at most `nowMs`, one after another. `process`
+ * returns false if its member stays due. Throws the first error after the last member, so that a
+ * member that cannot be processed does not block the others.
+ */
+export async function sweepDue(
+  link: RedisLink,
+  key: string,
+  {
+    nowMs,
+    isStopped,
+    process,
+  }: {
+    readonly nowMs: number;
+    readonly isStopped: () => boolean;
+    readonly process: (member: string, score: string) => Promise<boolean>;
+  },
+): Promise<void> {
+  const errors: unknown[] = [];
+  let left = 0;
+  let texts: readonly string[];
+  do {
+    const range = ["-inf", nowMs, "WITHSCORES", "LIMIT", left, MEMBERS_PER_PAGE];
+    const reply = (await link.call("zrangebyscore", key, ...range)) as readonly Buffer[];
+    texts = reply.map(String);
+    for (let at = 0; at < texts.length && !isStopped(); at += 2) {
+      const [member = "", score = ""] = texts.slice(at, at + 2);
+      const isProcessed = await process(member, score).catch((error: unknown) => {
+        errors.push(error);
+        return false;
+      });
+      if (!isProcessed) left += 1;
+    }
+  } while (texts.length === 2 * MEMBERS_PER_PAGE && !isStopped());
+  if (errors.length > 0) throw errors[0];
 }
