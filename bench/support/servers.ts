@@ -1,6 +1,7 @@
 // Starts the servers to measure: a build of the broker with an empty store, or the raw server. Both
 // run in their own process.
 
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Subject } from "./benchmark.ts";
@@ -73,7 +74,8 @@ export async function startBroker(
     redis === undefined
       ? { JINDOU_STORE_PATH: folder }
       : {
-          ...{ JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: redis.prefix },
+          JINDOU_REDIS_URL: redis.url,
+          JINDOU_REDIS_PREFIX: `${redis.prefix}-${hashOf(directory)}`,
           JINDOU_REDIS_CLUSTER: `${redis.isCluster ?? false}`,
         };
   const profiler = profileFolder === undefined ? [] : profilerArgs(profileFolder);
@@ -103,6 +105,11 @@ export async function startBroker(
       workbench.removeFolder(folder);
     },
   };
+}
+
+/** Keeps builds apart on one Redis, because they may have different data formats. */
+function hashOf(directory: string): string {
+  return createHash("sha256").update(directory).digest("hex").slice(0, 8);
 }
 
 /** Starts the raw server with this fixed response. */
