@@ -317,6 +317,14 @@ function createQueries(
     );
     return receiver.conversation(conversation);
   };
+  /**
+   * Reads the newest seq first, so that a repeated request does not change messages that have
+   * arrived in the meantime.
+   */
+  const changeAll = async (channel: ChannelRef, kind: "read" | "delete") => {
+    const { headSeq: seq } = await conversationOf(channel);
+    return conversationOf(channel, { kind, seq });
+  };
   return {
     async history(channel, options = {}) {
       checkNames("history", options, HISTORY_OPTIONS);
@@ -351,13 +359,11 @@ function createQueries(
 
     conversation: (channel) => conversationOf(channel),
     markRead: (channel, seq) => conversationOf(channel, { kind: "read", seq }),
-    setUnread: (channel, unread) => conversationOf(channel, { kind: "unread", unread }),
-    // The seq is read first, so that a repeated request does not hide a message that has arrived
-    // in the meantime.
-    deleteConversation: async (channel) => {
-      const { headSeq } = await conversationOf(channel);
-      return conversationOf(channel, { kind: "delete", seq: headSeq });
-    },
+    setUnread: (channel, unread) =>
+      unread === 0
+        ? changeAll(channel, "read")
+        : conversationOf(channel, { kind: "unread", unread }),
+    deleteConversation: (channel) => changeAll(channel, "delete"),
 
     async members(channel, options = {}) {
       checkNames("members", options, PAGE_OPTIONS);

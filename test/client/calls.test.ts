@@ -3,6 +3,7 @@
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import type { Client } from "../../src/client/api.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import { t } from "../support/suite.ts";
 import { TEAM } from "./messages.ts";
@@ -27,25 +28,31 @@ t.test("a call without a reply is repeated on the next connection", async (t) =>
   t.equal(server.sockets[2]?.all("presence").length, 1);
 });
 
-t.test("a repeated deletion of a conversation does not hide a newer message", async (t) => {
+t.test("a repeated call that concerns all messages does not change a newer message", async (t) => {
+  const calls = {
+    delete: (client: Client) => client.deleteConversation(TEAM),
+    read: (client: Client) => client.setUnread(TEAM, 0),
+  } as const;
   const conversation = {
     ...{ channel: TEAM, headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0, changedAtMs: 1 },
     last: undefined,
   };
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-    if (operation.kind !== "conversation") return;
-    if (operation.change !== undefined && server.sockets.length === 1) return socket.end(1006);
-    const headSeq = server.sockets.length === 1 ? 8 : 9; // a message has arrived meanwhile
-    socket.reply(operation, { kind: "conversation", conversation: { ...conversation, headSeq } });
-  });
-  const client = connectTo(t, server);
-  await client.deleteConversation(TEAM);
-  const changes = server.sockets.flatMap((socket) =>
-    socket.all("conversation").flatMap(({ change }) => change ?? []),
-  );
-  const deletion = { kind: "delete", seq: 8 } as const;
-  t.same(changes, [deletion, deletion]);
+  for (const kind of ["delete", "read"] as const) {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+      if (operation.kind !== "conversation") return;
+      if (operation.change !== undefined && server.sockets.length === 1) return socket.end(1006);
+      const headSeq = server.sockets.length === 1 ? 8 : 9; // a message has arrived meanwhile
+      socket.reply(operation, { kind: "conversation", conversation: { ...conversation, headSeq } });
+    });
+    const client = connectTo(t, server);
+    await calls[kind](client);
+    const changes = server.sockets.flatMap((socket) =>
+      socket.all("conversation").flatMap(({ change }) => change ?? []),
+    );
+    const change = { kind, seq: 8 } as const;
+    t.same(changes, [change, change]);
+  }
 });
 
 t.test("a call refused with `rate_limited` waits and is repeated", async (t) => {
