@@ -121,12 +121,14 @@ export function createUsers(ports: {
           tokenHash: new Uint8Array(),
         });
       }
-      await recheck(uid);
+      // The sessions are ended before the notification, which may be slow, so that a session that
+      // logs in meanwhile with a newer JWT, or without a token, is not ended.
       await endSessions(
         uid,
         "logged_out",
         async (session) => flags.includes(session.flag) && !(await hasCurrentToken(session)),
       );
+      await recheck(uid);
     },
 
     async onlineStatus(uids) {
