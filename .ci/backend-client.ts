@@ -118,7 +118,7 @@ function isJsonCall({ operationId, requestBody, responses }: Operation): boolean
   );
 }
 
-/** Returns the body of a successful reply, `undefined` if it has none. */
+/** Returns the body of a successful reply, or `undefined` if it has none. */
 function resultOf(responses: Operation["responses"]): Content | undefined {
   return (responses["200"] ?? responses["201"])?.content;
 }

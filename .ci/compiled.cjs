@@ -14,7 +14,8 @@ const { join, relative } = require("node:path");
 const ROOT = join(__dirname, "..");
 
 /**
- * Returns the compiled file of a TypeScript file of this repository, `undefined` for other files.
+ * Returns the compiled file of a TypeScript file of this repository, or `undefined` for other
+ * files.
  */
 function compiled(file) {
   const name = relative(ROOT, file);

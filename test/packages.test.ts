@@ -250,7 +250,7 @@ async function installsSmall(t: Test, app: string, tarball: string) {
   t.ok(bytes > 0 && bytes <= MAX_UNPACKED_BYTES, `the packages have ${bytes} bytes`);
 }
 
-/** Returns the size of a file, `undefined` if it is a folder. */
+/** Returns the size of a file, or `undefined` if it is a folder. */
 async function bytesOf(file: string): Promise<number | undefined> {
   return readFile(file).then(
     ({ length }) => length,

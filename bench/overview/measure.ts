@@ -229,7 +229,7 @@ async function stopAll({ servers }: Contender): Promise<void> {
   for (const server of servers) await server.stop();
 }
 
-/** Returns processor time and memory of idle servers, `undefined` if they run elsewhere. */
+/** Returns processor time and memory of idle servers, or `undefined` if they run elsewhere. */
 async function stateOf(servers: readonly Server[]) {
   const pids = servers.map(({ pid }) => pid);
   if (pids.includes(0)) return undefined;

@@ -32,7 +32,7 @@ function axisName(id: string): string {
   return { post: "HTTP call", send: "message of a\nclient", connect: "connect" }[id] ?? id;
 }
 
-/** Returns the SVG, `undefined` if ECharts is not installed. */
+/** Returns the SVG, or `undefined` if ECharts is not installed. */
 export function picture(result: OverviewResult): string | undefined {
   const charts = loadCharts();
   if (charts === undefined) return undefined;

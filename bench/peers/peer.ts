@@ -65,7 +65,7 @@ export interface Peer {
   readonly lacks: readonly string[];
   /** True if the peer supports the workloads `resume` and `late`. */
   readonly keepsHistory?: true;
-  /** Returns how to install the peer, `undefined` if it is installed on this machine. */
+  /** Returns how to install the peer, or `undefined` if it is installed on this machine. */
   missing(): string | undefined;
   /** Starts the peer for one workload. Returns `undefined` if the peer does not support it. */
   start(setting: PeerSetting, work: Work): Promise<Contender | undefined>;

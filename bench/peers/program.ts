@@ -28,7 +28,7 @@ function isListening(port: number): Promise<boolean> {
 }
 
 /**
- * Returns the path of the program, `undefined` if it is not installed. A variable such as
+ * Returns the path of the program, or `undefined` if it is not installed. A variable such as
  * `BENCH_WUKONGIM`, with the path of the program, takes precedence over the folders.
  */
 export function findProgram(name: string): string | undefined {

@@ -44,7 +44,7 @@ interface AppendRequest {
   readonly messages: number;
   /** Number of messages that are appended to measure their memory. */
   readonly heldMessages: number;
-  /** Module of the build's store, `undefined` for LMDB alone. */
+  /** Module of the build's store, or `undefined` for LMDB alone. */
   readonly module: string | undefined;
 }
 

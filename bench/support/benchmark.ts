@@ -90,7 +90,7 @@ export interface Benchmark {
   run(bench: Bench): Promise<readonly Row[]>;
 }
 
-/** Returns whether the row reached its target, `undefined` if it has no target. */
+/** Returns whether the row reached its target, or `undefined` if it has no target. */
 export function reached(row: Row): boolean | undefined {
   if (row.target === undefined) return undefined;
   switch (row.target.kind) {

@@ -30,7 +30,9 @@ export async function costOf(
   return { node: (nodeEnd - node) / calls, redis: (redisEnd - redisMs) / calls };
 }
 
-/** Returns the processor time of the process so far in milliseconds, 0 if there is no process. */
+/**
+ * Returns the processor time of the process so far in milliseconds, or 0 if there is no process.
+ */
 export function processorMs(pid: number | undefined): number {
   return pid === undefined ? 0 : threadSeconds(pid) * 1000;
 }

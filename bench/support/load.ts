@@ -23,7 +23,7 @@ export interface Latency {
  * in them.
  */
 export interface Opening {
-  /** WebSocket upgrade, `undefined` for frames over TCP (option `framing` of load.c). */
+  /** WebSocket upgrade, or `undefined` for frames over TCP (option `framing` of load.c). */
   readonly upgrade: Uint8Array | undefined;
   /** First frame after the upgrade. */
   readonly open?: Uint8Array;

@@ -10,7 +10,7 @@ import type { RawKind } from "./raw-server.ts";
 import type { Child, Workbench } from "./workbench.ts";
 
 export interface Server {
-  /** Process id, 0 if the server runs on another machine. */
+  /** Process id, or 0 if the server runs on another machine. */
   readonly pid: number;
   /** IPv4 address. Absent for 127.0.0.1. */
   readonly host?: string;

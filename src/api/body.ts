@@ -70,7 +70,7 @@ export function jsonReader<S extends TSchema>(
   };
 }
 
-/** Returns the body without a byte order mark, `undefined` if it is not valid UTF-8. */
+/** Returns the body without a byte order mark, or `undefined` if it is not valid UTF-8. */
 export function textOf({ body }: Pick<HttpRequest, "body">): string | undefined {
   try {
     return utf8.decode(body);

@@ -315,7 +315,7 @@ function requestOf(
   };
 }
 
-/** Returns the key of a channel, "" if the text does not name a channel. */
+/** Returns the key of a channel, or "" if the text does not name a channel. */
 function keyOf(text: string): string {
   const id = text.slice(2);
   if (id === "") return "";

@@ -3,7 +3,7 @@
 
 const EXTENDED = /^utf-8'[A-Za-z0-9-]*'((?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-Fa-f]{2})*)$/i;
 
-/** Returns the text of a value such as `UTF-8''jos%C3%A9`, `undefined` if it is not valid. */
+/** Returns the text of a value such as `UTF-8''jos%C3%A9`, or `undefined` if it is not valid. */
 export function decodeExtended(value: string): string | undefined {
   const [, encoded] = EXTENDED.exec(value) ?? [];
   if (encoded === undefined) return undefined;

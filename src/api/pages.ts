@@ -57,7 +57,7 @@ function securityHeaders(connectSources = "'self'"): Readonly<Record<string, str
   };
 }
 
-/** Returns the path to which `GET /` redirects a browser, `undefined` if no page is served. */
+/** Returns the path to which `GET /` redirects a browser, or `undefined` if no page is served. */
 export function frontPage({
   demo,
   hasConsole,

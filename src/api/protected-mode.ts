@@ -17,8 +17,8 @@ export function credentialRule(facts: {
 const MIN_TOKEN_LENGTH = 16;
 
 /**
- * Returns the reason why the process must not start and the settings to change, `undefined` if it
- * may start.
+ * Returns the reason why the process must not start and the settings to change, or `undefined` if
+ * it may start.
  */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
@@ -42,7 +42,8 @@ export function refusalToStart(facts: {
 }
 
 /**
- * Returns the reason why clients must not connect without authentication, `undefined` if they may.
+ * Returns the reason why clients must not connect without authentication, or `undefined` if they
+ * may.
  */
 export function refusalOfOpenClients(facts: {
   readonly listensBeyondLoopback: boolean;

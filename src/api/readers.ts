@@ -34,7 +34,7 @@ export interface ReadersPorts {
 }
 
 export function createReaders({ channels, conversations }: ReadersPorts) {
-  /** Returns the read position of a user, `undefined` if the user has just left the group. */
+  /** Returns the read position of a user, or `undefined` if the user has just left the group. */
   async function readSeqOf(uid: string, channel: ChannelRef): Promise<number | undefined> {
     try {
       return (await conversations.read(uid, channel)).readSeq;

@@ -65,7 +65,9 @@ export const importBody = Type.Object(
       Type.Object(
         {
           head_seq: count("Sequence number of the newest message"),
-          head_timestamp: count("Time of the newest message in Unix seconds, 0 if it was removed"),
+          head_timestamp: count(
+            "Time of the newest message in Unix seconds, or 0 if it was removed",
+          ),
           through_seq: count(
             "Last sequence number that was compared. At most 10000 messages are compared",
           ),
@@ -279,7 +281,7 @@ export const connzBody = Type.Object(
           "Seconds since the login. For a closed session, seconds from the connect to the end",
         ),
         pending_bytes: count(
-          "Number of bytes that the client has not read yet, 0 for a closed session",
+          "Number of bytes that the client has not read yet, or 0 for a closed session",
         ),
         device: text("Type of the device as text: app, web or desktop"),
         ...sessionDevice,

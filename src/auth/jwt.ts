@@ -94,7 +94,7 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
 }
 
 /**
- * Returns the keys in the files that the settings name, `undefined` if the settings name a URL.
+ * Returns the keys in the files that the settings name, or `undefined` if the settings name a URL.
  * Throws the same errors as `createJwt`.
  */
 export async function readKeys(settings: JwtSettings): Promise<KeySet | undefined> {

@@ -37,7 +37,7 @@ const SAMPLE_SECRETS = [
   "a-valid-string-secret-that-is-at-least-512-bits-long-which-is-very-long",
 ];
 
-/** Returns the reason why a secret must not be used, `undefined` if it may be used. */
+/** Returns the reason why a secret must not be used, or `undefined` if it may be used. */
 export function secretFault(secret: Uint8Array): string | undefined {
   if (secret.length < MIN_SECRET_BYTES)
     return `it has ${secret.length} bytes, but needs at least ${MIN_SECRET_BYTES}. Create a secret with openssl rand -base64 48`;

@@ -1520,7 +1520,7 @@ export type Connections = {
     readonly listener: string;
     /** Seconds since the login. For a closed session, seconds from the connect to the end */
     readonly uptime: number;
-    /** Number of bytes that the client has not read yet, 0 for a closed session */
+    /** Number of bytes that the client has not read yet, or 0 for a closed session */
     readonly pending_bytes: number;
     /** Type of the device as text: app, web or desktop */
     readonly device: string;
@@ -1682,7 +1682,7 @@ export type Import = {
     | {
         /** Sequence number of the newest message */
         readonly head_seq: number;
-        /** Time of the newest message in Unix seconds, 0 if it was removed */
+        /** Time of the newest message in Unix seconds, or 0 if it was removed */
         readonly head_timestamp: number;
         /** Last sequence number that was compared. At most 10000 messages are compared */
         readonly through_seq: number;

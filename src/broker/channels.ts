@@ -30,7 +30,7 @@ export interface ChannelState {
 }
 
 export interface PageBounds {
-  /** Last id of the previous page, "" for the first page. */
+  /** Last id of the previous page, or "" for the first page. */
   readonly after: string;
   readonly limit: number;
 }

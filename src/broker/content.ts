@@ -115,7 +115,7 @@ export function checkPayload(payload: Uint8Array, rules: ContentRules): number {
 }
 
 /**
- * Returns the payload's `type`, 0 if it has none. Throws `bad_payload` if the payload fails
+ * Returns the payload's `type`, or 0 if it has none. Throws `bad_payload` if the payload fails
  * `validation`.
  */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {

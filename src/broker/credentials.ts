@@ -21,10 +21,10 @@ export type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
 /** Claims of a valid JWT. */
 export interface Claims {
   readonly uid: string;
-  /** Device flag, `undefined` if the token is valid for every device of the user. */
+  /** Device flag, or `undefined` if the token is valid for every device of the user. */
   readonly flag: DeviceFlag | undefined;
   readonly level: DeviceLevel;
-  /** Device id that replaces the id in CONNECT, "" if the token has none. */
+  /** Device id that replaces the id in CONNECT, or "" if the token has none. */
   readonly deviceId: string;
   /**
    * Unix seconds at which the token was issued. If the token does not contain this time, the

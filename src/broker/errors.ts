@@ -136,7 +136,7 @@ export interface ErrorDetail {
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
-  /** Whole milliseconds after which a retry may succeed, `undefined` if unknown. */
+  /** Whole milliseconds after which a retry may succeed, or `undefined` if unknown. */
   readonly retryAfterMs: number | undefined;
 
   constructor(

@@ -31,8 +31,8 @@ export interface EventDemandStore {
   /** Stores that readers want events of these kinds until `untilMs` (Unix milliseconds). */
   noteReader(kinds: readonly DemandKind[], untilMs: number): Promise<void>;
   /**
-   * Returns for each kind the time until which readers want its events, 0 if no reader ever wanted
-   * them.
+   * Returns for each kind the time until which readers want its events, or 0 if no reader ever
+   * wanted them.
    */
   readerDemand(): Promise<Readonly<Record<DemandKind, number>>>;
 }

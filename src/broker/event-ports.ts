@@ -90,7 +90,7 @@ export interface EventPage {
    * reader's position.
    */
   readonly lost: number;
-  /** Reason why events are missing, `undefined` if no event is missing. */
+  /** Reason why events are missing, or `undefined` if no event is missing. */
   readonly loss: "expired" | "forked" | undefined;
 }
 

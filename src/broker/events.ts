@@ -52,7 +52,7 @@ interface PartitionPage {
   /** Position after the last event that was examined. */
   readonly end: EventPosition;
   /**
-   * Reason why events before the page are missing, `undefined` if no event is missing. If events
+   * Reason why events before the page are missing, or `undefined` if no event is missing. If events
    * are missing, the first event of the page is `feed.gap`.
    */
   readonly loss: EventPage["loss"];

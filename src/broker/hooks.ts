@@ -47,9 +47,10 @@ export interface SendHook {
   /** Returns true if messages to the channel must pass the hook. */
   covers(channel: ChannelRef): boolean;
   /**
-   * Returns the payload that replaces the payload of the message, `undefined` if it is not
-   * replaced. `faultOf` returns the reason why a payload of the hook is not valid, `undefined` if
-   * it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   * Returns the payload that replaces the payload of the message, or `undefined` if it is not
+   * replaced. `faultOf` returns the reason why a payload of the hook is not valid, or `undefined`
+   * if it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the
+   * hook.
    */
   ask(
     message: HookedMessage,

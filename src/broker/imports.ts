@@ -91,7 +91,7 @@ interface ImportedRange {
    */
   readonly throughSeq: number;
   readonly headSeq: number;
-  /** Time of the newest message in Unix milliseconds, 0 if it is no longer stored. */
+  /** Time of the newest message in Unix milliseconds, or 0 if it is no longer stored. */
   readonly headTimestampMs: number;
   /** SHA-256 over the messages in hex (see `addToChecksum`). */
   readonly checksum: string;

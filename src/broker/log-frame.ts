@@ -291,8 +291,8 @@ export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
 }
 
 /**
- * Returns the size of the frame that begins at `at`, `undefined` if `piece` ends within the first
- * two fields of the frame.
+ * Returns the size of the frame that begins at `at`, or `undefined` if `piece` ends within the
+ * first two fields of the frame.
  */
 export function frameSize(piece: Uint8Array, at: number): number | undefined {
   if (at + BODY_AT > piece.length) return undefined;
@@ -312,8 +312,8 @@ export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
 }
 
 /**
- * Returns the index of the byte at which a frame stores its number of records, `undefined` if the
- * frame always has one record.
+ * Returns the index of the byte at which a frame stores its number of records, or `undefined` if
+ * the frame always has one record.
  */
 function countPlace(bytes: Buffer): number | undefined {
   if (bytes[KIND_AT] === SEVERAL_RECORDS) return BODY_AT;

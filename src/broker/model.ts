@@ -256,7 +256,7 @@ export interface StreamSnapshot {
   /** Index of the next event. After the end of the stream, this is the number of its events. */
   readonly nextIndex: number;
   readonly startData: string;
-  /** `undefined` while the stream is active, "" if it ended without data. */
+  /** `undefined` while the stream is active, or "" if it ended without data. */
   readonly endData: string | undefined;
   /** Event id of the start if the producer chose one. Jindou's own protocols do not send it. */
   readonly startId?: string | undefined;
@@ -319,8 +319,8 @@ export interface Conversation {
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
   /**
-   * Newest visible message, `undefined` if no message is visible. Lists omit a conversation without
-   * a visible message.
+   * Newest visible message, or `undefined` if no message is visible. Lists omit a conversation
+   * without a visible message.
    */
   readonly last: Message | undefined;
   /** True in a large group. Its unread messages are not counted. Absent otherwise. */
@@ -396,7 +396,7 @@ export interface SessionRecord {
   readonly deviceId: string;
   /**
    * Identifies the token, so that a new token ends only the sessions of other tokens. `JWT_TAG` for
-   * JWTs, "" for sessions without a token.
+   * JWTs, or "" for sessions without a token.
    */
   readonly tokenTag: string;
   /**

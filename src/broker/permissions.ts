@@ -61,7 +61,7 @@ export function refuseGroupSend(
 }
 
 /**
- * Returns the refusal of a personal message, `undefined` if the sender may send. Users without a
+ * Returns the refusal of a personal message, or `undefined` if the sender may send. Users without a
  * channel record have no rules except their lists.
  */
 export function refusePersonSend(
@@ -87,7 +87,7 @@ export function refusePersonSend(
 export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">;
 
 /**
- * Returns the reason why a client may not send events, `undefined` if it may. Also applies to
+ * Returns the reason why a client may not send events, or `undefined` if it may. Also applies to
  * system accounts. `info` is the record of the group or of the receiver.
  */
 export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {

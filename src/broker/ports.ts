@@ -46,8 +46,8 @@ export type Clock = () => number;
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
-   * Atomically replaces the user's device of this flag and returns the old one, `undefined` if none
-   * was registered. A device without a token is logged out: its main session can no longer be
+   * Atomically replaces the user's device of this flag and returns the old one, or `undefined` if
+   * none was registered. A device without a token is logged out: its main session can no longer be
    * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
    * for at least a day. The same step sets `revokedS`, which later calls keep. A device without a
    * token is removed when no JWT that was issued before the logout can still be valid, but not
@@ -68,7 +68,7 @@ export interface UserStore {
 export interface UserState {
   /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
   readonly groups: readonly string[];
-  /** Highest inboxSeq in the user's command inbox, 0 if the inbox is empty. */
+  /** Highest inboxSeq in the user's command inbox, or 0 if the inbox is empty. */
   readonly inboxSeq: number;
 }
 
@@ -106,7 +106,7 @@ export interface GroupFacts extends ListFacts {
 
 /** The facts about a personal message. The lists are those of the receiver. */
 export interface PersonFacts extends ListFacts {
-  /** Channel record of the receiver, `undefined` if the receiver has set no rules. */
+  /** Channel record of the receiver, or `undefined` if the receiver has set no rules. */
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;
   readonly isContact: boolean;
@@ -118,8 +118,8 @@ export interface ChannelStore {
   /** Atomically creates the channel. Returns false and changes nothing if it exists. */
   createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
   /**
-   * Atomically changes flags and returns the new record, `undefined` if the channel does not exist.
-   * A channel that is disbanded stays disbanded, even with `disband: false`.
+   * Atomically changes flags and returns the new record, or `undefined` if the channel does not
+   * exist. A channel that is disbanded stays disbanded, even with `disband: false`.
    */
   updateChannel(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo | undefined>;
   /**
@@ -150,7 +150,7 @@ export interface ChannelStore {
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
   /**
-   * Returns the sizes, 0 for a group that does not exist. A user's lists need no channel record.
+   * Returns the sizes, or 0 for a group that does not exist. A user's lists need no channel record.
    */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** Returns all uids on the list, in no particular order. */
@@ -474,7 +474,7 @@ export interface ConversationStore {
    */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
-   * Atomically applies the change and returns the result, `undefined` if the user is not in the
+   * Atomically applies the change and returns the result, or `undefined` if the user is not in the
    * group. The read position may move back, and is limited to the seqs of the channel.
    */
   changeConversation(
@@ -531,7 +531,7 @@ export interface StreamDraft {
  */
 export interface StreamResult {
   readonly verdict: "done" | "running" | "missing" | "closed" | "taken" | "stopped" | "refused";
-  /** State of the stream after the call, `undefined` if the stream does not exist. */
+  /** State of the stream after the call, or `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
   /**
    * Reason why the sender may not send. Set only with the verdict `refused`. Nothing was changed in
@@ -649,8 +649,8 @@ export interface StreamStore {
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
-   * Returns the durable and published state of an active or ended stream, `undefined` if there is
-   * no such stream. Events of a group's stream are published before a read returns them.
+   * Returns the durable and published state of an active or ended stream, or `undefined` if there
+   * is no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
   activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
@@ -830,7 +830,8 @@ export interface SessionStore {
   joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
    * Removes a session that its node no longer serves. Has no effect if the session is not in the
-   * store. `cause` is the reason why the session ended, `undefined` if only its connection ended.
+   * store. `cause` is the reason why the session ended, or `undefined` if only its connection
+   * ended.
    */
   removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
   /**
@@ -867,7 +868,7 @@ export interface NewestLogin {
   readonly order: number;
   readonly since: number;
   readonly deviceId: string;
-  /** Name that the client chose for the login, "" if it chose none. */
+  /** Name that the client chose for the login, or "" if it chose none. */
   readonly label: string;
   /** Reason why the login can no longer be continued. `undefined` if it can be continued. */
   readonly ended: CloseReason | undefined;
@@ -891,7 +892,7 @@ export interface ManagerStore {
   putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
   /** Stores the SHA-256 of an access token until `expiresAtMs`. `owner` can be any text. */
   putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
-  /** Returns the owner, `undefined` if the token is unknown, expired or removed. */
+  /** Returns the owner, or `undefined` if the token is unknown, expired or removed. */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
   /** Removes an access token. Has no effect if it is not stored. */
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
@@ -1112,7 +1113,7 @@ export type ClusterEvent =
       readonly kind: "presence";
       readonly uid: string;
       /**
-       * Reason why a session ended, `undefined` if no session ended or if only its connection
+       * Reason why a session ended, or `undefined` if no session ended or if only its connection
        * ended. Redis publishes the reason only for the last session of the user.
        */
       readonly cause?: CloseReason | undefined;
@@ -1183,9 +1184,9 @@ export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
 export interface NodeInfo {
   readonly nodeId: string;
-  /** Address that is sent to clients, "" if none is configured. */
+  /** Address that is sent to clients, or "" if none is configured. */
   readonly clientAddress: string;
-  /** Address for clients that connect over TCP without WebSocket, "" if none is configured. */
+  /** Address for clients that connect over TCP without WebSocket, or "" if none is configured. */
   readonly tcpAddress: string;
   readonly version: string;
   readonly startedAtMs: number;

@@ -125,8 +125,8 @@ interface Partition {
   /** Position of the next read. The events before it are decided or need no decision. */
   read: EventPosition;
   /**
-   * Unix milliseconds at which the oldest undecided message was due, `undefined` if no message is
-   * due.
+   * Unix milliseconds at which the oldest undecided message was due, or `undefined` if no message
+   * is due.
    */
   dueMs: number | undefined;
   /**

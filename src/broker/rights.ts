@@ -27,8 +27,9 @@ export type Rights = readonly Grant[];
 const NAMES = ["read", "send", "events"];
 
 /**
- * Returns the rights that a claim or a reply describes, `undefined` if there is no claim or reply.
- * Throws an `Error` if the value is not valid, because an unknown restriction must not be ignored.
+ * Returns the rights that a claim or a reply describes, or `undefined` if there is no claim or
+ * reply. Throws an `Error` if the value is not valid, because an unknown restriction must not be
+ * ignored.
  */
 export function parseRights(value: unknown): Rights | undefined {
   if (value === undefined || value === null) return undefined;

@@ -24,7 +24,7 @@ interface Sender {
 
 interface SendRule {
   /**
-   * Returns the reason why a send is refused, `undefined` if it is allowed. Calls of one queue
+   * Returns the reason why a send is refused, or `undefined` if it is allowed. Calls of one queue
    * resolve in the order in which they were made. The order of calls without a queue is undefined.
    */
   refusal(

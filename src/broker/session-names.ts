@@ -41,7 +41,7 @@ export function claimIn(name: string): Claim | undefined {
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/** Returns the times in a name, `undefined` if it contains none. */
+/** Returns the times in a name, or `undefined` if it contains none. */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {

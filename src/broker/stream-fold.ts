@@ -52,7 +52,7 @@ export type StreamHead = Pick<
 >;
 
 /**
- * Returns the index of the first event that viewers are not shown, `undefined` if they are shown
+ * Returns the index of the first event that viewers are not shown, or `undefined` if they are shown
  * all events.
  */
 export function cutIndexOf({ truncated, notes }: StreamSnapshot): number | undefined {
@@ -94,7 +94,8 @@ export class StreamView {
   }
 
   /**
-   * Index of the first event that viewers are not shown, `undefined` if they are shown all events.
+   * Index of the first event that viewers are not shown, or `undefined` if they are shown all
+   * events.
    */
   get cutIndex(): number | undefined {
     return this.#cutIndex;
@@ -160,7 +161,7 @@ function isViewed({ type }: Pick<ViewedEvent, "type">): boolean {
 }
 
 /**
- * Returns the event as it is published, `undefined` if it is not published. `textOffset` is the
+ * Returns the event as it is published, or `undefined` if it is not published. `textOffset` is the
  * number of UTF-16 code units of the text that viewers are shown before the event.
  */
 export function publishedEvent(

@@ -80,7 +80,7 @@ export function cursorAtEnd({
 }
 
 /**
- * Returns the part of the event that a reader at the cursor lacks, `undefined` if the reader has
+ * Returns the part of the event that a reader at the cursor lacks, or `undefined` if the reader has
  * the whole event.
  */
 export function restOf(

@@ -183,10 +183,10 @@ export interface WebhookStore {
   /** Returns the stored endpoints, in order of their ids. */
   webhooks(): Promise<readonly StoredWebhook[]>;
   /**
-   * Atomically stores the settings if the stored version is `expected`, 0 for a new endpoint. The
-   * new version is `expected + 1`. Returns `changed` if the stored version is not `expected`, and
-   * `full` if there are already `max` endpoints. If `freesSpace` is true, the change is accepted
-   * even on a full disk, because the new settings allow events to be removed.
+   * Atomically stores the settings if the stored version is `expected`, or 0 for a new endpoint.
+   * The new version is `expected + 1`. Returns `changed` if the stored version is not `expected`,
+   * and `full` if there are already `max` endpoints. If `freesSpace` is true, the change is
+   * accepted even on a full disk, because the new settings allow events to be removed.
    */
   putWebhook(
     id: string,

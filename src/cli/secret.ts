@@ -6,7 +6,9 @@ import { CommandError, INVALID, usageError } from "./command-error.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** Returns the secret, `undefined` if it is not set. Throws a CommandError if it cannot be read. */
+/**
+ * Returns the secret, or `undefined` if it is not set. Throws a CommandError if it cannot be read.
+ */
 export function secretOf(env: Env, name: string): string | undefined {
   const file = env[`${name}_FILE`] ?? "";
   const original = file === "" ? (env[name] ?? "") : readSecret(file, name);

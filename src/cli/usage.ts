@@ -170,7 +170,7 @@ const SECRET_FLAGS = /token|password|secret|credential/i;
 export interface Arguments {
   readonly words: readonly string[];
   /**
-   * Values of the flags, "" for a flag without a value. If a flag is repeated, the last value is
+   * Values of the flags, or "" for a flag without a value. If a flag is repeated, the last value is
    * used.
    */
   readonly flags: ReadonlyMap<string, string>;

@@ -50,7 +50,7 @@ export interface SendOptions {
 /** Acknowledgement of a message. If the message is stored, it is durable. */
 export interface Sent {
   readonly messageId: number;
-  /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
+  /** Sequence number in the channel, or 0 for `noPersist` messages and commands. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
   /** Time at which the server accepted the message, in Unix milliseconds. */
@@ -81,8 +81,8 @@ export interface ReceivedMessage {
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
   /**
-   * JSON object in the payload, `undefined` if the payload is not an object with an integer `type`.
-   * For a stream's message, it contains the text that was known on receipt.
+   * JSON object in the payload, or `undefined` if the payload is not an object with an integer
+   * `type`. For a stream's message, it contains the text that was known on receipt.
    */
   readonly content: Content | undefined;
   /**
@@ -255,7 +255,7 @@ export interface ConversationView {
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
-  /** Newest message that is not hidden, `undefined` if no such message exists. */
+  /** Newest message that is not hidden, or `undefined` if no such message exists. */
   readonly last: ReceivedMessage | undefined;
 }
 

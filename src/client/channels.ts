@@ -164,7 +164,7 @@ export class Channels {
 
 interface MissedChannel {
   readonly channel: ChannelRef;
-  /** Seq after which delivery starts, `undefined` if the client has a cursor for the channel. */
+  /** Seq after which delivery starts, or `undefined` if the client has a cursor for the channel. */
   readonly afterSeq: number | undefined;
   readonly headSeq: number;
 }

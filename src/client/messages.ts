@@ -115,8 +115,8 @@ export function sentMessage(uid: string, draft: Draft, ack: Sent): ReceivedMessa
 }
 
 /**
- * Returns the content of a payload, `undefined` if the payload is not a JSON object with an integer
- * `type`. A server may accept any bytes.
+ * Returns the content of a payload, or `undefined` if the payload is not a JSON object with an
+ * integer `type`. A server may accept any bytes.
  */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {

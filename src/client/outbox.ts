@@ -26,7 +26,9 @@ interface QueuedMessage {
   readonly answer: Deferred<Sent>;
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
-  /** Time at which the message was sent on the current connection, 0 if it was not sent on it. */
+  /**
+   * Time at which the message was sent on the current connection, or 0 if it was not sent on it.
+   */
   sentAt: number;
 }
 

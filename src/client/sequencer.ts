@@ -52,7 +52,7 @@ export class Sequencer {
   readonly #ports: SequencerPorts;
   /** Seq up to which all messages were delivered, were sent by this client, or cannot be read. */
   #cursor: number | undefined;
-  /** Highest message id up to the cursor, 0 if unknown. */
+  /** Highest message id up to the cursor, or 0 if unknown. */
   #lastId: number;
   #headSeq = 0;
   /**
@@ -198,7 +198,7 @@ export class Sequencer {
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /** Returns the seq after which delivery starts, `undefined` if only a SENDACK has arrived. */
+  /** Returns the seq after which delivery starts, or `undefined` if only a SENDACK has arrived. */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;

@@ -16,7 +16,7 @@ const ORIGIN = /^([a-z][a-z0-9+.-]*):\/\/([^/\s*@?#]+)$/i;
 const HOST_PATTERN = /^\*\.(.+)$/;
 
 /**
- * Returns why the entry cannot match an origin that a browser sends, `undefined` if it can. The
+ * Returns why the entry cannot match an origin that a browser sends, or `undefined` if it can. The
  * caller puts "… contains <entry>," before the text.
  */
 export function originProblem(entry: string): string | undefined {

@@ -70,7 +70,7 @@ function needsCredential({ api, auth }: Config): boolean {
   });
 }
 
-/** Returns the URL of the demo, `undefined` if it is not served. */
+/** Returns the URL of the demo, or `undefined` if it is not served. */
 export function demoAddress(config: Config, apiPort: number): string | undefined {
   return needsCredential(config) ? undefined : `${url("http", config.api, apiPort)}/demo/`;
 }

@@ -20,7 +20,7 @@ interface Credential {
 export interface Answer {
   readonly status: number;
   readonly text: string;
-  /** Parsed body, `undefined` if it is not JSON. */
+  /** Parsed body, or `undefined` if it is not JSON. */
   readonly json: unknown;
 }
 

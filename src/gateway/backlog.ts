@@ -47,11 +47,11 @@ type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
  * One group, or all personal channels of a user. A session becomes live in a whole scope at once.
  */
 export interface Scope {
-  /** The group's key, `undefined` for personal channels. */
+  /** The group's key, or `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
   /**
-   * Returns the session's backlog in the scope, `undefined` if the session is live in the scope or
-   * does not belong to it.
+   * Returns the session's backlog in the scope, or `undefined` if the session is live in the scope
+   * or does not belong to it.
    */
   backlogOf(session: Session): Backlog | undefined;
   /** Pushes the held items and makes the session live for messages. Its events stay withheld. */

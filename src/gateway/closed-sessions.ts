@@ -27,7 +27,7 @@ interface ClosedSession {
   readonly code: number;
   /** For a refused connect, the code of its last error. `undefined` if there was no error. */
   readonly error: ErrorCode | undefined;
-  /** Origin of the web page whose handshake was refused, `undefined` for all other entries. */
+  /** Origin of the web page whose handshake was refused, or `undefined` for all other entries. */
   readonly origin?: string;
 }
 

@@ -175,7 +175,7 @@ export class CredentialExpiry {
     };
   }
 
-  /** Returns the whole seconds until the session expires, `undefined` if it does not expire. */
+  /** Returns the whole seconds until the session expires, or `undefined` if it does not expire. */
   expiresInS({ expiresAtMs }: Session): number | undefined {
     if (expiresAtMs === undefined) return undefined;
     return Math.max(0, Math.floor((expiresAtMs - this.#ports.clock()) / 1000));

@@ -24,8 +24,8 @@ interface Away {
 }
 
 /**
- * Returns the time (Unix milliseconds) after which the client may have missed ends of streams, 0 if
- * the time is unknown, `undefined` if the client is new.
+ * Returns the time (Unix milliseconds) after which the client may have missed ends of streams, or 0
+ * if the time is unknown, or `undefined` if the client is new.
  */
 export function endsMissedSince(
   { session, points, canResume }: Away,

@@ -90,7 +90,7 @@ const NO_ENDS: readonly StreamEnd[] = [];
 interface ResumeOutcome {
   /** The client's position, lowered to the last seq up to which the client and the store agree. */
   readonly point: ResumePoint;
-  /** Newest seq of the channel, 0 if the client may not read it. */
+  /** Newest seq of the channel, or 0 if the client may not read it. */
   readonly headSeq: number;
   readonly result: ResumeResult;
 }

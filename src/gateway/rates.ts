@@ -58,7 +58,7 @@ export interface Rate {
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
   pushedPage(rows: number, bytes: number): void;
-  /** Returns the milliseconds to wait before the next page is pushed, 0 if there is no debt. */
+  /** Returns the milliseconds to wait before the next page is pushed, or 0 if there is no debt. */
   pageWaitMs(): number;
 }
 

@@ -38,7 +38,7 @@ export interface StreamName {
 type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 
 export interface GroupPosition {
-  /** Seq of the last message received, 0 if unknown. */
+  /** Seq of the last message received, or 0 if unknown. */
   readonly seq: number;
   /** True if the client asked to resume from `seq` and the session has not caught up yet. */
   readonly isResumed: boolean;
@@ -147,7 +147,7 @@ export class Session {
   isAdmitted = false;
   hasConnack = false;
   /**
-   * Unix milliseconds at which the session expires, `undefined` if it does not expire. Set by
+   * Unix milliseconds at which the session expires, or `undefined` if it does not expire. Set by
    * `CredentialExpiry`.
    */
   expiresAtMs: number | undefined;
@@ -171,7 +171,7 @@ export class Session {
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;
-  /** Backlog of the personal channels, `undefined` if the session is live in them. */
+  /** Backlog of the personal channels, or `undefined` if the session is live in them. */
   personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
@@ -282,7 +282,7 @@ export class Session {
     this.#unacknowledged.add(push);
   }
 
-  /** Stops resending the message. Returns its push, `undefined` if the message is unknown. */
+  /** Stops resending the message. Returns its push, or `undefined` if the message is unknown. */
   acknowledged(messageId: number): Resendable | undefined {
     return this.#unacknowledged?.confirm(messageId);
   }

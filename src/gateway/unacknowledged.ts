@@ -47,7 +47,7 @@ export class Unacknowledged {
   }
 
   /**
-   * Removes a message and returns it, `undefined` if it is unknown. Searches from the oldest
+   * Removes a message and returns it, or `undefined` if it is unknown. Searches from the oldest
    * message, because clients acknowledge in order.
    */
   confirm(messageId: number): Resendable | undefined {

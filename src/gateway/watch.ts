@@ -29,7 +29,8 @@ interface WatchPorts {
 const UIDS_PER_READ = 10_000;
 
 /**
- * Last state that was sent to a session for each user it watches, `undefined` if none was sent yet.
+ * Last state that was sent to a session for each user it watches, or `undefined` if none was sent
+ * yet.
  */
 type LastSent = Map<string, Presence | undefined>;
 

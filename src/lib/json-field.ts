@@ -18,7 +18,7 @@ interface FieldText {
 }
 
 /**
- * Returns the text of a field's value, `undefined` if there is no such field. If the field is
+ * Returns the text of a field's value, or `undefined` if there is no such field. If the field is
  * repeated, the last value is used.
  */
 export function fieldText(text: string, name: string): FieldText | undefined {

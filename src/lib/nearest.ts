@@ -1,7 +1,7 @@
 // Finds similar names, for "did you mean" suggestions. Pure functions.
 
 /**
- * Returns the most similar candidate, `undefined` if no candidate is similar. Ignores case and
+ * Returns the most similar candidate, or `undefined` if no candidate is similar. Ignores case and
  * separators.
  */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {

@@ -26,7 +26,7 @@ export function encodingFault(text: string): string | undefined {
   return text.includes(REPLACEMENT) ? "is not valid UTF-8. Write it in UTF-8" : undefined;
 }
 
-/** Returns the reason for rejecting a text, `undefined` if the text is accepted. */
+/** Returns the reason for rejecting a text, or `undefined` if the text is accepted. */
 export function textFault(text: string): string | undefined {
   const encoding = encodingFault(text);
   if (encoding !== undefined) return encoding;

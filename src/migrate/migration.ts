@@ -30,7 +30,7 @@ import {
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 interface MoveSettings {
-  /** Folder of the embedded store, "" if this process only waits for another process. */
+  /** Folder of the embedded store, or "" if this process only waits for another process. */
   readonly from: string;
   readonly redis: RedisSettings;
   readonly deadAfterMs: number;
@@ -359,7 +359,8 @@ export class Migration {
   }
 
   /**
-   * Returns the reason why this process does not retry the migration, `undefined` if it may retry.
+   * Returns the reason why this process does not retry the migration, or `undefined` if it may
+   * retry.
    */
   #stuckMessage(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;

@@ -41,9 +41,9 @@ export interface MoveRecord {
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
-  /** Differences that the last comparison found, "" if there are none. */
+  /** Differences that the last comparison found, or "" if there are none. */
   readonly differing: string;
-  /** Error of the last attempt, "" if it did not fail. Reset when the next attempt starts. */
+  /** Error of the last attempt, or "" if it did not fail. Reset when the next attempt starts. */
   readonly lastErr: string;
   readonly tries: number;
   readonly beganAtMs: number;
@@ -199,7 +199,7 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   return beats;
 }
 
-/** Returns `cluster.deadAfterMs` of the node, 0 if the node does not announce the value. */
+/** Returns `cluster.deadAfterMs` of the node, or 0 if the node does not announce the value. */
 async function announcedDeadAfterMs(link: Link, node: string): Promise<number> {
   const announcement = await link.call("hmget", link.keys.shared("nodes"), node);
   return Number(DEAD_AFTER.exec(String(announcement))?.[1] ?? 0);

@@ -7,10 +7,10 @@ export interface LoggedError {
   /** Time of the newest occurrence in ISO 8601. */
   readonly time: string;
   readonly level: "warn" | "error" | "fatal";
-  /** Room that logged the line, "" if the line has none. */
+  /** Room that logged the line, or "" if the line has none. */
   readonly room: string;
   readonly message: string;
-  /** Message of the cause, "" if the line has none. */
+  /** Message of the cause, or "" if the line has none. */
   readonly reason: string;
   /** Number of occurrences while the entry was kept. */
   readonly count: number;

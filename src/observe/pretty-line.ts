@@ -43,7 +43,7 @@ export function prettyLine(json: string, isColoured: boolean): string {
   return [words.filter((word) => word !== "").join(" "), ...frames.map(printable), ""].join("\n");
 }
 
-/** Returns the fields of a log line, `undefined` if it is not a JSON object. */
+/** Returns the fields of a log line, or `undefined` if it is not a JSON object. */
 export function lineFields(json: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(json);

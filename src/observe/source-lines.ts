@@ -37,7 +37,7 @@ export function withSourceLines(stack: string): string {
 }
 
 /**
- * Returns the source position for a position in a bundled file, `undefined` if the map has none.
+ * Returns the source position for a position in a bundled file, or `undefined` if the map has none.
  * Lines and columns begin at 1.
  */
 export function sourcePlace(file: URL, line: number, column: number): string | undefined {

@@ -8,7 +8,7 @@ import { hostOf, isAddress } from "../lib/address.ts";
 /** Resolves a host name to its addresses. Rejects if the name has no address. */
 export type Resolve = (host: string) => Promise<readonly string[]>;
 
-/** Returns the reason for refusing a request to an IP address, `undefined` if it is allowed. */
+/** Returns the reason for refusing a request to an IP address, or `undefined` if it is allowed. */
 type Judge = (address: string, isEncrypted: boolean) => string | undefined;
 
 export class RefusedAddress extends Error {}

@@ -41,7 +41,7 @@ export interface ResumePoint {
   readonly channel: ChannelRef;
   /** Seq of the newest message that the client has. All later messages are sent to the client. */
   readonly lastSeq: number;
-  /** Highest id of a stored message that the client has, 0 if unknown. */
+  /** Highest id of a stored message that the client has, or 0 if unknown. */
   readonly lastId?: number;
 }
 
@@ -271,7 +271,7 @@ export type Reply =
   | {
       readonly kind: "members";
       readonly ref: Ref;
-      /** Cursor of the next page, `undefined` if this is the last page. */
+      /** Cursor of the next page, or `undefined` if this is the last page. */
       readonly cursor: string | undefined;
       readonly uids: readonly string[];
     }
@@ -334,7 +334,7 @@ export type Push =
   | {
       readonly kind: "command";
       readonly channel: ChannelRef;
-      /** Position in the inbox, 0 if the command needs no acknowledgement. */
+      /** Position in the inbox, or 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
       readonly isOwn?: boolean;
@@ -352,7 +352,9 @@ export type Frame = Uint8Array | string;
 /** An empty list means that the wire format has no frame for the reply or push. */
 export type Frames = Frame | readonly Frame[];
 
-/** A request that cannot be read or is refused. `ref` is the ref of the request, 0 if unknown. */
+/**
+ * A request that cannot be read or is refused. `ref` is the ref of the request, or 0 if unknown.
+ */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;

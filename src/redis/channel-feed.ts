@@ -21,7 +21,7 @@ export interface ChannelPosition {
   readonly headSeq: number;
   /** Upper bound of the ids of the channel's messages so far. Later messages have higher ids. */
   readonly lastId: number;
-  /** Id of the newest message in the log, 0 if the log is empty. */
+  /** Id of the newest message in the log, or 0 if the log is empty. */
   readonly newestId: number;
   /**
    * Lowest id of the reader's marks that are certainly not in the channel, because a fail-over lost

@@ -98,7 +98,7 @@ interface ProbeOptions {
   /** Key in one of the server's slots. The key is not used for anything else. */
   readonly key: string;
   readonly prefix: string;
-  /** User of the connection, "" for the default user. */
+  /** User of the connection, or "" for the default user. */
   readonly username: string;
   /** Text that identifies the server in an error message. "" if there is only one server. */
   readonly place: string;

@@ -536,7 +536,7 @@ export class RedisLink {
     return this.#route(key);
   }
 
-  /** Returns a key in one of the server's slots, `undefined` if the server has no slot. */
+  /** Returns a key in one of the server's slots, or `undefined` if the server has no slot. */
   keyOn(server: Redis, purpose: string): string | undefined {
     for (let tag = 0; tag < MAX_TAGS; tag++) {
       const key = `${this.keys.prefix}:{${purpose}${tag}}:${purpose}`;
@@ -617,7 +617,7 @@ export class RedisLink {
     });
   }
 
-  /** Returns the text that identifies the server in an error message, "" for a single server. */
+  /** Returns the text that identifies the server in an error message, or "" for a single server. */
   #placeOf({ options: { host, port } }: Redis): string {
     return this.isCluster ? `at ${host}:${port} ` : "";
   }

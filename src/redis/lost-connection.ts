@@ -9,7 +9,9 @@ import { waitAtMost } from "../lib/wait-at-most.ts";
 import { send } from "./client.ts";
 
 interface Connection {
-  /** Filters of CLIENT KILL that select only this connection, `undefined` if they are unknown. */
+  /**
+   * Filters of CLIENT KILL that select only this connection, or `undefined` if they are unknown.
+   */
   filters: readonly string[] | undefined;
   /** Resolves when the server has closed the connection. Never rejects. */
   readonly closed: Deferred;

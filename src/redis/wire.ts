@@ -417,7 +417,7 @@ export function commandFrame(command: {
   return Buffer.concat([head, record, size, uid, Buffer.from(origin)]);
 }
 
-/** Returns the kind of a frame, `undefined` if the frame is empty or has a newer format. */
+/** Returns the kind of a frame, or `undefined` if the frame is empty or has a newer format. */
 export function kindOf(frame: Buffer): number | undefined {
   return (frame[0] ?? WIRE_VERSION + 1) <= WIRE_VERSION ? frame[1] : undefined;
 }
@@ -428,8 +428,8 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the one in this frame, 0 if unknown. `undefined`
- * if the frame has no such id, because its topic keeps the order.
+ * Returns the id of the channel's message before the one in this frame, or 0 if unknown.
+ * `undefined` if the frame has no such id, because its topic keeps the order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);

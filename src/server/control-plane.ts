@@ -158,7 +158,7 @@ const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["::1", "localhost"], // a Content-Security-Policy cannot name an IPv6 address
 ]);
 
-/** Returns the settings of the demo, `undefined` unless the node is in protected mode. */
+/** Returns the settings of the demo, or `undefined` unless the node is in protected mode. */
 function demoSite(config: Node["config"], clientPort: () => number): DemoSite | undefined {
   if (requiresCredential(config)) return undefined;
   const { api, client, cluster } = config;

@@ -114,7 +114,7 @@ function stoppedError(): StartError {
 }
 
 /**
- * Tries to reach the store. Returns the error, `undefined` if it was reached. After `leftMs`,
+ * Tries to reach the store. Returns the error, or `undefined` if it was reached. After `leftMs`,
  * returns a `RedisAway` with an empty message. If `leftMs` is not positive, there is no time limit.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {

@@ -6,7 +6,7 @@ export interface Driver {
   readonly name: "uws" | "portable";
   /** Name and version of the library, for the log and the metrics. */
   readonly library: string;
-  /** Value of the header Keep-Alive, `undefined` if the driver itself adds the header. */
+  /** Value of the header Keep-Alive, or `undefined` if the driver itself adds the header. */
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,

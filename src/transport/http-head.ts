@@ -116,7 +116,7 @@ export class HeadCheck {
     return problem === undefined ? undefined : refuseHead("malformed", problem, this.#spec);
   }
 
-  /** Returns the error message, `undefined` if the head is valid. */
+  /** Returns the error message, or `undefined` if the head is valid. */
   #problem(req: DriverRequest): string | undefined {
     const [hosts = 0, lengths = 0, codings = 0, , trailers = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;

@@ -21,7 +21,7 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
 }
 
 /**
- * Tries to listen. Returns the error code of the system and a reason, `undefined` if the address
+ * Tries to listen. Returns the error code of the system and a reason, or `undefined` if the address
  * can be used.
  */
 export async function probeAddress(

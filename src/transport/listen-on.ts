@@ -2,7 +2,7 @@
 
 import type { AddressInfo, Server } from "node:net";
 
-/** Returns the port, `undefined` if the server cannot listen on the address. */
+/** Returns the port, or `undefined` if the server cannot listen on the address. */
 export function listenOn(server: Server, host: string, port: number): Promise<number | undefined> {
   return new Promise((resolve) => {
     server.once("error", () => resolve(undefined));

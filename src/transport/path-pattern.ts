@@ -6,7 +6,9 @@ export function isVariable(pattern: string): boolean {
   return /[:*]/.test(pattern);
 }
 
-/** Returns the segments that the `:name` segments match, `undefined` if the path does not match. */
+/**
+ * Returns the segments that the `:name` segments match, or `undefined` if the path does not match.
+ */
 export function paramsOf(
   pattern: readonly string[],
   segments: readonly string[],

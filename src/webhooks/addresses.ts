@@ -58,7 +58,9 @@ export class AddressRules {
     this.#allowed = new NetworkList(allowed === "all" ? [] : allowed);
   }
 
-  /** Returns the reason why a request to an IP address is refused, `undefined` if it is allowed. */
+  /**
+   * Returns the reason why a request to an IP address is refused, or `undefined` if it is allowed.
+   */
   refusal(text: string, isEncrypted: boolean): string | undefined {
     const address = canonicalAddress(text);
     if (address === undefined) return `${text} is not an IP address`;
@@ -73,7 +75,7 @@ export class AddressRules {
   }
 
   /**
-   * Returns the reason why the URL is refused, `undefined` if all addresses of its host are
+   * Returns the reason why the URL is refused, or `undefined` if all addresses of its host are
    * allowed.
    */
   async urlRefusal(text: string, resolve: typeof resolveHost): Promise<string | undefined> {

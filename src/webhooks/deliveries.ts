@@ -140,7 +140,7 @@ export function stepAfter(
     /** A number from 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
-    /** Start of the last request that the endpoint has accepted, 0 if it has accepted none. */
+    /** Start of the last request that the endpoint has accepted, or 0 if it has accepted none. */
     readonly acceptedMs: number;
     readonly mayPark: boolean;
   },

@@ -38,7 +38,7 @@ export interface FeedPage {
   /** True if the partition has rows after `end`. */
   readonly more: boolean;
   /**
-   * Event `feed.gap` for events that are missing before the page, `undefined` if no event is
+   * Event `feed.gap` for events that are missing before the page, or `undefined` if no event is
    * missing.
    */
   readonly gap: WebhookEvent | undefined;
@@ -66,7 +66,7 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, and the event that was parked, if any. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /** Returns when the last accepted request was started, 0 if no request was accepted. */
+  /** Returns when the last accepted request was started, or 0 if no request was accepted. */
   acceptedMs(): number;
   /** Returns false if the endpoint already has the maximum number of parked events. */
   mayPark(): boolean;
@@ -290,7 +290,7 @@ export class Lane {
     else await this.#park(head, events, outcome);
   }
 
-  /** Returns the events of a batch, `undefined` if the feed no longer has all of them. */
+  /** Returns the events of a batch, or `undefined` if the feed no longer has all of them. */
   async #eventsOf(batch: Batch): Promise<readonly PlacedEvent[] | undefined> {
     const { after, settings, count, last, gap } = batch;
     if (gap !== undefined) return [{ ...encodeEvent(gap), position: last, bytes: 0 }];

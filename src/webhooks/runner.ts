@@ -164,8 +164,8 @@ export class Runner {
   }
 
   /**
-   * Returns the time of the oldest event in a batch that was not accepted, `undefined` if there is
-   * no such batch. Replays are not included, because their events are old.
+   * Returns the time of the oldest event in a batch that was not accepted, or `undefined` if there
+   * is no such batch. Replays are not included, because their events are old.
    */
   get oldestOpenMs(): number | undefined {
     const live = [...this.#lanes].filter(([name]) => isStateOf(LIVE, name));
@@ -343,7 +343,7 @@ export class Runner {
   }
 
   /**
-   * Returns the batch for an event `feed.gap`, `undefined` if the format cannot represent the
+   * Returns the batch for an event `feed.gap`, or `undefined` if the format cannot represent the
    * event.
    */
   #gapBatch(event: WebhookEvent): Batch | undefined {

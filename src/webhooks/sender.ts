@@ -11,10 +11,10 @@ const MAX_REPLY_BYTES = 65_536;
 const MAX_EXCERPT_BYTES = 1024;
 
 export interface Outcome {
-  /** HTTP status, 0 if there was no complete reply. */
+  /** HTTP status, or 0 if there was no complete reply. */
   readonly status: number;
   /**
-   * Reason why there was no complete reply, "" if there was one. Never contains the body of the
+   * Reason why there was no complete reply, or "" if there was one. Never contains the body of the
    * request.
    */
   readonly error: string;

@@ -230,7 +230,7 @@ export class FaultControl {
     last.client.kill();
   }
 
-  /** Calls a random node. Returns the status, `undefined` if there was no answer. */
+  /** Calls a random node. Returns the status, or `undefined` if there was no answer. */
   async #post(path: string, body: unknown): Promise<number | undefined> {
     try {
       const { status } = await this.#nodes.callOf(this.#nodes.anyNode(), path, body);

@@ -281,7 +281,7 @@ async function inParallel<T>(items: Iterable<T>, work: (item: T) => Promise<void
 
 /**
  * Sends the bytes on a new connection and then closes the sending side. Returns the status of the
- * first response, `undefined` if there was none.
+ * first response, or `undefined` if there was none.
  */
 async function statusOf(port: number, bytes: Uint8Array | string): Promise<number | undefined> {
   const socket = await new RawSocket(port).connected();

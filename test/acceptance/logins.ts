@@ -109,7 +109,7 @@ export function logIn(broker: Broker, device: Device): Promise<NativeClient> {
 }
 
 /**
- * Returns the reason in the client's disconnect frame, `undefined` if there was no such frame.
+ * Returns the reason in the client's disconnect frame, or `undefined` if there was no such frame.
  * Throws if another push follows the disconnect frame.
  */
 export function disconnectReasonOf(client: NativeClient): CloseReason | undefined {

@@ -96,7 +96,7 @@ export class RawSocket {
     this.write(webSocketFrame(payload, opcode));
   }
 
-  /** Returns the payload of the next data frame, `undefined` if the connection has ended. */
+  /** Returns the payload of the next data frame, or `undefined` if the connection has ended. */
   async frame(): Promise<Buffer | undefined> {
     let payload: Buffer | undefined;
     await this.#waiters.until("a frame", () => {

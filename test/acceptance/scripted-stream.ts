@@ -65,8 +65,8 @@ export class ScriptedStream<S extends Producing = RestartableBroker> {
   }
 
   /**
-   * Compares GET /stream with the acknowledged events. Returns the difference, `undefined` if the
-   * stream contains exactly these events and at most one event that was not acknowledged yet.
+   * Compares GET /stream with the acknowledged events. Returns the difference, or `undefined` if
+   * the stream contains exactly these events and at most one event that was not acknowledged yet.
    */
   async storedDifference(): Promise<string | undefined> {
     const { acknowledged } = this;

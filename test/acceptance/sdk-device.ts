@@ -35,7 +35,7 @@ export class SdkDevice {
     this.#options = options;
   }
 
-  /** Reason why the server ended the app's session, `undefined` if it did not. */
+  /** Reason why the server ended the app's session, or `undefined` if it did not. */
   get endedBy(): string | undefined {
     return this.#endedBy;
   }

@@ -68,7 +68,7 @@ export class SeqReader {
     return this.#liveCount;
   }
 
-  /** First message that was out of order, `undefined` if there was none. */
+  /** First message that was out of order, or `undefined` if there was none. */
   get fault(): string | undefined {
     return this.#fault;
   }

@@ -170,7 +170,7 @@ function unreadAfter(
 }
 
 /**
- * Returns the channel as `uid` addresses it, `undefined` if the user is not part of the
+ * Returns the channel as `uid` addresses it, or `undefined` if the user is not part of the
  * conversation.
  */
 function nameFor(uid: string, key: string): string | undefined {

@@ -136,7 +136,7 @@ export class UnreadWorld {
 
   /**
    * Changes a conversation on a device. Returns the response and the push to the user's other
-   * device, `undefined` if the result depends on a message that expired in the meantime.
+   * device, or `undefined` if the result depends on a message that expired in the meantime.
    */
   async changeOnDevice(): Promise<{ readonly own: object; readonly pushed: object } | undefined> {
     const [uid, channel] = this.#pair();

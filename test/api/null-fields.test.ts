@@ -38,7 +38,7 @@ function changed(body: OpenApi, [name = "", ...rest]: readonly string[], isNull:
 const defaultDocument = (await inject(await startApi(), "GET /openapi.json")).json;
 
 /**
- * Returns the schema of an operation's JSON body, `undefined` if the operation has no such body.
+ * Returns the schema of an operation's JSON body, or `undefined` if the operation has no such body.
  */
 function bodyOf(document: OpenApi, path: string, method: string): OpenApi {
   const content = document.paths[path][method].requestBody?.content["application/json"];

@@ -95,7 +95,7 @@ const ENDPOINTS = [
   "GET /openapi.json",
 ];
 
-/** Returns the value of one sample, 0 if the metric has none. */
+/** Returns the value of one sample, or 0 if the metric has none. */
 async function metric(name: string): Promise<number> {
   const { body } = await world.call("/metrics");
   const line = String(body)

@@ -21,7 +21,7 @@ export class HeldStore {
   holds = false;
   /** True if the stream is no longer in the history. */
   isGone = false;
-  /** Error with which calls reject, `undefined` if they succeed. */
+  /** Error with which calls reject, or `undefined` if they succeed. */
   failure: Error | undefined;
   reads = 0;
   readonly listening = new Set<string>();

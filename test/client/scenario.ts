@@ -15,7 +15,9 @@ import {
 /** The broker, as a scenario accesses it. */
 export interface World {
   readonly url: string;
-  /** Sends a POST as a backend would. Resolves with the status, 0 if the broker is not running. */
+  /**
+   * Sends a POST as a backend would. Resolves with the status, or 0 if the broker is not running.
+   */
   post(path: string, body: object): Promise<number>;
   /** Returns the path of a stream with a signature. */
   sign(path: string, access: "read" | "write"): Promise<string>;

@@ -14,7 +14,7 @@ interface ModelMessage {
   readonly atMs: number;
   /** Time in the message id: the time at which the batch with the message was stored. */
   idMs: number;
-  /** Seconds until the message expires, 0 if it never does. */
+  /** Seconds until the message expires, or 0 if it never does. */
   readonly expireS: number;
 }
 
@@ -33,7 +33,7 @@ export interface ConversationState {
   readonly unread: number;
   readonly deletedSeq: number;
   readonly changedAtMs: number;
-  /** Seq of the newest message that is still shown, `undefined` if there is none. */
+  /** Seq of the newest message that is still shown, or `undefined` if there is none. */
   readonly lastSeq: number | undefined;
 }
 
@@ -138,7 +138,7 @@ export class ConversationModel {
       position.changedAtMs = this.nowMs;
   }
 
-  /** Returns the user's state in the channel, `undefined` if the user is not a member. */
+  /** Returns the user's state in the channel, or `undefined` if the user is not a member. */
   stateOf(uid: string, channel: ChannelRef): ConversationState | undefined {
     const key = channelKey(channel, uid);
     const position = this.#position(uid, key);

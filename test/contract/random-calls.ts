@@ -499,8 +499,8 @@ export class RandomCalls {
   }
 
   /**
-   * Returns one of the newest 12 login attempts whose session has not been removed, `undefined` if
-   * all these sessions have been removed.
+   * Returns one of the newest 12 login attempts whose session has not been removed, or `undefined`
+   * if all these sessions have been removed.
    */
   #session(): LoginAttempt | undefined {
     if (this.#sessions.length === 0) return undefined;

@@ -230,7 +230,7 @@ export const REUSED: AppendResult = {
 };
 
 /**
- * Returns the code of the BrokerError that the promise is rejected with, `undefined` if it is
+ * Returns the code of the BrokerError that the promise is rejected with, or `undefined` if it is
  * fulfilled.
  */
 export async function codeOf(promise: Promise<unknown>): Promise<string | undefined> {

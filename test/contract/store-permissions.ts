@@ -47,8 +47,8 @@ const send = (
 ) => fixture.store.append(draftOf({ channel, fromUid, permission }));
 
 /**
- * Returns why an event of the sender is refused, `undefined` if the sender may send. The stream of
- * the event does not exist.
+ * Returns why an event of the sender is refused, or `undefined` if the sender may send. The stream
+ * of the event does not exist.
  */
 async function eventRefusal(
   { store }: StoreFixture,

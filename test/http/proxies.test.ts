@@ -218,7 +218,7 @@ async function exchange(port: number, bytes: string): Promise<void> {
   });
 }
 
-/** Returns the path of the proxy's program, `undefined` if it is not installed. */
+/** Returns the path of the proxy's program, or `undefined` if it is not installed. */
 function pathOf({ program }: Proxy): string | undefined {
   return FOLDERS.map((folder) => join(folder, program)).find((file) => existsSync(file));
 }

@@ -25,7 +25,7 @@ function canRun([command = "", ...args]: readonly string[]): boolean {
   }
 }
 
-/** Returns the id of the process that runs Node.js, `undefined` if it does not run yet. */
+/** Returns the id of the process that runs Node.js, or `undefined` if it does not run yet. */
 function nodePid({ pid }: JindouProcess["child"], isInNamespace: boolean): number | undefined {
   if (!isInNamespace) return pid;
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");

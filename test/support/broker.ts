@@ -27,7 +27,7 @@ export interface Broker {
   readonly apiPort: number;
   /** Client port of one node. With several nodes, each read returns the port of the next node. */
   readonly clientPort: number;
-  /** Port for WKProto over TCP, `undefined` if no such listener is configured. */
+  /** Port for WKProto over TCP, or `undefined` if no such listener is configured. */
   readonly wkprotoPort?: number | undefined;
   readonly dataPath: string;
   /** Passwords that the broker has printed for the operator. */

@@ -302,7 +302,7 @@ function destroy({ node, redis }: Connection): void {
   redis.destroy();
 }
 
-/** Returns the end of the reply that begins at `start`, 0 if the reply is not complete yet. */
+/** Returns the end of the reply that begins at `start`, or 0 if the reply is not complete yet. */
 function endOfReply(bytes: Buffer, start: number): number {
   const lineEnd = bytes.indexOf("\r\n", start);
   if (lineEnd < 0) return 0;

@@ -144,7 +144,9 @@ export class NativeClient {
     );
   }
 
-  /** Returns the stream as this client has received it, `undefined` if it received none of it. */
+  /**
+   * Returns the stream as this client has received it, or `undefined` if it received none of it.
+   */
   view(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
     return this.streams.of(channel, clientMsgNo);
   }

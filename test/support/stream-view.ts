@@ -93,7 +93,7 @@ export class StreamView {
 export class StreamViews {
   readonly #views = new Map<string, StreamView>();
 
-  /** Returns the view of a stream, `undefined` if no frame of the stream has been received. */
+  /** Returns the view of a stream, or `undefined` if no frame of the stream has been received. */
   of(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
     return this.#views.get(nameOf(channel, clientMsgNo));
   }

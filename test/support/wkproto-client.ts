@@ -85,7 +85,7 @@ export class WkprotoClient {
     });
   }
 
-  /** Keys of the session, `undefined` if the server does not encrypt. */
+  /** Keys of the session, or `undefined` if the server does not encrypt. */
   get keys(): WkKeys | undefined {
     return this.#keys;
   }
@@ -353,7 +353,7 @@ function writingInPieces(socket: Socket): (bytes: Uint8Array) => void {
 /** Number of connections so far. The sizes of the pieces of each connection are derived from it. */
 let connectionCount = 0;
 
-/** Returns the size of the first packet, 0 if it is not complete. */
+/** Returns the size of the first packet, or 0 if it is not complete. */
 function packetEnd(bytes: Buffer): number {
   const first = bytes[0];
   if (first === undefined) return 0;

@@ -191,7 +191,7 @@ export class Phone {
     }
   }
 
-  /** Returns the size of the first packet, `undefined` if it is not known yet. */
+  /** Returns the size of the first packet, or `undefined` if it is not known yet. */
   #packetSize(): number | undefined {
     if (this.#unread.length < this.#sdk.minPacketBytes) return undefined;
     let length = 0;

@@ -8,7 +8,7 @@ import { packagesFolder } from "../support/packages.ts";
 /** Folder whose `node_modules` contains the packages. */
 export const FOLDER = packagesFolder("webhooks");
 
-/** Folder of the Python packages, `undefined` if they could not be installed. */
+/** Folder of the Python packages, or `undefined` if they could not be installed. */
 export const PYTHON = existsSync(join(FOLDER, "python")) ? join(FOLDER, "python") : undefined;
 
 const requireFrom = createRequire(join(FOLDER, "package.json"));

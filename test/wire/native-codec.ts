@@ -19,7 +19,7 @@ export const fromHex = (hex: string): Uint8Array => new Uint8Array(Buffer.from(h
 export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 
 /**
- * Returns the FrameError that `run` throws, `undefined` if it throws nothing. Throws any other
+ * Returns the FrameError that `run` throws, or `undefined` if it throws nothing. Throws any other
  * error again.
  */
 export function frameErrorOf(run: () => unknown): FrameError | undefined {

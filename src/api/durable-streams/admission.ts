@@ -27,7 +27,7 @@ export type StreamUse = "read" | "write" | "delete";
  */
 export interface StreamCaller {
   readonly kind: "anonymous" | "backend" | "signed" | "viewer";
-  /** User in whose name the caller acts, `undefined` if the caller acts for no user. */
+  /** User in whose name the caller acts, or `undefined` if the caller acts for no user. */
   readonly uid: string | undefined;
   /**
    * Identifies the bearer of a signed URL by the client network and the signature, to limit the
@@ -53,7 +53,7 @@ export interface Admission {
    */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
   streamOf(request: HttpRequest): AdmittedStream;
-  /** Returns the log from which a request forks, `undefined` if the caller may not read it. */
+  /** Returns the log from which a request forks, or `undefined` if the caller may not read it. */
   sourceOf(request: HttpRequest, source: StreamTarget): Promise<LogName | undefined>;
   /**
    * Checks an admitted caller again. Returns an error reply if the caller may not continue to read.
@@ -261,7 +261,7 @@ function sentStream(
   return { channel, clientMsgNo, fromUid: uid ?? SYSTEM_UID, isBackend };
 }
 
-/** Returns the group that an admitted viewer reads, `undefined` for a personal channel. */
+/** Returns the group that an admitted viewer reads, or `undefined` for a personal channel. */
 export function groupOf({ sent }: AdmittedStream): string | undefined {
   return sent?.channel.type === GROUP_CHANNEL ? sent.channel.id : undefined;
 }

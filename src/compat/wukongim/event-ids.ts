@@ -24,9 +24,9 @@ export interface EventFields {
   /** Type of the event as its producer wrote it. */
   readonly type: string;
   readonly visibility: "" | "public";
-  /** Id of the message, 0 if unknown. */
+  /** Id of the message, or 0 if unknown. */
   readonly messageId: number;
-  /** Unix milliseconds, 0 if the producer gave no time. */
+  /** Unix milliseconds, or 0 if the producer gave no time. */
   readonly occurredAtMs: number;
   /** `event_id` of the producer. */
   readonly id: string;

@@ -33,7 +33,7 @@ function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
-/** Returns the predefined code of JSON-RPC for an error, `undefined` if no code fits. */
+/** Returns the predefined code of JSON-RPC for an error, or `undefined` if no code fits. */
 export function rpcCodeOf(code: ErrorCode): RpcCode | undefined {
   switch (code) {
     case "malformed_frame":

@@ -83,7 +83,7 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   return { document: parseDocument(document.bytes), resumeText };
 }
 
-/** Returns the end of a list, `undefined` if it has too many levels, objects or lists. */
+/** Returns the end of a list, or `undefined` if it has too many levels, objects or lists. */
 function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
   let depth = 0;
   let brackets = 0;

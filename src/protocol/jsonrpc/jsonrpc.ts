@@ -82,7 +82,7 @@ interface RequestContext {
 }
 
 interface OpenRequest extends RequestFacts {
-  /** JSON text of the id, `undefined` if the request has no valid id or needs no response. */
+  /** JSON text of the id, or `undefined` if the request has no valid id or needs no response. */
   readonly id: string | undefined;
   readonly batch: Batch | undefined;
   readonly rpcCode: RpcCode | undefined;
@@ -348,8 +348,8 @@ function isAbsent(value: unknown): boolean {
 }
 
 /**
- * Returns the JSON text of the request's id, `undefined` if the id is not valid. Numbers are copied
- * from `text` (the request), because JavaScript would round them.
+ * Returns the JSON text of the request's id, or `undefined` if the id is not valid. Numbers are
+ * copied from `text` (the request), because JavaScript would round them.
  */
 function idOf({ id }: JsonObject, text: string): string | undefined {
   if (typeof id === "string")
@@ -371,7 +371,7 @@ function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
 }
 
 /**
- * Returns the value of a short field, `undefined` if it is absent, too long, invalid or possibly
+ * Returns the value of a short field, or `undefined` if it is absent, too long, invalid or possibly
  * cut off.
  */
 function shortField(object: string, name: string): unknown {

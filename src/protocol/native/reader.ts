@@ -210,7 +210,7 @@ export class FrameReader {
     }
   }
 
-  /** Returns the number of items of an array, `undefined` if the value is not an array. */
+  /** Returns the number of items of an array, or `undefined` if the value is not an array. */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;

@@ -38,7 +38,7 @@ export interface MoveSource {
   readonly tables: Tables;
   readonly lastMessageId: number;
   readonly events: Pick<EventLog, "switch" | "newest" | "trimmed">;
-  /** Returns the stream of a message, `undefined` if the stream is not stored. */
+  /** Returns the stream of a message, or `undefined` if the stream is not stored. */
   stream(message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }
@@ -48,7 +48,7 @@ export interface SourceStream {
   readonly log: Pick<SourceLog, "state" | "frames" | "producers">;
   /** Limits on what viewers are shown. `undefined` if `POST /event` started the stream. */
   readonly viewLimits: ViewLimits | undefined;
-  /** Time of the end in Unix milliseconds, `undefined` if the stream is active. */
+  /** Time of the end in Unix milliseconds, or `undefined` if the stream is active. */
   readonly endedMs: number | undefined;
   readonly eventMarks: ReadonlyMap<string, string>;
 }
@@ -193,7 +193,7 @@ export type Range = Pick<RangeOptions, "start" | "end">;
 export interface Row<K, V> {
   readonly key: K;
   readonly value: V;
-  /** Key of the previous row in the range, `undefined` for the first row. */
+  /** Key of the previous row in the range, or `undefined` for the first row. */
   readonly before: K | undefined;
   readonly at: string;
 }
@@ -345,7 +345,7 @@ export interface FirstRow {
   /** 0 if the message was not stored or is a command. */
   readonly messageSeq: number;
   readonly timestampMs: number;
-  /** Hash of the payload, `undefined` if unknown. */
+  /** Hash of the payload, or `undefined` if unknown. */
   readonly payloadHash: Buffer | undefined;
 }
 

@@ -5,7 +5,7 @@ export interface Machine {
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
-  /** Version of glibc, `undefined` if the system has a different C library or needs none. */
+  /** Version of glibc, or `undefined` if the system has a different C library or needs none. */
   readonly glibc: string | undefined;
 }
 

@@ -106,7 +106,7 @@ t.test(
   },
 );
 
-/** Returns the parsed message, `undefined` if it is not JSON. */
+/** Returns the parsed message, or `undefined` if it is not JSON. */
 function parse(text: string): Json {
   try {
     return JSON.parse(text);

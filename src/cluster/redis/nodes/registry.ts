@@ -79,7 +79,7 @@ export class Registry {
   /** Time at which the last confirmed heartbeat was sent, in Unix milliseconds on Redis' clock. */
   #confirmedAtMs = 0;
   #refusedMs = Number.NEGATIVE_INFINITY;
-  /** Reason why Redis rejected the last heartbeat, `undefined` if Redis did not reject it. */
+  /** Reason why Redis rejected the last heartbeat, or `undefined` if Redis did not reject it. */
   #refusal: string | undefined;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
@@ -145,7 +145,9 @@ export class Registry {
     return [this.#ports.describe(), ...others.map(([, node]) => node)];
   }
 
-  /** Returns the libraries of the live nodes, `undefined` if a node does not announce a library. */
+  /**
+   * Returns the libraries of the live nodes, or `undefined` if a node does not announce a library.
+   */
   libraries(): ReadonlySet<string> | undefined {
     const libraries = [...this.#live.values()].map(({ library }) => library);
     const names = libraries.filter((library) => library !== undefined);

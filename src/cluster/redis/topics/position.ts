@@ -26,7 +26,7 @@ const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
-  /** Seq of the newest delivered message, `undefined` if it is unknown. */
+  /** Seq of the newest delivered message, or `undefined` if it is unknown. */
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
@@ -51,8 +51,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are not needed, 0 if a delivered message is known or the
-   * store's newest seq is lower.
+   * Returns the seq up to which messages are not needed, or 0 if a delivered message is known or
+   * the store's newest seq is lower.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;

@@ -6,7 +6,7 @@ import type { Sequencer } from "./sequencer.ts";
 export interface Subscription {
   readonly topic: Topic;
   readonly name: string;
-  /** Sequencer of a group's topic, `undefined` for other topics. */
+  /** Sequencer of a group's topic, or `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
   /**
    * Time from which publications have been arriving, Unix milliseconds. `undefined` before the

@@ -58,7 +58,9 @@ export class Topology {
     return new Set(this.#owners.filter((address) => address !== undefined));
   }
 
-  /** Returns a topic name in one of the server's slots, `undefined` if the server has no slot. */
+  /**
+   * Returns a topic name in one of the server's slots, or `undefined` if the server has no slot.
+   */
   nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
       const name = `${this.#link.keys.prefix}:{m${at}}:${suffix}`;

@@ -586,8 +586,8 @@ function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLin
 }
 
 /**
- * Returns the channel from the point of view of the user, `undefined` if Jindou cannot have such a
- * channel.
+ * Returns the channel from the point of view of the user, or `undefined` if Jindou cannot have such
+ * a channel.
  */
 function seenBy(uid: string, storedId: string, type: number) {
   if (type === GROUP_CHANNEL) return { id: storedId, type };

@@ -11,7 +11,7 @@ const CLOSED = 409;
 
 export interface TargetOptions {
   readonly url: URL;
-  /** Static API token or access token, "" if the node needs none. */
+  /** Static API token or access token, or "" if the node needs none. */
   readonly token: string;
 }
 
@@ -31,13 +31,13 @@ interface LineCounts {
 export interface TargetChannel {
   readonly id: string;
   readonly type: number;
-  /** A user of a personal channel, "" for a group. */
+  /** A user of a personal channel, or "" for a group. */
   readonly uid: string;
 }
 
 interface TargetRange {
   readonly headSeq: number;
-  /** Time of the newest message in Unix seconds, 0 if it is unknown. */
+  /** Time of the newest message in Unix seconds, or 0 if it is unknown. */
   readonly headTimeS: number;
   readonly count: number;
   readonly checksum: string;
@@ -141,7 +141,7 @@ export class Target {
 }
 
 /**
- * Returns the JSON of a reply, `undefined` if it is not JSON. For example, a 401 in the dialect
+ * Returns the JSON of a reply, or `undefined` if it is not JSON. For example, a 401 in the dialect
  * `wukongim` has an empty body.
  */
 function parsed(text: string): unknown {

@@ -63,7 +63,7 @@ function publicKeyOf(bytes: Buffer): KeyObject {
   return createPublicKey({ key, format: "jwk" });
 }
 
-/** Returns the shared secret, `undefined` if the public key has a low order. */
+/** Returns the shared secret, or `undefined` if the public key has a low order. */
 function secretOf(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined {
   try {
     const secret = diffieHellman({ privateKey, publicKey });

@@ -130,7 +130,7 @@ export class PacketSplitter {
     }
   }
 
-  /** Returns the size of the packet, `undefined` if its length is not complete. */
+  /** Returns the size of the packet, or `undefined` if its length is not complete. */
   #check(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;

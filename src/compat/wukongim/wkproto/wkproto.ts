@@ -234,7 +234,9 @@ class WkprotoCodec implements Codec {
     return new FrameError(error.code, CONNECT_REF, error.message, true);
   }
 
-  /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
+  /**
+   * Returns the request or its refusal, or `undefined` for an ignored packet. Throws FrameErrors.
+   */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
     // During the login, packets come only from the client's timers, which send them again later.

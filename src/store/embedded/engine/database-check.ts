@@ -97,7 +97,7 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/** Returns a string that changes with each commit, "" if the first two pages are not valid. */
+/** Returns a string that changes with each commit, or "" if the first two pages are not valid. */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
@@ -251,7 +251,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
 interface EndedWalk {
   /** `null` if a signal ended the process. */
   readonly code: number | null;
-  /** Signal that ended the process, `null` if it exited. */
+  /** Signal that ended the process, or `null` if it exited. */
   readonly signal: NodeJS.Signals | null;
   /** `undefined` if the process ended before it had printed its report. */
   readonly report: WalkReport | undefined;

@@ -3,7 +3,7 @@
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
 // index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, each event also
-// has the JSON of `EventRow.fields`, "" if that is `undefined`.
+// has the JSON of `EventRow.fields`, or "" if that is `undefined`.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -63,7 +63,7 @@ export class EventRows {
     void this.#table.put(keyOf(partition, rows[0]?.number ?? 0), [version, ...values]);
   }
 
-  /** Returns the number of the oldest event, `undefined` if the partition has none. */
+  /** Returns the number of the oldest event, or `undefined` if the partition has none. */
   oldest(partition: number): number | undefined {
     const start = keyOf(partition, 0);
     for (const key of this.#table.getKeys({

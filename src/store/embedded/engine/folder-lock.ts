@@ -246,8 +246,8 @@ export async function livenessOf(owner: Owner, scope: string): Promise<Liveness>
 }
 
 /**
- * Returns the start time of a process, "" if the system does not report it, or `undefined` if the
- * process is not running.
+ * Returns the start time of a process, "" if the system does not report it, or `undefined` if
+ * the process is not running.
  */
 function processStart(pid: number): string | undefined {
   if (!isRunning(pid)) return undefined;

@@ -305,7 +305,7 @@ export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   return hasFlag(data, at, IS_STREAM);
 }
 
-/** Returns the id that an imported message had at its source, `undefined` for other messages. */
+/** Returns the id that an imported message had at its source, or `undefined` for other messages. */
 export function peekSourceId(bytes: Buffer, at = 0): bigint | undefined {
   if (!hasFlag(bytes, at, HAS_SOURCE)) return undefined;
   return bytes.readBigUInt64LE(payloadAt(bytes, at) - SOURCE_BYTES);

@@ -139,7 +139,7 @@ export class Appends {
   }
 
   /**
-   * Returns the result for a draft that repeats a stored message or command, `undefined` for any
+   * Returns the result for a draft that repeats a stored message or command, or `undefined` for any
    * other draft.
    */
   async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {

@@ -287,7 +287,7 @@ export class MessageIds {
   }
 
   /**
-   * Returns the id up to which ids must be reserved, `undefined` if a reservation already covers
+   * Returns the id up to which ids must be reserved, or `undefined` if a reservation already covers
    * `id`.
    */
   reservationFor(id: number): number | undefined {

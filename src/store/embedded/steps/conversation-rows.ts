@@ -175,7 +175,7 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** Returns the uids of a personal channel, `undefined` for other channels. */
+/** Returns the uids of a personal channel, or `undefined` for other channels. */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");

@@ -25,7 +25,7 @@ export interface ConversationRef {
   readonly channel: ChannelRef;
   readonly key: ChannelKey;
   readonly isLarge: boolean;
-  /** Newest seq of the channel at the time the user joined, 0 for a personal channel. */
+  /** Newest seq of the channel at the time the user joined, or 0 for a personal channel. */
   readonly joinSeq: number;
 }
 

@@ -230,7 +230,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   }
 
   /**
-   * Stores a changed position. Returns the id of the change, 0 if nothing changes, and whether
+   * Stores a changed position. Returns the id of the change, or 0 if nothing changes, and whether
    * messages become unread again.
    */
   #put(ref: ConversationRef, change: ConversationChange) {

@@ -58,7 +58,7 @@ export interface FirstMessage {
 
 /** The first message or command with a clientMsgNo, as the database stores it. */
 interface StoredFirst extends FirstMessage {
-  /** Hash of the payload, `undefined` if it is unknown. */
+  /** Hash of the payload, or `undefined` if it is unknown. */
   readonly payloadHash: Buffer | undefined;
 }
 
@@ -291,12 +291,12 @@ function newValue(messageId: number, messageSeq: number, timestampMs: number): B
   return value;
 }
 
-/** Returns the hash in a value of a dedupe table, `undefined` if the value has none. */
+/** Returns the hash in a value of a dedupe table, or `undefined` if the value has none. */
 export function payloadHashIn(value: Buffer): Buffer | undefined {
   return value.length < VALUE_BYTES ? undefined : Buffer.from(value.subarray(HASH_AT, VALUE_BYTES));
 }
 
-/** Returns the hash of the payload that the sender sent, `undefined` if the record has none. */
+/** Returns the hash of the payload that the sender sent, or `undefined` if the record has none. */
 function recordPayloadHash(record: MemtableRecord): Buffer | undefined {
   const hash = Buffer.allocUnsafe(PAYLOAD_HASH_BYTES);
   return writeRecordHash(hash, 0, record) ? hash : undefined;

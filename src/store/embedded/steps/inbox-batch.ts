@@ -133,7 +133,9 @@ export class InboxBatch {
     return key;
   }
 
-  /** Removes a copy. Returns the key of the copy's command, `undefined` if nothing was removed. */
+  /**
+   * Removes a copy. Returns the key of the copy's command, or `undefined` if nothing was removed.
+   */
   remove(uid: string, seq: number): Buffer | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);

@@ -155,7 +155,7 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/** Returns the original number of copies, 0 if the command is no longer stored. */
+/** Returns the original number of copies, or 0 if the command is no longer stored. */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }

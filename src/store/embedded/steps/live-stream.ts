@@ -33,7 +33,7 @@ const OFFSET_BYTES = 8;
 /** An event and its place in the stream. */
 export interface PlacedEvent extends StreamEvent {
   readonly index: number;
-  /** How the event ended the stream, `undefined` if it did not. */
+  /** How the event ended the stream, or `undefined` if it did not. */
   readonly ending: LogEnding | undefined;
 }
 
@@ -132,7 +132,7 @@ export class LiveStream {
     return this.#end?.ending;
   }
 
-  /** Unix milliseconds of the end, 0 if the stream has not ended. See `StreamEnd`. */
+  /** Unix milliseconds of the end, or 0 if the stream has not ended. See `StreamEnd`. */
   get endedMs(): number {
     return this.#end?.detail ?? 0;
   }
@@ -246,7 +246,7 @@ export class LiveStream {
     return this.#fold.snapshot();
   }
 
-  /** Returns the publication of a visible event, `undefined` if the event is not published. */
+  /** Returns the publication of a visible event, or `undefined` if the event is not published. */
   toPublished(event: PlacedEvent): ChannelEvent | undefined {
     const { index } = event;
     const isBeforeCut = index < (this.#view.cutIndex ?? Infinity);

@@ -157,7 +157,7 @@ export function startCheckOf(state: LogState): number {
   return state.terms.origin?.startCheck ?? incarnationOf(state);
 }
 
-/** Returns the time at which the log expires, `undefined` if it does not. */
+/** Returns the time at which the log expires, or `undefined` if it does not. */
 export function dueMs({ terms, usedMs }: LogState): number | undefined {
   const { ttlS, expiresAtMs } = terms;
   if (ttlS === undefined) return expiresAtMs;

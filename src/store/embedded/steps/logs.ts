@@ -403,8 +403,8 @@ export class LogRules {
   }
 
   /**
-   * Returns the limit that the log would exceed with these frames, `undefined` if it would exceed
-   * no limit.
+   * Returns the limit that the log would exceed with these frames, or `undefined` if it would
+   * exceed no limit.
    */
   limitOf(
     { position, records }: Pick<LogState, "position" | "records">,

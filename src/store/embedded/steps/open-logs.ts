@@ -44,9 +44,9 @@ export interface PendingFrame {
 
 /** Changes of a log that are not in the database. */
 interface UnflushedChanges {
-  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
+  /** State after the committed changes, or `undefined` if the log itself is uncommitted. */
   shown: LogState | undefined;
-  /** State in the database, `undefined` if the log is not stored yet. */
+  /** State in the database, or `undefined` if the log is not stored yet. */
   stored: LogState | undefined;
   /** Committed frames. */
   pending: PendingFrame[];
@@ -79,12 +79,12 @@ export class OpenLog {
     this.changes = states.stored === undefined ? unflushedChanges(undefined) : undefined;
   }
 
-  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
+  /** State after the committed changes, or `undefined` if the log itself is uncommitted. */
   get shown(): LogState | undefined {
     return this.changes === undefined ? this.assigned : this.changes.shown;
   }
 
-  /** State in the database, `undefined` if the log is not stored yet. */
+  /** State in the database, or `undefined` if the log is not stored yet. */
   get stored(): LogState | undefined {
     return this.changes === undefined ? this.assigned : this.changes.stored;
   }
@@ -261,7 +261,7 @@ export class OpenLogs {
     return this.#runFrom(log, offset) !== undefined;
   }
 
-  /** Returns the first committed frame after the offset, `undefined` if no such frame exists. */
+  /** Returns the first committed frame after the offset, or `undefined` if no such frame exists. */
   frameAfter(log: OpenLog, offset: LogOffset): Buffer | undefined {
     const { pieces } = this.read(log, offset, 1) ?? { pieces: [] };
     const [piece] = pieces;
@@ -269,8 +269,8 @@ export class OpenLogs {
   }
 
   /**
-   * Returns frames from the offset on, `undefined` if the committed log has no such offset. Returns
-   * at least one frame unless the offset is the tail.
+   * Returns frames from the offset on, or `undefined` if the committed log has no such offset.
+   * Returns at least one frame unless the offset is the tail.
    */
   read(log: OpenLog, from: LogOffset, maxBytes: number): ReadFrames | undefined {
     let run = this.#runFrom(log, from);
@@ -473,7 +473,7 @@ function emptyRun({ position, check }: LogOffset): FrameRun {
   return { start: position, checkBefore: check, bytes: NO_FRAMES };
 }
 
-/** Returns the run from the offset on, `undefined` if no frame of the run ends at the offset. */
+/** Returns the run from the offset on, or `undefined` if no frame of the run ends at the offset. */
 function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {
   let { checkBefore } = run;
   let at = 0;

@@ -60,12 +60,12 @@ export interface LogFlush {
   /** Name of the log, as `logNameText` returns it. */
   readonly text: string;
   readonly state: LogState;
-  /** State in the database, `undefined` if the log is not stored yet. */
+  /** State in the database, or `undefined` if the log is not stored yet. */
   readonly stored: LogState | undefined;
   /** Frames that follow the frames in the database. */
   readonly frames: readonly Buffer[];
   /**
-   * Newest request of each producer that has written, `undefined` for a producer that was
+   * Newest request of each producer that has written, or `undefined` for a producer that was
    * forgotten.
    */
   readonly producers: readonly (readonly [id: string, state: ProducerState | undefined])[];

@@ -22,7 +22,7 @@ interface Scope {
 export class StreamEnds {
   readonly #live: LiveStreams;
   readonly #rows: StreamRows;
-  /** Newest end of each scope in Unix milliseconds, 0 if no stream of the scope has ended. */
+  /** Newest end of each scope in Unix milliseconds, or 0 if no stream of the scope has ended. */
   readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
 
   constructor(live: LiveStreams, rows: StreamRows) {

@@ -118,14 +118,15 @@ export class StreamRows {
   }
 
   /**
-   * Returns the log of a stream, `undefined` if the log was removed or does not belong to a stream.
+   * Returns the log of a stream, or `undefined` if the log was removed or does not belong to a
+   * stream.
    */
   logOf(number: number): OpenLog | undefined {
     const log = this.#ports.logs.byNumber(number);
     return log?.shown?.status === "live" && log.name.kind === "channel" ? log : undefined;
   }
 
-  /** Returns the message of a stream, `undefined` if the message was removed. */
+  /** Returns the message of a stream, or `undefined` if the message was removed. */
   messageOf(log: OpenLog): Message | undefined {
     const record = this.recordOf(log);
     if (record !== undefined) return decodeRecord(record).message;
@@ -135,7 +136,7 @@ export class StreamRows {
     });
   }
 
-  /** Returns the record of a stream's message, `undefined` if the message was removed. */
+  /** Returns the record of a stream's message, or `undefined` if the message was removed. */
   recordOf(log: OpenLog): Buffer | undefined {
     const { name } = log;
     if (name.kind === "free") return undefined;
@@ -143,7 +144,8 @@ export class StreamRows {
   }
 
   /**
-   * Returns the record of a message that has its own row, `undefined` if the message was removed.
+   * Returns the record of a message that has its own row, or `undefined` if the message was
+   * removed.
    */
   recordAt({ key, messageSeq }: Pick<StreamHead, "key" | "messageSeq">): Buffer | undefined {
     const { tables, rows, memtable } = this.#ports;
@@ -212,7 +214,9 @@ export class StreamRows {
     return units;
   }
 
-  /** Returns the snapshot of the stream of a message, `undefined` if its end is not committed. */
+  /**
+   * Returns the snapshot of the stream of a message, or `undefined` if its end is not committed.
+   */
   snapshot(head: StreamHead, ended = this.find(head)): StreamSnapshot | undefined {
     if (ended === undefined) return undefined;
     const { log } = ended;

@@ -260,7 +260,7 @@ class StreamRules {
     changes.addRecords(stream, records, frame, { producer, order });
   }
 
-  /** Returns the sender of a stream, `undefined` if its message was removed. */
+  /** Returns the sender of a stream, or `undefined` if its message was removed. */
   #senderOf({ key, clientMsgNo }: StreamAppendDraft | StreamCreationDraft): string | undefined {
     const { live, streamRows: rows } = this.#ports;
     const stream = live.find(key, clientMsgNo);

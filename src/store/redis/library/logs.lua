@@ -24,7 +24,7 @@
 --                            last event (f64)
 --                         e  Unix ms when the stream's message expires, absent if it does not
 --                         v  only if created through the Durable Streams protocol: index of the
---                            first event that viewers are not shown, -1 if they see all (f64),
+--                            first event that viewers are not shown, or -1 if they see all (f64),
 --                            position after the frame of that event (f64), position before the last
 --                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
 --                         f  last publication, only if its topics are in other slots

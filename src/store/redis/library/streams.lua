@@ -93,8 +93,8 @@ local function write_pub(head)
   fields.is_changed = false
 end
 
--- Returns the refusal of a sender, 0 if the sender may send. If the users are in other slots, the
--- caller decides and passes its decision in `refusal`.
+-- Returns the refusal of a sender, or 0 if the sender may send. If the users are in other slots,
+-- the caller decides and passes its decision in `refusal`.
 local function refusal_of(channel, uid, check, refusal)
   if check == 0 then return refusal end
   local case = channel.head .. '\n' .. check .. uid
@@ -325,8 +325,9 @@ end
 -- Adds an event to an active stream: content, a tool call, a custom event or the end.
 --
 -- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by the
---          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits u8 (1 to
---          ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see `add_event`)
+--          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits
+-- u8 (1 to          ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see
+-- `add_event`)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered, see `store/event-ids.ts`), frame without its last two fields
 local function stream_event()
@@ -388,7 +389,7 @@ local function stream_end()
 end
 
 -- Returns the field `extra` of a message's frame (`wire.ts`) with the id of the channel's previous
--- message added, 0 if that id is unknown.
+-- message added, or 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
 -- Accesses every key that the start of a stream writes. If a key has moved, Redis then reports this
@@ -457,7 +458,7 @@ end
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the counter
 --          of message ids, -1 on a single server), bytes u32 (that count against the maximum), crc
 --          u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame), expiry
---          f64 (Unix ms, 0 if the message does not expire)
+--          f64 (Unix ms, or 0 if the message does not expire)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered), frame (as `stream_event`), field h of the log's head, record of the message,
 --          extra of the message's frame, counter of message ids, frame of the event that ends another

@@ -8,7 +8,7 @@
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user who got no copy, or ''
 --        3  on a Redis Cluster, if the node must list the inbox in `inboxDue` of the bucket: the seq of
---           the copy, 0 if an earlier call has put the copy; else -1
+--           the copy, or 0 if an earlier call has put the copy; else -1
 --        4  time with which the node must list the inbox
 --        5  on a Redis Cluster, see `has_outbox`; else 0
 local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))

@@ -118,7 +118,7 @@ local function unread(state, last)
 end
 
 -- Searches for the newest shown entry up to the seq `to`. Returns two values: the entry or nil, and
--- the seq at which the next call continues the search, 0 if the search is complete.
+-- the seq at which the next call continues the search, or 0 if the search is complete.
 local function newest(state, to)
   local count, passed = 1, 0
   while to > state.deleted do

@@ -1,6 +1,6 @@
 local MAX_STEP = 1000 -- ms by which the clock may be set back without ending a lease
 
--- Acquires or renews a lease for `ttl` ms. Returns its token, 0 if another owner holds it.
+-- Acquires or renews a lease for `ttl` ms. Returns its token, or 0 if another owner holds it.
 local function acquire_lease(lease, owner, ttl)
   local holder, token, ends = unpack(redis.call('HMGET', lease, 'owner', 'token', 'ends'))
   token = tonumber(token or '0')

@@ -33,8 +33,8 @@ local EXEMPT = 3 -- the sender is a system account
 local OPEN = 4 -- the receiver is a system account
 local NAMED = 5 -- a backend sends in a user's name: the user need not be a member
 
--- Returns the number of the refusal, 0 if the user may send. `info` and `lists` are fields of the
--- group's head.
+-- Returns the number of the refusal, or 0 if the user may send. `info` and `lists` are fields of
+-- the group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, GROUP_BITS)
@@ -50,8 +50,8 @@ local function group_refusal(info, lists, base, key, uid, check)
   return string.byte(GROUP_REFUSALS, bits + 1) - 48
 end
 
--- Returns the number of the refusal, 0 if the user may send. `to` and `from` are the channel keys
--- of the receiver's and the sender's records.
+-- Returns the number of the refusal, or 0 if the user may send. `to` and `from` are the channel
+-- keys of the receiver's and the sender's records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
   local receiver_head = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(receiver_head[1]), receiver_head[2]

@@ -21,8 +21,8 @@ local BARE = 9 -- 1 if a sweep emptied the log, else false
 local INFO = 10 -- the channel's record, or false
 -- True if `close_channel` may have to write `due` even if no placed message expires.
 local MAY_SWEEP = 11
--- Id of the newest message, stored or not, 0 if unknown. The caller updates it. Always false unless
--- the channel is personal and its users are in other slots.
+-- Id of the newest message, stored or not, or 0 if unknown. The caller updates it. Always false
+-- unless the channel is personal and its users are in other slots.
 local NEWEST = 12
 local LOG = 13 -- name of the key `log`, false until a message was placed
 -- Fields `@<uid>` to write into the head, each followed by the seq of a message from this uid.

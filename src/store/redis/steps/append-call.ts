@@ -35,7 +35,7 @@ export interface Placement {
   readonly publicationSeq: number;
   readonly isRetry: boolean;
   readonly atMs: number;
-  /** Id of the channel's previous message, 0 if unknown. */
+  /** Id of the channel's previous message, or 0 if unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
   /**
@@ -53,7 +53,7 @@ export class AppendCall {
   readonly outcome: Promise<Outcome>;
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
-  /** Key of the dedupe record, "" if retries are not recognised. */
+  /** Key of the dedupe record, or "" if retries are not recognised. */
   readonly #dedupeKey: string;
   readonly #numbers: readonly number[];
   readonly #atMs: number;
@@ -206,8 +206,8 @@ export function checkOf(
 }
 
 /**
- * Returns the time, in Unix milliseconds, at which a message expires, 0 if it never expires. Throws
- * `bad_request` if `expire` is invalid.
+ * Returns the time, in Unix milliseconds, at which a message expires, or 0 if it never expires.
+ * Throws `bad_request` if `expire` is invalid.
  */
 export function expiryOf({ expireS }: Pick<MessageDraft, "expireS">, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)

@@ -53,7 +53,7 @@ export interface Command {
 
 interface PutResult {
   readonly dropped: number;
-  /** First error, `undefined` if every recipient got a copy. */
+  /** First error, or `undefined` if every recipient got a copy. */
   readonly failure: BrokerError | undefined;
 }
 
@@ -219,8 +219,8 @@ export async function put(
 
 /**
  * Adds an inbox on a Cluster to `inboxDue` in the bucket of the user's events, with the time when
- * the next copy expires. `seq` is the inboxSeq of a copy that remains until then, 0 if no such copy
- * is known.
+ * the next copy expires. `seq` is the inboxSeq of a copy that remains until then, or 0 if no such
+ * copy is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,

@@ -43,7 +43,9 @@ export async function readSlice(
 
 interface Piece extends HistorySlice {
   readonly headSeq: number;
-  /** Seq at which the next piece starts, 0 if the range is complete or the limits are reached. */
+  /**
+   * Seq at which the next piece starts, or 0 if the range is complete or the limits are reached.
+   */
   readonly nextSeq: number;
   /** Seq of the last message, even if it could not be decoded, or 0. */
   readonly lastSeq: number;

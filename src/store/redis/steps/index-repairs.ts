@@ -43,7 +43,7 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the connection on which an entry would be written now, `undefined` if it is closed.
+   * Returns the connection on which an entry would be written now, or `undefined` if it is closed.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;

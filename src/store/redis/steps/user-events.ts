@@ -141,7 +141,7 @@ async function unlessTransient(call: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Returns the demand of a script, `undefined` for any other reply. */
+/** Returns the demand of a script, or `undefined` for any other reply. */
 function asDemand(reply: unknown): OutboxDemand | undefined {
   if (!Buffer.isBuffer(reply)) return undefined;
   const text = reply.toString("latin1");
