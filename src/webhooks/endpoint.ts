@@ -1,5 +1,6 @@
 // The stored record of an endpoint, with its settings and its secrets. Keeps no state.
 
+import { createHash } from "node:crypto";
 import type { EventPosition } from "../broker/event-ports.ts";
 import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webhook-ports.ts";
 
@@ -32,9 +33,11 @@ interface EndpointRecord {
   readonly createdAtMs: number;
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
+  /** Hash of the URL and the secrets of a fixed endpoint. Shows a change of the configuration. */
+  readonly targetHash?: string;
   /**
-   * Time at which a call last enabled the endpoint or gave it another URL or secret. Earlier
-   * failures do not count. A change of a fixed endpoint in the configuration does not set it.
+   * Time at which the endpoint was last enabled or got a different URL or secret. Earlier failures
+   * do not count.
    */
   readonly enabledAtMs: number;
   /** Reason why a node has disabled the endpoint. Absent if no node has. */
@@ -66,6 +69,12 @@ export function endpointOf(
   if (settings === undefined) return undefined;
   const secrets = fixed?.secrets ?? record.secrets;
   return { ...record, id, version, settings, secrets, isFixed: fixed !== undefined };
+}
+
+/** Returns the hash of a fixed endpoint that changes with its URL and its secrets. */
+export function targetHashOf({ settings, secrets }: FixedEndpoint): string {
+  const texts = [settings.url, ...secrets.map(({ text }) => text)];
+  return createHash("sha256").update(texts.join("\n")).digest("base64url");
 }
 
 /** Returns true if the endpoint is, or was, defined in the configuration of a node. */

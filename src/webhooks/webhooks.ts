@@ -32,6 +32,7 @@ import {
   isFixedRecord,
   type Replay,
   seenAtMsOf,
+  targetHashOf,
   textOf,
   viewOf,
 } from "./endpoint.ts";
@@ -153,6 +154,8 @@ class WebhookDispatch implements WebhookService {
    * endpoint starts after its previous runner has ended, because both would have the same lease.
    */
   readonly #ending = new Map<string, Promise<void>>();
+  /** Ids of the fixed endpoints whose URL and secrets were compared with the stored record. */
+  readonly #checkedTargets = new Set<string>();
   /** Newest event of each partition at the last tick. */
   #newest: readonly EventPosition[] = [];
   /** Time of the last flush on the monotonic clock. */
@@ -486,22 +489,31 @@ class WebhookDispatch implements WebhookService {
     const from = await store.newestEvents();
     for (const endpoint of added) {
       const times = { createdAtMs: nowMs, enabledAtMs: nowMs };
-      const text = textOf({ ...endpoint, version: 0, isFixed: true, from, ...times, replays: [] });
+      const record = { ...times, from, targetHash: targetHashOf(endpoint), replays: [] };
+      const text = textOf({ ...endpoint, ...record, version: 0, isFixed: true });
       await store.putWebhook(endpoint.id, text, 0, UNLIMITED);
     }
   }
 
   /**
    * Records at intervals that the configuration has the fixed endpoints. `#removeUnseen` needs
-   * these records.
+   * these records. If the configuration gave an endpoint a different URL or secret, earlier
+   * failures no longer count. This is checked once per process, because other nodes may still have
+   * the old configuration.
    */
   async #noteFixed(endpoints: readonly Endpoint[]): Promise<void> {
     const nowMs = this.#ports.clock();
     for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
       const { id, version, createdAtMs, seenAtMs = createdAtMs } = endpoint;
-      if (Math.abs(nowMs - seenAtMs) < SEEN_INTERVAL_MS) continue;
-      const text = textOf({ ...endpoint, seenAtMs: nowMs });
-      await this.#ports.store.putWebhook(id, text, version, UNLIMITED);
+      const targetHash = targetHashOf(endpoint);
+      const isChanged = !this.#checkedTargets.has(id) && endpoint.targetHash !== targetHash;
+      if (isChanged || Math.abs(nowMs - seenAtMs) >= SEEN_INTERVAL_MS) {
+        const changes = isChanged ? { targetHash, enabledAtMs: nowMs } : {};
+        const text = textOf({ ...endpoint, ...changes, seenAtMs: nowMs });
+        const result = await this.#ports.store.putWebhook(id, text, version, UNLIMITED);
+        if (result !== "done") continue;
+      }
+      this.#checkedTargets.add(id);
     }
   }
 
@@ -577,10 +589,12 @@ class WebhookDispatch implements WebhookService {
       formatOf: (name) => this.#formatOf(name),
       deliver: (endpoint, delivery) => this.#deliver(endpoint, delivery),
       disable: async ({ enabledAtMs }, reason) => {
-        const disabled = await this.#change(id, (endpoint) =>
-          isActive(endpoint) && endpoint.enabledAtMs === enabledAtMs
-            ? { ...endpoint, disabledReason: reason }
-            : { refusal: "webhook_not_found" },
+        const disabled = await this.#change(
+          id,
+          (endpoint) =>
+            isActive(endpoint) && endpoint.enabledAtMs === enabledAtMs
+              ? { ...endpoint, disabledReason: reason }
+              : { refusal: "webhook_not_found" }, // it was changed meanwhile, and stays enabled
         );
         if (!("refusal" in disabled)) this.#ports.onDisabled(id, reason);
       },

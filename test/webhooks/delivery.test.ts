@@ -33,8 +33,8 @@ interface World {
   webhook(t: Test, settings?: object): Promise<Receiver & { readonly webhookId: string }>;
 }
 
-async function startWorld(t: Test, settings: Settings = {}): Promise<World> {
-  const broker = await startBroker(t, settings);
+async function startWorld(t: Test, settings: Settings = {}, dataPath?: string): Promise<World> {
+  const broker = await startBroker(t, settings, dataPath);
   await broker.call("/events/feed", { feed: "on" });
   const call: World["call"] = async (method, path, body) => {
     const response = await fetch(`http://127.0.0.1:${broker.apiPort}${path}`, {
@@ -121,7 +121,9 @@ for library in (standardwebhooks.webhooks, svix.webhooks):
         print("refused")
 `;
 
-const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
+const [SECRET, OTHER_SECRET] = [7, 8].map(
+  (byte) => `whsec_${Buffer.alloc(32, byte).toString("base64")}`,
+) as [string, string];
 
 const contentOf = ({ data }: { readonly data: { readonly payload: string } }): string =>
   JSON.parse(Buffer.from(data.payload, "base64").toString()).content;
@@ -623,6 +625,37 @@ t.test("a webhook of the configuration can be enabled again, but not changed", a
   receiver.reply = () => 204;
   t.match(await call("PATCH", path, { enabled: 1 }), { status: 200, body: { enabled: 1 } });
   await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
+});
+
+t.test("a new URL or secret in the configuration ends the pause of a webhook", async (t) => {
+  const old = await startReceiver(t);
+  const receiver = await startReceiver(t);
+  old.reply = downForAnHour;
+  let dataPath: string | undefined;
+  const startWith = async (url: string, secret: string) => {
+    const endpoint = { id: "fixed", url, secret, batchWaitMs: 0 };
+    const settings = { JINDOU_WEBHOOKS_ENDPOINTS: JSON.stringify([endpoint]) };
+    const world = await startWorld(t, settings, dataPath);
+    ({ dataPath } = world.broker);
+    return world;
+  };
+  const first = await startWith(old.url, SECRET);
+  await until(async () => (await first.call("GET", "/webhooks")).body.webhooks.length === 1);
+  const one = await first.send("lea", "one");
+  await old.until(() => old.requests.length > 0);
+  await first.broker.close();
+  const isDelivered = (id: number) => receiver.events.some(({ data }) => data.message_id === id);
+  receiver.secret = SECRET;
+  const second = await startWith(receiver.url, SECRET);
+  await receiver.until(() => isDelivered(one));
+  receiver.reply = downForAnHour;
+  const two = await second.send("lea", "two");
+  await receiver.until(() => receiver.requests.length > 1);
+  await second.broker.close();
+  receiver.reply = () => 204;
+  receiver.secret = OTHER_SECRET;
+  await startWith(receiver.url, OTHER_SECRET);
+  await receiver.until(() => isDelivered(two));
 });
 
 t.test(
