@@ -29,7 +29,7 @@
 //     c             integer  red-dot count of the entry's seq      if it differs from the seq, or
 //                                                                  if s or x is present
 //     r             bytes    record of the message                 always
-//     s             string   clientMsgNo of the stream             if the message is a stream's
+//     s             string   clientMsgNo of the stream             if it is the message of a stream
 //     x             time     when the message expires              if it expires
 //     t             time     when the message was sent             if it was imported
 //   labels          ZSET     source ids of imported messages,      if it is not empty
@@ -48,8 +48,8 @@
 //                            `lua/members_forget.lua`              most; groups only
 //   joinSeqs        HASH     uid: seq of head when the user        for members of a group
 //                            joined
-//   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
-//                            head then> <time of the change>`      conversation
+//   positions       HASH     uid: `<readSeq> <deletedSeq> <head    if the user changed the
+//                            seq at the change> <change time>`     conversation
 //   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
 //                            the message                           decided
 //   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
@@ -70,7 +70,7 @@
 //                            renews it (`library/streams.lua`)
 //   due             ZSET     channel key, scored by the time when  for each channel with a log
 //                            its log must be reclaimed next, +inf
-//                            if no limit requires that now
+//                            if no limit currently requires it
 //   commands        STREAM   pending copies of commands, with the  if a recipient may lack its copy
 //                            ID <messageId>-0 (`command-steps.ts`)
 //     h             bytes    head                                  always
@@ -80,8 +80,8 @@
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off
 //     id            integer  id of the newest event                if there was an event
-//     trimmed       integer  number through which all events were  if events were removed, except
-//                            removed                               events on demand
+//     trimmed       integer  number through which all events were  if events other than on-demand
+//                            removed                               events were removed
 //   events          STREAM   events with consecutive numbers, with if it is not empty
 //                            the ID <number>-<id> of the last one
 //     t             integer  index of the type in `EVENT_TYPES`    always
@@ -99,7 +99,7 @@
 //                            `ON_DEMAND_TYPES`, with the fields
 //                            of `events`. Both streams together
 //                            have consecutive numbers
-//   inboxDue        ZSET     uid, scored by the time when the next  if the inbox of a user got copies
+//   inboxDue        ZSET     uid, scored by the time when the next  if a user's inbox got copies
 //                            copy in the user's inbox expires, or   while the event feed was on
 //                            an earlier time
 //   outboxSeen:<uid>         STRING  see `lua/outbox_put.lua`      on a Redis Cluster, for a day
@@ -163,8 +163,8 @@
 //   messageIds      STRING   newest message id                     on a single server
 //   format          STRING   see `redis/format.ts`                 always
 //   feed            STRING   format, and `on` or `off`             if the event feed was switched
-//   eventReaders    HASH     kind: time until which readers want   if a reader ever did
-//                            events on demand of this kind
+//   eventReaders    HASH     kind: time until which readers want   if a reader ever wanted any
+//                            on-demand events of this kind
 //   onlineTurn      STRING                                         while a node looks for users who
 //                                                                  are offline
 //   managers        HASH     see `managers.ts`                     if a password is stored
@@ -197,8 +197,8 @@ export interface RedisStoreLimits {
   readonly sweepIntervalMs: number;
   readonly maxStreamBytes: number;
   /**
-   * Maximum number of bytes that viewers are shown of one event, in streams that are created
-   * with the Durable Streams protocol. The default is that of `streams.maxDataBytes`.
+   * Maximum number of bytes of one event that viewers are shown, in streams created through the
+   * Durable Streams protocol. The default is that of `streams.maxDataBytes`.
    */
   readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;

@@ -34,7 +34,7 @@ import { createRedisUsers } from "./steps/users.ts";
 import { createRedisWebhooks } from "./steps/webhooks.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/** Options of the store. The store starts the link. The creator of the link must close it. */
+/** Store options. The store starts the link, and the creator of the link must close it. */
 type RedisStoreOptions = Omit<
   RedisStorePorts,
   "waitForReplicas" | "observeReplicas" | "unreadable" | "demand"

@@ -19,7 +19,7 @@ local number_at -- index in `numbers` of the next byte
 local reply_at -- index of the operation in the call
 local now -- Unix ms on the server's clock, as the caller estimates it
 local server_now -- Unix ms on the clock of the server
-local is_cluster -- true on a Redis Cluster, where some keys of a moving slot are at another server
+local is_cluster -- true on a Redis Cluster, where some keys of a moving slot are on another server
 local topic_end -- suffix of all topic names, which contains the number of the database
 -- Settings: time for which retries are recognised (ms), maximum age of messages (ms, 0 means no
 -- limit), maximum number of messages in a channel (0 means no limit), and maximum number of bytes

@@ -19,7 +19,7 @@
 --                         and in the log of a channel's stream
 --                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
 --                         m  the stream's message: messageId, messageSeq (f64 each)
---                         l  length of the text that viewers are shown in UTF-16 code units (u32),
+--                         l  length in UTF-16 code units of the text that viewers are shown (u32),
 --                            bytes that count against the limit of a stream (u32), Unix ms of the
 --                            last event (f64)
 --                         e  Unix ms when the stream's message expires, absent if it does not
@@ -135,8 +135,8 @@ local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
--- A log expires a quarter of its time to live late, because `use_log` does not record a use within
--- this time after the recorded use.
+-- A log expires late, by a quarter of its time to live, because `use_log` does not record a use
+-- within that time after the last recorded use.
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
 end

@@ -3,16 +3,14 @@
 -- /event`. In addition, it may have up to MAX_OPEN_STREAMS active streams that were created through
 -- the Durable Streams protocol.
 --
--- An operation names its channel by the texts of `ChannelNames.appendArgs`: the beginning of the
--- names of the channel's keys, the channel key, the topic of a group ('' for a personal channel),
--- and for each user of a personal channel the uid, the beginning of the names of the keys of the
--- user's record, and that of the user's keys. The users are missing if they are in other slots. The
--- caller must then publish to them.
+-- An operation names its channel by the texts of `ChannelNames.appendArgs`: the channel's key
+-- prefix, the channel key, the topic of a group ('' for a personal channel), and for each user of a
+-- personal channel the uid, the key prefix of the user's record and the key prefix of the user. The
+-- users are missing if they are in other slots. The caller must then publish to them.
 --
 -- Reply of each operation, unless its comment describes another reply
---   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal
---   u8 (0 unless the verdict is STREAM_REFUSED); or, if there are publications that the caller must
---   publish, a list:
+--   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal u8 (0 unless
+--   the verdict is STREAM_REFUSED); or, if the caller must send publications, a list:
 --   1  these bytes
 --   2  member of `activeStreams` of a stream that ended, which the caller must remove after it has
 --      added the end to `endedStreams` of the users, or ''
@@ -38,7 +36,7 @@ local CREATED, CREATE_EXISTS, CREATE_DELETED, CREATE_FULL, CREATE_TAKEN, CREATE_
 local listed_streams -- logs of streams that must be added to `activeStreams` or removed from it
 local open_heads -- fields of the heads of channels by the name of the head, see `open_head`
 local changed_heads -- list of the names of heads whose `pub` must be written
-local refusals -- refusals of the call by channel, sender and check
+local refusals -- refusals that the call has determined, by channel, sender and check
 
 -- Reads the texts that name a channel. Returns a table with the fields
 --   base, key, head
@@ -232,7 +230,7 @@ local function remember_end(ends, log, name, ended_ms)
   call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
 end
 
--- Returns the counter of message ids, and its bucket.
+-- Returns the message id counter and its bucket.
 local function id_counter(base)
   if is_cluster then return base .. 'messageIds', tonumber(string.match(base, '{c(%d+)}:$')) end
   return string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
@@ -324,10 +322,10 @@ end
 
 -- Adds an event to an active stream: content, a tool call, a custom event or the end.
 --
--- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by the
---          caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits
--- u8 (1 to          ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see
--- `add_event`)
+-- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by
+--          the caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits
+--          u8 (1 to ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see
+--          `add_event`)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered, see `store/event-ids.ts`), frame without its last two fields
 local function stream_event()
@@ -404,7 +402,7 @@ end
 -- stream, which has no frames yet. Fields of `start`:
 --   client_msg_no, uid
 --   record, extra   of the message, see `wire.ts`
---   counter, bucket, ms  counter of message ids, its bucket (-1 on a single server), and `id_ms`
+--   counter, bucket, ms  message id counter, its bucket (-1 on a single server), and `id_ms`
 --   dedupe          key of the message's dedupe record
 --   incarnation, type, event_head  fields i, t and h of the log's head
 --   expiry          Unix ms when the message expires, 0 if it does not
@@ -455,13 +453,13 @@ end
 -- Starts a stream and stores its message in the channel. With `force`, first cancels the channel's
 -- active stream that was started by `POST /event`.
 --
--- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the counter
---          of message ids, -1 on a single server), bytes u32 (that count against the maximum), crc
---          u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame), expiry
---          f64 (Unix ms, or 0 if the message does not expire)
+-- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the
+--          message id counter, -1 on a single server), bytes u32 (that count against the maximum),
+--          crc u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame),
+--          expiry f64 (Unix ms, or 0 if the message does not expire)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
 --          remembered), frame (as `stream_event`), field h of the log's head, record of the message,
---          extra of the message's frame, counter of message ids, frame of the event that ends another
+--          extra of the message's frame, message id counter, frame of the event that ends another
 --          stream ('' without `force`)
 local function stream_start()
   local user_count, check, refusal, force, bucket, bytes, crc, incarnation, end_crc, expiry = take_numbers('>BBBBdI4I4I4I4d')
@@ -503,7 +501,7 @@ end
 --          frame), records u32, crc u32 (of the frame), shown f64, units u32 (see `add_event`), end crc
 --          u32 (of the end frame)
 -- Texts    the channel, clientMsgNo, sender, content type, start frame, field h of the log's head,
---          record of the message, extra of the message's frame, counter of message ids, frame of the
+--          record of the message, extra of the message's frame, message id counter, frame of the
 --          first records ('' for none), parts (see `add_event`), end frame ('' to keep it open)
 -- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields `i`, `t`, `n` and `c` of the
 --          head, and field `h`; with CREATE_FULL the verdict of `log_append` or

@@ -1,12 +1,12 @@
 -- Runs the operations of a turn. This is the last file of the library. The generated table
 -- `OPERATIONS` precedes it.
 --
--- KEYS   any key of the slot in which all keys of the call are, on a Redis Cluster
+-- KEYS   on a Redis Cluster, any key in the slot that contains all keys of the call
 -- ARGV   settings   now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and
 --                   producers of a log, window for retries (ms), retention (ms, 0 means no limit),
 --                   maximum messages of a channel (0 means no limit), maximum bytes of a stream
 --        numbers    for each operation its code (index in OPERATIONS, u8) and its numbers
---        topic_end  suffix of the names of topics
+--        topic_end  suffix of topic names
 --        then the texts of the operations
 --        deadline   Unix ms
 -- Reply  the reply of each operation, or the byte FAILED and an error; then, if a publication was

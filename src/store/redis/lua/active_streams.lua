@@ -1,9 +1,9 @@
 -- Finds the active streams of channels. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that contains some of the channels
+-- KEYS   key prefix of each bucket that contains some of the channels
 -- ARGV   for each bucket, the number of its channels and the channel key of each
--- Reply  for each of these channels with active streams, its position (from 1) among the channel keys
---        in ARGV, and the list of their clientMsgNos
+-- Reply  for each channel with active streams, its position (from 1) among the channel keys in
+--        ARGV, and the list of the streams' clientMsgNos
 local reply, before, at = {}, 0, 1
 for _, bucket in ipairs(KEYS) do
   local count = tonumber(ARGV[at])

@@ -3,7 +3,7 @@
 -- functions, locals and arguments again at each call. To save time, state is kept in lists that are
 -- passed to functions, and numbers are packed into one argument.
 --
--- KEYS   counter          counter of message ids. All other keys are in its slot, or all keys are on
+-- KEYS   counter          message id counter. All other keys are in its slot, or all keys are on
 --                         one server.
 -- ARGV   numbers          big-endian
 --             now             f64   Unix ms
@@ -27,13 +27,13 @@
 --             reuse           u8    1 if its clientMsgNo may belong to another message, else 0
 --             payload hash    8 B   see `store/payload-hash.ts`; zeros without a dedupe key
 --        then for each channel
---             base            beginning of the names of the channel's keys
+--             base            key prefix of the channel
 --             key             channel key
 --             topic           the group's topic, '' for a personal channel
 --        for each of the channel's users
 --             uid
---             record base     beginning of the names of the keys of the user's record
---             user base       beginning of the names of the user's keys
+--             record base     key prefix of the user's record
+--             user base       key prefix of the user
 --        for each message of the channel
 --             uid             sender
 --             record

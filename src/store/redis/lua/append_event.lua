@@ -2,7 +2,7 @@
 -- scripts, and is part of the library. Generated constants (`EVENT_CONSTANTS` in `steps/events.ts`)
 -- name the types.
 --   feed, events  keys of the bucket
---   counter       counter of message ids
+--   counter       message id counter
 --   bucket        of the counter, -1 on a single server
 --   key           see `EventRow`
 --   event_type    index of the type in `EVENT_TYPES`

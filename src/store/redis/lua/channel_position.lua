@@ -1,7 +1,7 @@
 -- Reads the state of a channel and finds the delivered messages (marks) of a reader that are not in
 -- the channel. A fail-over may have lost such messages, and their seqs are or will be reused.
 --
--- KEYS   counter     counter of message ids
+-- KEYS   counter     message id counter
 -- ARGV   mark_count  number of marks, then for each mark, newest first
 --             seq     of the message; for a message that is not stored, the negated newest seq of
 --                     the channel at its publication

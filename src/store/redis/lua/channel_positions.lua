@@ -1,7 +1,7 @@
 -- Reads the position at which a new reader of channels starts: after everything that has been
 -- published so far. Read-only.
 --
--- KEYS   counter  counter of message ids
+-- KEYS   counter  message id counter
 --        then the head of each channel
 -- Reply  newest message id of the counter, then for each channel
 --          1  newest publication number

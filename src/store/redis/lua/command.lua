@@ -3,7 +3,7 @@
 -- recipients that still lack a copy.
 --
 -- KEYS   dedupe        dedupe record
---        counter       counter of message ids
+--        counter       message id counter
 --        commands      pending copies of the bucket
 --        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry, inboxSenders,
 --        inboxShares, inboxOrder
@@ -17,7 +17,7 @@
 --        payload_hash  see `store/payload-hash.ts`
 --        allows_reuse  1 if the clientMsgNo may belong to another message or command, else 0
 --        event_key     key of the event `command.sent`, '' if none is written
---        event_fields  end of the event's JSON object, which begins with the fields of the message id
+--        event_fields  the event's JSON object after the message id fields
 --        has_number    1 if `event_fields` contains the clientMsgNo, else 0
 --        user_count    number of users that get a copy now
 --        then for each of these users: uid, topic, and bucket, see `user_feed.lua`

@@ -2,7 +2,7 @@
 --
 -- KEYS   head of the first channel. All channels are in its slot, or all keys are on one server.
 -- ARGV   see `conversation_state.lua`, then for each channel
---          base  beginning of the names of the channel's keys
+--          base  key prefix of the channel
 --          key   channel key
 -- Reply  for each channel in order: false if the channel is a group that does not exist or is
 --        disbanded, or if the user is not a member of the group, else

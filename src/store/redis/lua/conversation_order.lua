@@ -1,14 +1,14 @@
 -- Finds the newest message of each channel. The conversations of a user are ordered by these
 -- messages. Read-only.
 --
--- KEYS   counter      counter of message ids. All channels are in its slot, or all keys are on one
+-- KEYS   counter      message id counter. All channels are in its slot, or all keys are on one
 --                     server.
 -- ARGV   SINCE        Unix ms: omits conversations that have not changed since then; 0 means no
 --                     such limit
 --        ONLY_UNREAD  1 to omit conversations that certainly have no unread messages, else 0
---        then for channels whose keys have names with the same beginning
---          base       this beginning
---          channels   channel keys, separated by newlines
+--        then for each key prefix
+--          base       the prefix
+--          channels   keys of the channels with this prefix, separated by newlines
 -- Reply  1  newest id of the counter
 --        2  for each channel the field `last` of its head, separated by spaces; 0 if the head has no
 --           such field or the conversation is omitted

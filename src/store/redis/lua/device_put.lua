@@ -4,7 +4,7 @@
 -- ARGV   token_hash    '' if the device has no token
 --        kept_ms       time for which logged-out devices are kept
 --        bucket        key prefix of the bucket of the user's events, or ''
---        event_ids     counter of message ids
+--        event_ids     message id counter
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
 -- Reply  the old device, or nil; 'announce' or 'full', see `outbox_demand`
 local sessions = KEYS[1]

@@ -2,7 +2,7 @@
 -- front of scripts, after `append_event.lua`.
 --
 -- These names are the last keys and the last arguments of the scripts.
---   EVENT_IDS     counter of message ids
+--   EVENT_IDS     message id counter
 --   EVENT_BUCKET  bucket of the counter, -1 on a single server
 --   EVENT_KEY     key of the events, see `EventRow`
 local FEED, EVENTS, EVENT_IDS = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]

@@ -1,5 +1,5 @@
 -- Membership of a user in a group. Placed in front of scripts, after `channel_record.lua`. `bucket`
--- is the beginning of the key names of the group's bucket.
+-- is the key prefix of the group's bucket.
 
 -- Returns true if the user is a member. No user is a member of a disbanded group.
 local function is_in_group(bucket, key, uid)

@@ -1,9 +1,9 @@
 -- Finds the groups, among those in ARGV, that a user is not a member of. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that contains some of the groups
+-- KEYS   key prefix of each bucket that contains some of the groups
 -- ARGV   uid
 --        then, for each bucket, the number of its groups and the channel key of each
--- Reply  positions (from 1) of the found groups among the channel keys in ARGV
+-- Reply  positions (from 1) of these groups among the channel keys in ARGV
 local uid = ARGV[1]
 local FIRST_BUCKET = 2
 local others, before, at = {}, 0, FIRST_BUCKET

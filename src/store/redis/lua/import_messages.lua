@@ -1,7 +1,7 @@
 -- Stores imported messages of one channel under their seqs, which must be in ascending order.
 -- Publishes nothing. The dedupe keys are not declared. They are in the slot of the head.
 --
--- KEYS   counter         counter of message ids
+-- KEYS   counter         message id counter
 -- ARGV   now             Unix ms
 --        bucket          of the counter, -1 on a single server
 --        head_seq        newest seq that the caller has read, or 0
@@ -17,7 +17,7 @@
 --          expires       Unix ms, '' if the message does not expire
 --          dedupe_key    '' if retries of the message are not recognised
 --          payload_hash  see `store/payload-hash.ts`, '' without a dedupe key
---          dedupe_ttl    of the dedupe record, ms
+--          dedupe_ttl    time to live of the dedupe record, ms
 -- Reply  id of the newest message; nil, and nothing is stored, if `head_seq` is not the newest seq
 local head, log, labels, due_channels, expiry, red_dots, counter = unpack(KEYS)
 local now, bucket, head_seq, key, due, is_apart = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]

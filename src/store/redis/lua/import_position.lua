@@ -1,4 +1,4 @@
--- Sets the imported read position of a user in a channel.
+-- Sets a user's imported read position in a channel.
 --
 -- ARGV   read_seq     seq through which the user has read
 --        deleted_seq  seq through which the user has deleted

@@ -6,9 +6,9 @@ local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
 local MAX_EXPIRED = 100 -- maximum number of copies to remove before another one is put
 
--- Returns the inbox of a user.
+-- Returns a user's inbox.
 --   bucket     see `user_feed.lua`
---   event_ids  counter of message ids, for events of the user
+--   event_ids  message id counter, for the user's events
 --   copies     key `inbox`, followed by the keys inboxExpiry, inboxSenders, inboxShares, inboxOrder
 --   last_seq   key `inboxSeq`, nil if the script puts no copy
 --   ids        key `inboxIds`, nil if the script does not use it

@@ -2,7 +2,7 @@
 --
 -- KEYS   see `inbox_of` in `inbox.lua`
 -- ARGV   bucket     see `user_feed.lua`
---        event_ids  counter of message ids
+--        event_ids  message id counter
 --        then the inboxSeq of each copy
 -- Reply  1  number of acknowledged copies that were still in the inbox
 --        2  see `has_outbox`

@@ -3,7 +3,7 @@
 --
 -- KEYS   see `inbox_of` in `inbox.lua`
 -- ARGV   bucket     see `user_feed.lua`
---        event_ids  counter of message ids
+--        event_ids  message id counter
 -- Reply  time when the next copy expires, which may have passed; '' if the inbox is empty
 local now, uid, bucket, event_ids = unpack(ARGV)
 local inbox = inbox_of(uid, bucket, event_ids, unpack(KEYS))

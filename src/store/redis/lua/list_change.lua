@@ -1,7 +1,7 @@
 -- Changes one of a channel's lists, and records in the head which lists are not empty.
 --
 -- KEYS   head, then denylist or allowlist
--- ARGV   two arguments, see `members.lua`, which are ''
+-- ARGV   the two arguments of `members.lua`, both ''
 --        uids_json     JSON list without duplicates
 --        change        add, remove or replace
 --        list_bit      bit of the list in the field `lists`

@@ -1,8 +1,8 @@
 -- Functions shared by the scripts that read or change a channel's members. Lists are passed as
 -- JSON, in one argument of any length, and processed in pieces, because `unpack` has a limit.
 --
--- These names are the first keys of the scripts, except of `list_change.lua`, and the first
--- arguments of the scripts that write.
+-- These names stand for the first keys of each script, except `list_change.lua`, and for the first
+-- arguments of each script that writes.
 --   KIND        the set of one kind of members, `permanent` if the script concerns both kinds
 --   OTHER_KIND  the set of the other kind
 --   TOPIC       of a group, else ''

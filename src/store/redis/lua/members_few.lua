@@ -1,4 +1,4 @@
--- Reads all members, unless their number would make the script delay other calls. Read-only.
+-- Reads all members, unless there are so many that other calls would be delayed. Read-only.
 --
 -- KEYS   see `members.lua`
 -- ARGV   max_members  maximum number of members; a member of both kinds counts twice

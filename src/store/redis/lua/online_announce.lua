@@ -1,5 +1,5 @@
--- Lists a user in `online`, so that a node looks at the user's sessions and moves the events in the
--- user's outbox. Always changes the score of the user, see `online_forget.lua`.
+-- Lists a user in `online`, so that a node checks the user's sessions and moves the events in the
+-- user's outbox. Always changes the user's score, see `online_forget.lua`.
 local online = KEYS[1]
 local uid = ARGV[1]
 local score = tonumber(redis.call('ZSCORE', online, uid) or '0')

@@ -1,9 +1,9 @@
--- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for long
--- enough.
+-- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for
+-- long enough.
 --
 -- ARGV   bucket      key prefix of the bucket of the user's events
---        event_ids   counter of message ids
---        on_demand   1 if the events of sessions are written, else 0
+--        event_ids   message id counter
+--        on_demand   1 if session events are written, else 0
 --        last_leave  Unix ms: a user whose last session left at this time or earlier is offline
 --        then for each session of a dead node
 --          id           sessionId

@@ -2,7 +2,7 @@
 -- If the feed is off, their events are dropped.
 --
 -- KEYS   feed         of the bucket
---        counter      counter of message ids
+--        counter      message id counter
 --        outbox_seen  of the user: number of the last entry that was moved, kept for a day
 -- ARGV   bucket       of the counter
 --        uid

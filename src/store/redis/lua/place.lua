@@ -3,13 +3,13 @@
 -- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
 -- strings, because Redis would take longer to format them.
 
--- Number of messages after which a channel above its maximum is due for another sweep. If a tenth
--- of the maximum is less, that number is used instead.
+-- Number of messages after which a channel above its maximum is due for another sweep, unless a
+-- tenth of the maximum is less.
 local MAX_EXCESS = 100
 
 -- Indexes of the fields of an open channel. An open channel is a list, because Lua creates a list
 -- faster than a table with named fields.
-local BASE = 1 -- beginning of the names of the channel's keys
+local BASE = 1 -- key prefix of the channel
 local KEY = 2
 local HEAD = 3 -- name of the key `head`
 local PEERS = 4 -- the argument `peers` of `open_channel`

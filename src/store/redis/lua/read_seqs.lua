@@ -1,4 +1,4 @@
--- Reads the read positions of members of a channel. Read-only.
+-- Reads the read positions of channel members. Read-only.
 --
 -- ARGV   uids, at most 1,000
 -- Reply  for each uid, the seq through which the user has read

@@ -4,8 +4,8 @@
 --
 -- KEYS   `sessions` of each session's user
 -- ARGV   judgement     `judge` if sessions of banned accounts are refused, else `ignore`
---        event_ids     counter of message ids
---        on_demand     1 if the events of sessions are written, else 0
+--        event_ids     message id counter
+--        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the users are listed in `online` of their buckets, else 0
 --        then for each session
 --          uid

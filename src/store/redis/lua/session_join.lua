@@ -2,8 +2,8 @@
 -- part in one slot, and only one of the calls reads the user's part.
 --
 -- KEYS   sessions of the user, only if the user's part is read
---        then beginning of the key names of each bucket that contains some of the groups
---        then beginning of the key names of each bucket that contains some of the positions
+--        then the key prefix of each bucket that contains some of the groups
+--        then the key prefix of each bucket that contains some of the positions
 -- ARGV   session_id     '' if the user's part is not read
 --        known_groups   SHA-1 of the groups in the index that the caller knows (see
 --                       `groups_index.lua`)

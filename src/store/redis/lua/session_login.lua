@@ -3,7 +3,7 @@
 -- does not end it. A session that continues an earlier one gets the order of the earlier login or
 -- is refused [decisions: resume is no login].
 --
--- KEYS   message_ids    counter of message ids, absent on a Redis Cluster
+-- KEYS   message_ids    message id counter, absent on a Redis Cluster
 -- ARGV   claimed_order  order of the login that the session continues, '' for none
 --        label          label of the login that the session continues, '' for none
 --        proof          `token` if the device must have the token (the session then gets the
@@ -15,8 +15,8 @@
 --        level_rule     `secondary` if the session gets level 0 whatever the level of the device,
 --                       else `any`
 --        bucket         key prefix of the bucket of the user's events, or ''
---        event_ids      counter of message ids
---        on_demand      1 if the events of sessions are written, else 0
+--        event_ids      message id counter
+--        on_demand      1 if session events are written, else 0
 --        is_announced   1 if the user is listed in `online` of the bucket, else 0
 -- Reply  one of
 --          {'entered', since, order, level, group ids in the user's index, newest message id}

@@ -3,8 +3,8 @@
 --
 -- ARGV   end_reason    '' if only the session's connection ended
 --        bucket        key prefix of the bucket of the user's events, or ''
---        event_ids     counter of message ids
---        on_demand     1 if the events of sessions are written, else 0
+--        event_ids     message id counter
+--        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
 -- Reply  nil, or 'announce', see `outbox_demand`
 local sessions = KEYS[1]

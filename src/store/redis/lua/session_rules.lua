@@ -1,6 +1,6 @@
--- Sessions and newest logins of a user, and the kick rule. Placed in front of the scripts on
--- sessions. `embedded/steps/session-rules.ts` implements the same rules, and
--- `test/contract/kick-cases.ts` tests them. All keys of a user are in one slot:
+-- A user's sessions and newest logins, and the kick rule. Placed in front of session scripts.
+-- `embedded/steps/session-rules.ts` implements the same rules, and `test/contract/kick-cases.ts`
+-- tests them. All keys of a user are in one slot:
 --
 --   sessions  HASH  sessionId: JSON list
 --                     format       1
@@ -43,8 +43,8 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- Returns the keys and the state of a user. `user_feed.lua` describes `bucket`. It is nil if the
--- script writes no events of the user.
+-- Returns the keys and the state of a user. `bucket` (see `user_feed.lua`) is nil if the script
+-- writes no user events.
 local function user_of(key, uid, bucket)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {

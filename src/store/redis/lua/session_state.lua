@@ -1,5 +1,4 @@
--- Records whether the client of a session is in the background. Has no effect for an unknown
--- session.
+-- Records whether a session's client is in the background. Has no effect for an unknown session.
 --
 -- ARGV   is_background  1 if the client is in the background, else 0
 local sessions = KEYS[1]

@@ -1,4 +1,4 @@
--- Reads the sessions of users. Read-only.
+-- Reads users' sessions. Read-only.
 --
 -- KEYS   sessions of each user
 -- Reply  for each user, id and entry of each session

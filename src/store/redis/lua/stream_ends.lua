@@ -1,11 +1,11 @@
 -- Finds the channels with a stream that ended at or after a given time. Read-only.
 --
--- KEYS   beginning of the key names of each bucket that contains some of the channels
+-- KEYS   key prefix of each bucket that contains some of the channels
 -- ARGV   since  Unix ms; earlier ends do not count
 --        then, for each bucket, the number of its channels and the channel key of each
--- Reply  for each of these channels
+-- Reply  for each channel found
 --        1  its position (from 1) among the channel keys in ARGV
---        2  Unix ms of its newest end
+--        2  Unix ms at which its last stream ended
 local since = ARGV[1]
 local FIRST_BUCKET = 2
 local reply, before, at = {}, 0, FIRST_BUCKET

@@ -1,5 +1,5 @@
--- Writes events of users and their sessions, and keeps the lists of users who were announced as
--- online. Placed in front of scripts, after `user_feed.lua` and `session_rules.lua`.
+-- Writes user and session events, and keeps the lists of users who were announced as online. Placed
+-- in front of scripts, after `user_feed.lua` and `session_rules.lua`.
 --
 -- Keys of the user:
 --   announced  STRING  device flag; if the user has no session, also a space and the Unix ms when
@@ -61,8 +61,8 @@ end
 
 -- Writes the events of a script that has added the session `opened` (or nil), or has removed
 -- entries. Returns true if the outbox may have entries now.
---   ids        counter of message ids
---   on_demand  '1' if the events of sessions are written, else '0'
+--   ids        message id counter
+--   on_demand  '1' if session events are written, else '0'
 local function write_user_events(user, opened, ids, on_demand)
   if not opened and #user.left == 0 then return end
   if not has_user_feed(user) then return end

@@ -1,12 +1,12 @@
--- Writes events of users. Placed in front of scripts, after `append_event.lua`. On a single server
--- the scripts write the events to the feed. On a Redis Cluster, the feed is in another slot. The
--- scripts then write the events to the outbox of the user, and the node moves them to the feed with
+-- Writes user events. Placed in front of scripts, after `append_event.lua`. On a single server, the
+-- scripts write the events to the feed. On a Redis Cluster, where the feed is in a different slot,
+-- they write the events to the user's outbox, and the node moves them to the feed with
 -- `outbox_put.lua`.
 --
 -- These functions use the following fields of a `user`:
 --   uid
 --   bucket      key prefix of the bucket that contains the user's events,
---               `outbox` if that bucket is in another slot, '' if the feed is off
+--               `outbox` if that bucket is in a different slot, '' if the feed is off
 --   announced   see `user_events.lua`
 --   announcing  STRING  present for a minute from the moment when a node must list the user in
 --                       `online` of the bucket. While the key exists, no node removes the user from

@@ -1,4 +1,4 @@
--- Reads the group indexes of users, and the newest inboxSeq in their inboxes. Read-only.
+-- Reads users' group indexes, and the newest inboxSeq in each user's inbox. Read-only.
 --
 -- KEYS   groups and inbox of each user
 -- Reply  for each user

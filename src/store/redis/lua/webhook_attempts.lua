@@ -1,7 +1,7 @@
 -- Adds delivery attempts to the list of an endpoint, unless the endpoint was removed.
 --
 -- ARGV   id            of the endpoint
---        max_attempts  number of the newest attempts to keep
+--        max_attempts  number of attempts to keep, newest first
 --        then the attempts, the newest one last
 local webhooks, attempts = KEYS[1], KEYS[2]
 local id, max_attempts = ARGV[1], ARGV[2]

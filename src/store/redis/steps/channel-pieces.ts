@@ -17,7 +17,7 @@ export function channelPieces(
 }
 
 interface BucketArgs {
-  /** KEYS: for each bucket, the common beginning of its key names. */
+  /** KEYS: the key prefix of each bucket. */
   readonly tags: readonly string[];
   /** ARGV: for each bucket, the number of its channels and their keys. */
   readonly args: readonly Arg[];

@@ -72,8 +72,8 @@ export class Commands {
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
   /**
-   * Bytes held by each sender's commands in progress. A sender may hold at most as many bytes as
-   * are still free.
+   * Bytes held by each sender's commands in progress. A sender may hold no more bytes than are
+   * still free.
    */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };

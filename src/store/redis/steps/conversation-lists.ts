@@ -108,7 +108,7 @@ export function createConversationLists(
 
   /**
    * Splits channels into pieces, one per call of the script. The channels in one part of a piece
-   * have key names with the same beginning. On a Redis Cluster, a piece has a single part.
+   * share a key prefix. On a Redis Cluster, a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],

@@ -40,7 +40,7 @@ const WHOLE_IN_FLIGHT = 16;
 
 /**
  * Keys of a channel, and additional keys of a group, in the order of `conversation.lua`. The
- * counter of message ids comes between the two lists.
+ * message id counter comes between the two lists.
  */
 const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];

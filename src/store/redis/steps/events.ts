@@ -82,7 +82,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
   /**
-   * Returns the events from the number `from` up, from at most `count` entries of each stream.
+   * Returns the events numbered `from` and higher, out of at most `count` entries of each stream.
    * On-demand events that were removed are missing from the result.
    */
   async function entries(

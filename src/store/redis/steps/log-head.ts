@@ -23,7 +23,7 @@ export const endingIndex = (ending: LogEnding | undefined): number => LOG_ENDING
 
 interface LogPlace {
   readonly bucket: number;
-  /** Common beginning of the names of the bucket's keys. */
+  /** Key prefix of the bucket. */
   readonly base: string;
   /** Name of the log, as it appears in the names of its keys. */
   readonly text: string;

@@ -101,7 +101,7 @@ export function createLogReads({
     const bytes = own.subarray(lead);
     const whole = bytes.subarray(0, wholeFrames(bytes));
     if (whole.length > 0) return { log, frames: framesAfter(log, from, whole) };
-    // The offset may be inside a frame. The bytes there are then not the length of a frame.
+    // The offset may be inside a frame, in which case these bytes are not a frame's length field.
     const firstSize = frameSize(bytes, 0) ?? 0;
     if (firstSize <= bytes.length || from.position + firstSize > tail.position)
       return { log, frames: undefined };

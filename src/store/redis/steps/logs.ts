@@ -84,8 +84,8 @@ interface Inheritance {
   readonly start: LogOffset;
   readonly records: number;
   /**
-   * Records that the fork inherits from a frame of the source within which the fork begins. They
-   * become the first frame of the fork. `undefined` if the fork begins between two frames.
+   * Records that the fork inherits from the source frame inside which it begins. They become the
+   * fork's first frame. `undefined` if the fork begins between two frames.
    */
   readonly cut: OpenFrame | undefined;
   readonly source: LogHead;

@@ -11,7 +11,7 @@ const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
 const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
-/** Maximum time by which the store's clock may be ahead of the clock of a server. */
+/** Maximum time by which the store's clock may be ahead of a server's clock. */
 const MAX_AHEAD_MS = 60_000;
 /** Maximum time between two sweeps of a channel, so that a lowered limit is applied. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;

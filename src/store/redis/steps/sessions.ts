@@ -1,4 +1,4 @@
-// The sessions of users in Redis: one HASH of entries and one HASH of newest logins per user
+// User sessions in Redis: one HASH of entries and one HASH of newest logins per user
 // (`lua/session_rules.lua`). Each change is one script in the user's slot, which also publishes the
 // change. No state.
 
@@ -118,8 +118,8 @@ export function createRedisSessions({
         ...(tokenHash === undefined ? [] : ["token", Buffer.from(tokenHash)]),
         ...(issuedS === undefined ? [] : ["jwt", issuedS]),
       ];
-      // On a Redis Cluster the script cannot read the counters of ids, because they are in other
-      // slots.
+      // On a Redis Cluster, the script cannot read the message id counters, because they are in
+      // other slots.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
       const args = [
         ...[uid, session.sessionId, incarnation, ...recordArgs(session)],

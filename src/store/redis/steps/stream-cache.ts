@@ -17,9 +17,7 @@ const ENTRY_UNITS = 500;
 /** Memory that an event takes besides its strings, in UTF-16 code units. */
 const EVENT_UNITS = 4;
 
-/**
- * The first events of a stream, up to a position of its log, in the form in which viewers see them.
- */
+/** The first events of a stream, up to a position in its log, as viewers see them. */
 export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;

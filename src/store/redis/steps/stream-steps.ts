@@ -277,7 +277,7 @@ function eventFrame(
 ): OpenFrame {
   const { type, data, eventId, timestampMs = nowMs, state } = event;
   const isTimed = event.timestampMs !== undefined;
-  // The embedded store uses `detail`. Here, the head of the log contains this value.
+  // Only the embedded store uses `detail`. This store keeps the value in the log's head.
   const detail = 0;
   return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail, state, isHidden });
 }

@@ -94,7 +94,7 @@ export function createRedisStreams(
     return reply;
   }
 
-  /** Applies a change of a stream. Changes of a stream keep the order of the calls. */
+  /** Applies a change to a stream. Changes to a stream keep the order of the calls. */
   function apply<Draft extends Sent>(
     draft: Draft,
     isStart: boolean,

@@ -1,5 +1,5 @@
-// Events of users. Builds the arguments of scripts that write these events (`lua/user_feed.lua`).
-// On a Redis Cluster, moves the events from the outbox of a user to the feed. No state.
+// Builds the arguments of scripts that write user events (`lua/user_feed.lua`). On a Redis Cluster,
+// moves the events from a user's outbox to the feed. No state.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";
@@ -11,7 +11,7 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { EVENT_CONSTANTS } from "./events.ts";
 
-/** Placed in front of scripts that write events of users. */
+/** Placed in front of scripts that write user events. */
 export const USER_FEED = [EVENT_CONSTANTS, lua("append_event"), lua("user_feed")] as const;
 const PUT = loadScript(lua("outbox_put"), EVENT_CONSTANTS, lua("append_event"));
 const DONE = loadScript(lua("outbox_done"));
@@ -85,13 +85,13 @@ export function createUserEvents({
   return {
     bucketOfUser: (uid: string) => bucketOfUser(link, demand, uid),
 
-    /** Returns the counter of message ids, and whether the events of sessions are written. */
+    /** Returns the message id counter, and whether session events are written. */
     eventArgs: (): readonly [counter: Arg, onDemand: Arg] => [singleIds, demand.session ? 1 : 0],
 
     /**
-     * Runs a script that may write events of a user. `demandOf` reads the script's demand from the
-     * reply. If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1
-     * if the user is listed in `online` of the bucket.
+     * Runs a script that may write user events. `demandOf` reads the script's demand from the reply.
+     * If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1 if the
+     * user is listed in `online` of the bucket.
      */
     async runFor<Reply>(
       uid: string,
@@ -109,13 +109,13 @@ export function createUserEvents({
       }
     },
 
-    /** Moves the events in the outbox of a user to the feed. */
+    /** Moves the events in a user's outbox to the feed. */
     moveOutbox,
 
     /**
      * Does the same as `moveOutbox`, but ignores transient errors. Must be called after a script
-     * that writes events of a user. If the move fails, the next call for the user or the next check
-     * of the user's sessions moves the events.
+     * that writes user events. If the move fails, the next call for the user or the next check of
+     * the user's sessions moves the events.
      */
     async flush(uid: string): Promise<void> {
       if (demand.feed) await unlessTransient(moveOutbox(uid));
