@@ -100,7 +100,7 @@ export class IndexRepairs {
       return true;
     } catch (error) {
       if (!isTransient(error)) {
-        const what = "Could not repair the group index of a user";
+        const what = "Could not repair a user's group index";
         this.#ports.onError(error, what);
         return true;
       }

@@ -84,7 +84,7 @@ export class Sweep {
     const [seconds] = await server.time();
     if (nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS)
       throw new Error(
-        "The clock of a Redis server is more than a minute behind the time of the other servers, so its expired data is not removed. Correct that clock",
+        "A Redis server's clock is more than a minute behind those of the other servers, so its expired data is not removed. Correct that clock",
       );
     return nowMs;
   }

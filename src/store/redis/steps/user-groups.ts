@@ -125,7 +125,7 @@ export class UserGroups {
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
       if (!isTransient(error))
-        this.#ports.onError(error, "Could not remove wrong entries from the group index of a user");
+        this.#ports.onError(error, "Could not remove wrong entries from a user's group index");
     });
   }
 
