@@ -89,9 +89,9 @@ export function createUserEvents({
     eventArgs: (): readonly [counter: Arg, onDemand: Arg] => [singleIds, demand.session ? 1 : 0],
 
     /**
-     * Runs a script that may write user events. `demandOf` reads the script's demand from the reply.
-     * If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1 if the
-     * user is listed in `online` of the bucket.
+     * Runs a script that may write user events. `demandOf` reads the script's demand from the
+     * reply. If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1
+     * if the user is listed in `online` of the bucket.
      */
     async runFor<Reply>(
       uid: string,
