@@ -127,7 +127,7 @@ const detailOf = (token: string, used: string) =>
   `${REFUSAL}: the token is for device flag ${token}, but it is used with device flag ${used}`;
 
 t.test(
-  "if the device flag of a login differs from that of its token, the log and, in protected mode, the refusal name the token's flag",
+  "if a login's device flag differs from its token's, the log and, in protected mode, the refusal name the token's flag",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "amy", token: "amy-token", device_flag: 1 };
@@ -155,7 +155,7 @@ t.test(
 );
 
 t.test(
-  "a viewer whose device flag is not that of the token is refused, and in protected mode the error names the token's flag",
+  "a viewer whose device flag differs from the token's is refused, and in protected mode the error names the token's flag",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "cat", token: "cat-token", device_flag: 0 };
@@ -178,7 +178,7 @@ t.test(
   },
 );
 
-t.test("a JWT for another device flag is refused, and the error names that flag", async (t) => {
+t.test("a JWT for a different device flag is refused, and the error names that flag", async (t) => {
   const node = await spawnBroker(t, {
     JINDOU_AUTH_CLIENTS: "jwt",
     JINDOU_AUTH_JWT_ALGORITHMS: "HS256",

@@ -25,7 +25,7 @@ const isLinux = process.platform === "linux";
 const skip = isLinux ? false : "needs the loopback addresses of Linux";
 
 t.test(
-  `${CLIENTS} clients of one address that connect at the same time after a restart are all accepted`,
+  `${CLIENTS} clients from one address that connect at the same time after a restart are all accepted`,
   { skip },
   async (t) => {
     const dataPath = await tempFolder(t);
@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  `${SLOW_LORIS} silent sockets of one address are closed until at most ${MAX_SILENT} are left, and a client with a valid token connects within a second`,
+  `${SLOW_LORIS} silent sockets from one address are closed until at most ${MAX_SILENT} are left, and a client with a valid token connects within a second`,
   { skip },
   async (t) => {
     const broker = await spawnBroker(t, {

@@ -168,7 +168,7 @@ for (const [store, settings] of stores)
 
 for (const [store, settings] of stores)
   t.test(
-    `events of sessions and commands are recorded once a reader of the feed has requested their types, on ${store}`,
+    `session and command events are recorded after a reader of the feed has requested their types, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       await login(t, broker, "ann", 0);

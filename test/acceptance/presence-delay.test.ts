@@ -127,7 +127,7 @@ async function onNodesWithLongDelay(
   for (const [name, nodes] of longDelayPairs) await t.test(name, (t) => scenario(t, nodes));
 }
 
-t.test("watchers see no change of a user who reconnects within the delay", async (t) => {
+t.test("watchers see no change if a user reconnects within the delay", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     const user = await newUser(t, here, "lost");
     const client = await user.connect(there);
@@ -218,7 +218,7 @@ t.test("watchers are notified at once of a user who is banned", async (t) => {
     });
 });
 
-t.test("watchers see no change of users whose node ends if they reconnect elsewhere", async (t) => {
+t.test("watchers see no change if a node ends and its users reconnect elsewhere", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     if (here === there) return; // a single node has no watchers after its end
     const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];

@@ -80,7 +80,7 @@ async function isOnline(node: ChildBroker, uid: string): Promise<boolean> {
 const until = (condition: string, holds: () => boolean | Promise<boolean>) =>
   eventually(condition, async () => holds());
 
-t.test("the users of a killed node become offline, and their watchers are notified", async (t) => {
+t.test("the users of a killed node go offline, and their watchers are notified", async (t) => {
   const dying = await spawnNode("dying");
   const uids = ["killed 1", "killed 2", "both"];
   for (const uid of uids) await register(uid);
@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "a session whose entry Redis lost becomes online again, and a revoked session is ended",
+  "a session whose entry Redis lost comes online again, and a revoked session is ended",
   async (t) => {
     const uids = ["forgotten", "revoked"];
     for (const uid of uids) await register(uid);
@@ -170,7 +170,7 @@ t.test(
 );
 
 t.test(
-  "a user whose session ends while Redis does not respond becomes offline when Redis responds again",
+  "a user whose session ends while Redis does not respond goes offline when Redis responds again",
   async (t) => {
     await register("unheard");
     const client = await connect(there, "unheard");

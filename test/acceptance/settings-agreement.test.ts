@@ -55,7 +55,7 @@ t.test("a node whose timings differ from those of a live node does not start", a
   );
 });
 
-t.test("a killed node does not keep a node with other timings from starting", async (t) => {
+t.test("a killed node does not keep a node with different timings from starting", async (t) => {
   const redis = await startRedis(t);
   const settings = { [DEAD_AFTER]: "1500" };
   const first = await launchBroker(t, settingsOf(redis.url, "first", settings));
@@ -65,7 +65,7 @@ t.test("a killed node does not keep a node with other timings from starting", as
   t.equal((await second.call("/readyz")).status, 200);
 });
 
-t.test("timings are changed node by node with cluster.acceptNewTimings", async (t) => {
+t.test("timings can be changed node by node with cluster.acceptNewTimings", async (t) => {
   const redis = await startRedis(t);
   const before = { [DEAD_AFTER]: "4000", JINDOU_STORE_DEDUPE_WINDOW_S: "60" };
   const after = { [DEAD_AFTER]: "6000", JINDOU_STORE_DEDUPE_WINDOW_S: "30", ...ACCEPT };

@@ -207,7 +207,7 @@ t.test(
 );
 
 t.test(
-  "connections of a network that sends too many bytes before a login are closed with 4100, and small logins from this and other networks are accepted",
+  "connections from a network that sends too many bytes before a login are closed with 4100, and small logins from this and other networks are accepted",
   async (t) => {
     const frame = connect(fill("[],", '"resume":[…[]]').slice(0, -300));
     const codes = new Set<number>();

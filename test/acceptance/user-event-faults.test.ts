@@ -212,7 +212,7 @@ function faultsIn(events: readonly FeedEvent[], ledgers: readonly UserLedger[]):
 }
 
 t.test(
-  "kills and fail-overs lose no event of a user, and the last presence event of each user is right",
+  "kills and fail-overs lose no user event, and each user's last presence event is correct",
   async (t) => {
     t.comment(`JINDOU_TEST_SEED=${SEED}`);
     const random = new Random(SEED);

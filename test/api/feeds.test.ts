@@ -9,7 +9,7 @@ import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
 t.test(
-  "the feed of a stream to a viewer who has left the channel ends at the next check, and no further events are sent",
+  "a stream feed to a viewer ends at the next check after the viewer leaves the channel, and no further events are sent",
   async (t) => {
     let isMember = true;
     const admit = async () => {

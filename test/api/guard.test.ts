@@ -295,7 +295,7 @@ t.test("an expired access token is rejected with 401", async (t) => {
 });
 
 t.test(
-  "an access token is accepted with the scheme Bearer in any case, and with no other scheme",
+  "an access token is accepted with the scheme Bearer in any letter case, and with no other scheme",
   async (t) => {
     const read = (authorization: string) =>
       bearerToken({

@@ -21,7 +21,7 @@ function guess(token: StaticToken, count: number): readonly (Promise<void> | und
 }
 
 t.test(
-  "attempts with a token are not delayed while their network is below the limit of failures",
+  "attempts with a token are not delayed while their network is below the failure limit",
   async (t) => {
     const token = create();
     t.ok(token.isRight("right"));

@@ -28,7 +28,7 @@ async function createGroup(t: Test, flags: object = {}) {
 
 // Covers [feature: Client-made events]
 t.test(
-  "an event of a client reaches the members who are online, except the connection that sent it",
+  "a client event reaches the members who are online, except the connection that sent it",
   async (t) => {
     const { ann, channel, sender, member } = await createGroup(t);
     const device = await world.connect(t, ann);
@@ -53,7 +53,7 @@ t.test(
 );
 
 t.test(
-  "an event of a client is not stored: it has no seq, is not in the history and is not sent to a client that resumes",
+  "a client event is not stored: it has no seq, is not in the history and is not sent to a client that resumes",
   async (t) => {
     const { ben, channel, sender, member } = await createGroup(t);
     await sender.send(channel, "before");
@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "an event to a user reaches the devices of its sender and its receiver, each with the uid of the other as channel id",
+  "an event to a user reaches the sender's and the receiver's devices, with the other user's uid as the channel id",
   async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const sender = await world.join(t, ann);
@@ -95,7 +95,7 @@ t.test(
 );
 
 for (const format of FORMATS)
-  t.test(`events of a client are received over ${format.name}`, async (t) => {
+  t.test(`client events are received over ${format.name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const receiver = await joinFormat(t, world, format, ben);
@@ -107,7 +107,7 @@ for (const format of FORMATS)
     t.match(await receiver.nextEvent(), { type: "typing", data: "to the user" });
   });
 
-t.test("events of one connection to one channel keep their order", async (t) => {
+t.test("events that one connection sends to one channel keep their order", async (t) => {
   const { channel, sender, member } = await createGroup(t);
   const texts = range(1, 50).map((number) => `${number}`);
   for (const text of texts) sender.emitUnanswered(channel, "cursor", text);
@@ -121,7 +121,7 @@ t.test("events of one connection to one channel keep their order", async (t) => 
 });
 
 // Covers [decisions: Group rules on send]
-t.test("an event of a client is refused by the same rules as a message", async (t) => {
+t.test("a client event is refused by the same rules as a message", async (t) => {
   const [ann, ben] = [world.name("ann"), world.name("ben")];
   const sender = await world.join(t, ann);
   const receiver = await world.join(t, ben);
@@ -150,7 +150,7 @@ t.test("an event of a client is refused by the same rules as a message", async (
 });
 
 t.test(
-  "client_events of a channel allows or refuses the events of clients, and is 0 by default in a large group",
+  "client_events of a channel allows or refuses client events, and is 0 by default in a large group",
   async (t) => {
     const { ann, ben, channel, sender, member } = await createGroup(t, { client_events: 0 });
     const emitTo = (target: typeof channel) => codeOf(sender.emit(target, "typing"));

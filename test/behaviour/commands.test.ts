@@ -184,7 +184,7 @@ t.test(
 
 // Covers [decisions: Deduplication]
 t.test(
-  "a command that is sent several times with one client_msg_no is stored and pushed once",
+  "a command that is sent several times with the same client_msg_no is stored and pushed once",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(bob);

@@ -91,30 +91,33 @@ for (const format of FORMATS)
     },
   );
 
-t.test("a refused client receives the text of the hook and whether it may reconnect", async (t) => {
-  reset();
-  const uid = world.name("ann");
-  await world.register(uid);
-  for (const [answer, code, close] of [
-    [{ allow: false, message: "Your account is closed" }, "refused_by_hook", AUTH_FAILED],
-    [{ allow: true, uid: "somebody else" }, "refused_by_hook", AUTH_FAILED],
-    [{ allow: false, retry: true }, "try again", UNAVAILABLE],
-    [{ allow: true, device_level: 2 }, "try again", UNAVAILABLE],
-    [{ allow: true, expires_at: "tomorrow" }, "try again", UNAVAILABLE],
-    [{ allow: true, expires_at: 1.5 }, "try again", UNAVAILABLE],
-    [{ allow: true, jd: { read: "all" } }, "try again", UNAVAILABLE],
-    [{ allow: true, jd: { admin: true } }, "try again", UNAVAILABLE],
-    [{ allow: 1 }, "try again", UNAVAILABLE],
-  ] as const) {
-    hook.decide = () => answer;
-    const client = await openNative(t, { uid, token: `token-${uid}`, port: world.clientPort });
-    t.equal(await outcomeOf(client.connect()), code, JSON.stringify(answer));
-    t.equal((await client.closed).code, close);
-    if ("message" in answer) t.equal(client.errors[0]?.message, answer.message);
-  }
-  hook.decide = () => ({ allow: true, uid, device_level: null, expires_at: null });
-  t.equal(await outcomeOf(world.connect(t, uid)), "ok");
-});
+t.test(
+  "a refused client receives the hook's text and learns whether it may reconnect",
+  async (t) => {
+    reset();
+    const uid = world.name("ann");
+    await world.register(uid);
+    for (const [answer, code, close] of [
+      [{ allow: false, message: "Your account is closed" }, "refused_by_hook", AUTH_FAILED],
+      [{ allow: true, uid: "somebody else" }, "refused_by_hook", AUTH_FAILED],
+      [{ allow: false, retry: true }, "try again", UNAVAILABLE],
+      [{ allow: true, device_level: 2 }, "try again", UNAVAILABLE],
+      [{ allow: true, expires_at: "tomorrow" }, "try again", UNAVAILABLE],
+      [{ allow: true, expires_at: 1.5 }, "try again", UNAVAILABLE],
+      [{ allow: true, jd: { read: "all" } }, "try again", UNAVAILABLE],
+      [{ allow: true, jd: { admin: true } }, "try again", UNAVAILABLE],
+      [{ allow: 1 }, "try again", UNAVAILABLE],
+    ] as const) {
+      hook.decide = () => answer;
+      const client = await openNative(t, { uid, token: `token-${uid}`, port: world.clientPort });
+      t.equal(await outcomeOf(client.connect()), code, JSON.stringify(answer));
+      t.equal((await client.closed).code, close);
+      if ("message" in answer) t.equal(client.errors[0]?.message, answer.message);
+    }
+    hook.decide = () => ({ allow: true, uid, device_level: null, expires_at: null });
+    t.equal(await outcomeOf(world.connect(t, uid)), "ok");
+  },
+);
 
 t.test("the connect hook gets the handshake headers that `forwardHeaders` names", async (t) => {
   reset();

@@ -555,7 +555,7 @@ for (const [format, wireOf] of [
   ["the native protocol", nativeWire],
   ["JSON-RPC", jsonRpcWire],
 ] as const)
-  t.test(`/connz shows whether a client of ${format} is in the foreground`, async (t) => {
+  t.test(`/connz shows whether a client that uses ${format} is in the foreground`, async (t) => {
     const uid = world.name("ann");
     const client = await world.join(t, uid, { wire: wireOf(uid) });
     const shown = async () => {

@@ -375,7 +375,7 @@ t.test("POST /conversations/delete with `message_seq` keeps later messages visib
 
 // Covers [feature: Pushed at once]
 t.test(
-  "a change of a conversation over HTTP is pushed to every device of the user at once",
+  "a change to a conversation over HTTP is pushed at once to every device of the user",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [phone, laptop] = [await world.join(t, alice), await world.join(t, alice, { flag: 2 })];

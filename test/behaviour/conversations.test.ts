@@ -189,7 +189,7 @@ t.test(
 
 // Covers [feature: Pushed at once]
 t.test(
-  "a change of a conversation on one device is pushed at once, and only to the user's other devices",
+  "a change to a conversation on one device is pushed at once, and only to the user's other devices",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const phone = await world.join(t, alice);
@@ -218,7 +218,7 @@ t.test(
 );
 
 // Covers [feature: Conversation delete]
-t.test("a delete with a seq hides only messages up to it, also if it is repeated", async (t) => {
+t.test("a delete with a seq hides only messages up to it, even if it is repeated", async (t) => {
   const [alice, bob] = names("alice", "bob");
   const client = await world.join(t, alice);
   for (const text of ["first", "second", "third"]) await write(bob, person(alice), text);
@@ -364,7 +364,7 @@ t.test("read positions and unread counts survive a restart", async (t) => {
 });
 
 // Covers [feature: Read position]
-t.test("a change of a conversation the user cannot read is refused", async (t) => {
+t.test("a change to a conversation that the user cannot read is refused", async (t) => {
   const client = await world.join(t, world.name("alice"));
   const none = { id: world.name("none"), type: 2 } as const;
   t.equal(await codeOf(read(client, none, 1)), "not_in_channel");

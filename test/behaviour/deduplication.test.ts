@@ -25,7 +25,7 @@ t.test(
 
 // Covers [decisions: Deduplication]
 t.test(
-  "parallel requests over HTTP and socket with one client_msg_no store one message",
+  "parallel requests over HTTP and sockets with the same client_msg_no store one message",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice);

@@ -301,7 +301,7 @@ t.test("the events of both users of a personal channel belong to one channel", a
 
 // Covers [decisions: After removal]
 t.test(
-  "a new member receives the events after the addition, and a removed member receives no more events",
+  "a new member receives the events that follow the addition, and a removed member receives no further events",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

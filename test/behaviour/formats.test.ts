@@ -72,7 +72,7 @@ for (const format of FORMATS) {
     t.equal(await client.send(channel, "third"), 3, "the session continues");
   });
 
-  t.test(`messages, events and streams of a backend are received over ${name}`, async (t) => {
+  t.test(`messages, events and streams from a backend are received over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const client = await joinFormat(t, world, format, ann);

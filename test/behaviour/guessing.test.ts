@@ -107,7 +107,7 @@ t.test(
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "once the wrong tokens from a network reach the limit, its further tokens are checked half a second apart",
+  "after the wrong tokens from a network reach the limit, its further tokens are checked half a second apart",
   async (t) => {
     const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
     const freeMs: number[] = [];
@@ -183,7 +183,7 @@ t.test(
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "failed credentials of one network are counted together across all nodes, for sockets and streams",
+  "failed credentials from one network are counted together across all nodes, for sockets and streams",
   async (t) => {
     const from = "127.0.0.5";
     await world.register("dave");

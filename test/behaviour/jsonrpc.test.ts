@@ -340,7 +340,7 @@ const refusal = (request: Promise<Json>): Promise<string> =>
   );
 
 t.test(
-  "a name with half of a surrogate pair is refused in every request, and U+FFFD is accepted",
+  "a name with a lone surrogate is refused in every request, and U+FFFD is accepted",
   async (t) => {
     const { uid: ann, channel, client } = await connectMember(t);
     const target = { channelId: channel.id, channelType: 2 };

@@ -31,31 +31,34 @@ const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =
 
 for (const format of FORMATS) {
   // Covers [feature: JWT]
-  t.test(`a client of ${format.name} logs in with a JWT, and a wrong JWT is refused`, async (t) => {
-    const uid = world.name("alice");
-    const client = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
-    t.ok((await client.send(person(uid), "to myself")) > 0);
-    const other = world.name("bob");
-    const refusals = [
-      await tokenOf(other),
-      await tokenOf(uid, { aud: "mail" }),
-      await tokenOf(uid, { device_flag: 2 }),
-      await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
-      `${await tokenOf(uid)}x`,
-      `token-${uid}`,
-      "",
-    ];
-    for (const token of refusals) {
-      const refusal = await refusalOf(joinFormat(t, world, format, uid, { token }));
-      t.equal(refusal.reason, AUTH_FAILED);
-    }
-    await client.ping();
-    t.equal((await world.status(uid)).online, 1, "the first session is not affected");
-  });
+  t.test(
+    `a client that uses ${format.name} logs in with a JWT, and a wrong JWT is refused`,
+    async (t) => {
+      const uid = world.name("alice");
+      const client = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
+      t.ok((await client.send(person(uid), "to myself")) > 0);
+      const other = world.name("bob");
+      const refusals = [
+        await tokenOf(other),
+        await tokenOf(uid, { aud: "mail" }),
+        await tokenOf(uid, { device_flag: 2 }),
+        await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
+        `${await tokenOf(uid)}x`,
+        `token-${uid}`,
+        "",
+      ];
+      for (const token of refusals) {
+        const refusal = await refusalOf(joinFormat(t, world, format, uid, { token }));
+        t.equal(refusal.reason, AUTH_FAILED);
+      }
+      await client.ping();
+      t.equal((await world.status(uid)).online, 1, "the first session is not affected");
+    },
+  );
 
   // Covers [feature: JWT]
   t.test(
-    `a session of ${format.name} is closed with ${EXPIRED} when its JWT has expired`,
+    `a session over ${format.name} is closed with ${EXPIRED} when its JWT has expired`,
     async (t) => {
       const uid = world.name("alice");
       const token = await tokenOf(uid, {}, { expiresInS: 2 });
@@ -71,7 +74,7 @@ for (const format of FORMATS) {
 
   // Covers [feature: JWT]
   t.test(
-    `the claim jd limits the channels in which a session of ${format.name} sends and receives`,
+    `the claim jd limits the channels in which a session over ${format.name} sends and receives`,
     async (t) => {
       const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
       const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
@@ -217,7 +220,7 @@ t.test("a token whose claim jd cannot be read is refused", async (t) => {
 });
 
 t.test(
-  "registered tokens and JWTs are both accepted, and a change of a registered token does not end sessions opened with JWTs",
+  "registered tokens and JWTs are both accepted, and changing a registered token does not end sessions opened with JWTs",
   async (t) => {
     const uid = world.name("alice");
     const main = { device_flag: 1, device_level: 1 };

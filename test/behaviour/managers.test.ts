@@ -305,7 +305,7 @@ t.test(
 
 // Covers [decisions: Manager tokens]
 t.test(
-  "a change of a manager's password, role or permissions revokes only that manager's access tokens",
+  "changing a manager's password, role or permissions revokes only that manager's access tokens",
   async (t) => {
     const folder = await tempFolder(t);
     const { hashPassword } = await import("../../src/broker/passwords.ts");

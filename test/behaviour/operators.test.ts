@@ -31,7 +31,7 @@ async function closedOf(uid: string, query = "", node: World = world): Promise<r
 }
 
 t.test(
-  "GET /connz?state=closed reports why a session of a user was ended, and by which node",
+  "GET /connz?state=closed reports why a user's session was ended, and by which node",
   async (t) => {
     const [kicked, left, lost] = ["kicked", "left", "lost"].map((name) => world.name(name));
     const { uid, ...device } = { uid: kicked ?? "", flag: 1, deviceId: "browser-7" } as const;

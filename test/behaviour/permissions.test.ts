@@ -154,7 +154,7 @@ t.test(
 
 // Covers [feature: channel/info]
 t.test(
-  "a change of a channel's rules applies to the next message that a live session sends",
+  "a change to a channel's rules applies to the next message that a live session sends",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);

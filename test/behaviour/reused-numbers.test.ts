@@ -149,7 +149,7 @@ for (const [kind, flags] of KINDS)
 
 // Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "only one of several payloads that are sent at the same time with one client_msg_no is stored",
+  "only one of several payloads that are sent at the same time with the same client_msg_no is stored",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const doors = [...(await doorsOf(t, alice)).values()];
@@ -174,7 +174,7 @@ t.test(
 
 // Covers [decisions: Same client_msg_no, another payload]
 t.test(
-  "a client_msg_no that is reused with another payload is refused even after a restart",
+  "a client_msg_no that is reused with a different payload is refused even after a restart",
   async (t) => {
     const before = await startWorld(t);
     const to = person("bob");

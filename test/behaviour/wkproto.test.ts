@@ -239,7 +239,7 @@ t.test("a user's own message is pushed to the user's other device without a red 
 });
 
 t.test(
-  "a message of the system uid has an empty sender and the channel id ____system",
+  "a message from the system uid has an empty sender and the channel id ____system",
   async (t) => {
     const uid = world.name("wk");
     const client = await join(uid);

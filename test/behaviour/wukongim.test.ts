@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, the data of an end event is the error of the stream, and an event with an impossible timestamp is accepted",
+  "in the wukongim dialect, an end event's data is the stream's error, and an event with an impossible timestamp is accepted",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { uid } = fixture.bob;
@@ -244,7 +244,7 @@ t.test(
 );
 
 t.test(
-  "conversation lists differ from those of WuKongIM for groups that the user just joined, large groups and messages of the system",
+  "conversation lists differ from those of WuKongIM for groups that the user just joined, large groups and messages from the system",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {

@@ -4,7 +4,7 @@ import { BrokerError, CLOSE_REASONS, type CloseReason, ERRORS } from "../../src/
 import { t } from "../support/suite.ts";
 
 t.test(
-  "a BrokerError has the message of its code unless it is created with another message",
+  "a BrokerError has the message of its code unless it is created with its own message",
   async (t) => {
     const cause = new Error("socket hang up");
     const error = new BrokerError("unavailable", { cause, retryAfterMs: 1001 });

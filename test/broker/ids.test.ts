@@ -59,7 +59,7 @@ t.test(
   },
 );
 
-t.test("the uid of the system is a valid id but is reserved", async (t) => {
+t.test("the system uid is a valid id but is reserved", async (t) => {
   t.ok(isId(SYSTEM_UID));
   t.throws(() => assertUserUid(SYSTEM_UID), { code: "reserved_uid" });
   t.throws(() => assertUserUid(""), { code: "bad_id" });

@@ -147,7 +147,7 @@ t.test(
   },
 );
 
-t.test("a successful login resets the number of failed logins of the username", async (t) => {
+t.test("a successful login resets the username's count of failed logins", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   for (let round = 0; round < 2; round++) {

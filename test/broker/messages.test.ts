@@ -224,7 +224,7 @@ t.test("payloads are checked with the configured validation", async (t) => {
 });
 
 t.test(
-  "messages and commands from one session to one channel keep their order, even if the permission checks of the commands finish in another order",
+  "messages and commands from one session to one channel keep their order, even if the permission checks of the commands finish in a different order",
   async (t) => {
     const { store, channels, cluster } = await startNode(t);
     await channels.create(rules(group("g")), ["alice"]);
@@ -373,7 +373,7 @@ t.test("the headSeq of a page is at least the seq of its newest message", async 
 });
 
 t.test(
-  "retries of accepted messages return the first result after a change of the rules, but new messages are refused",
+  "retries of accepted messages return the first result after the rules have changed, but new messages are refused",
   async (t) => {
     const { messages, store } = await startNode(t);
     const group = { id: "changing", type: 2 } as const;

@@ -39,7 +39,7 @@ t.test("the personal channels of different pairs of users have different keys", 
 });
 
 t.test(
-  "a group has the same channel key for all users, and a personal channel with the same id has another key",
+  "a group has the same channel key for all users, and a personal channel with the same id has a different key",
   async (t) => {
     t.equal(channelKey(group("g"), "alice"), channelKey(group("g"), "bob"));
     t.not(channelKey(group("g"), "g"), channelKey(person("g"), "g"));

@@ -88,7 +88,7 @@ t.test("the token of a logged-out device opens no session", async (t) => {
     await t.rejects(sessions.open(login({ token })), { code: "unauthorized" });
 });
 
-t.test("a session cannot be opened with the uid of the system or an invalid id", async (t) => {
+t.test("a session cannot be opened with the system uid or an invalid id", async (t) => {
   const { sessions, openSessions } = await startNode(t);
   for (const target of [sessions, openSessions]) {
     await t.rejects(target.open(login({ uid: SYSTEM_UID })), {

@@ -271,21 +271,18 @@ t.test("`close` ends every follower once and refuses followers that are being ad
   await t.rejects(follow(node.followers), { code: "overloaded" });
 });
 
-t.test(
-  "followers of a stream in a personal channel listen to the topic of their user",
-  async (t) => {
-    const store = storeWithStream();
-    const { followers } = createFollowers(store);
-    const view = { channel: person("bot"), uid: "alice" };
-    const first = await follow(followers, { view });
-    const second = await follow(followers, { view });
-    t.same([...store.listening], ["u:alice"]);
-    first.following?.stop();
-    t.same([...store.listening], ["u:alice"]);
-    second.following?.stop();
-    t.same([...store.listening], []);
-  },
-);
+t.test("followers of a stream in a personal channel listen to their user's topic", async (t) => {
+  const store = storeWithStream();
+  const { followers } = createFollowers(store);
+  const view = { channel: person("bot"), uid: "alice" };
+  const first = await follow(followers, { view });
+  const second = await follow(followers, { view });
+  t.same([...store.listening], ["u:alice"]);
+  first.following?.stop();
+  t.same([...store.listening], ["u:alice"]);
+  second.following?.stop();
+  t.same([...store.listening], []);
+});
 
 t.test(
   "followers that join, pause and resume at random get every index of a stream once, in order, and the whole text",

@@ -157,7 +157,7 @@ t.test("a client whose session was kicked while it was offline closes permanentl
 });
 
 t.test(
-  "a client whose token was replaced logs in again only if the app supplies another token",
+  "a client whose token was replaced logs in again only if the app supplies a different token",
   async (t) => {
     for (const tokens of [
       ["t1", "t2", "t2"],

@@ -53,7 +53,7 @@ const EXPIRING: ChannelEvent = {
   ...{ timestampMs: 1, stream: undefined },
 };
 
-t.test("the token function is called after 80 to 90 % of the lifetime of each token", async (t) => {
+t.test("the token function is called after 80% to 90% of the lifetime of each token", async (t) => {
   let tokens = 0;
   const { refreshed, pass, errors } = await start(t, () => `t${++tokens}`, { replies: [200] });
   await pass(84_000);
@@ -102,7 +102,7 @@ t.test("a token function that fails or whose token is refused is called again", 
   t.equal(client.status, "online");
 });
 
-t.test("a reconnect during a refresh waits for the same call of the token function", async (t) => {
+t.test("a reconnect during a refresh waits for the same call to the token function", async (t) => {
   let calls = 0;
   let resolve: ((token: string) => void) | undefined;
   const token = () => {

@@ -84,7 +84,7 @@ t.test("an unanswered CONNECT is replaced after `offline` and `online`", async (
 });
 
 t.test(
-  "page events do not call the token function again while a call of the token function is in progress",
+  "page events do not call the token function while an earlier call to it is in progress",
   async (t) => {
     const page = openPage(t);
     const server = new ScriptedServer();

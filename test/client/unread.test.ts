@@ -55,7 +55,7 @@ async function loginTo(
 const newGroup = (broker: Broker, id: string, subscribers: readonly string[], fields = {}) =>
   broker.call("/channel", { channel_id: id, channel_type: 2, subscribers, ...fields });
 
-t.test("the unread count follows each message and each change of a conversation", async (t) => {
+t.test("the unread count follows each message and each change to a conversation", async (t) => {
   const broker = await startBroker(t);
   await newGroup(broker, "lobby", ["ann", "ben"]);
   const { client: ann } = await loginTo(t, broker, "ann");
@@ -346,7 +346,7 @@ t.test("a conversation whose first read was lost is read again after the reconne
 });
 
 t.test(
-  "messages earlier than an own message are not counted, even if its SENDACK is late",
+  "messages earlier than one of the user's own messages are not counted, even if its SENDACK is late",
   async (t) => {
     const { client, server, push, answer, sees } = await scriptedBadge(t);
     push(1);
@@ -379,7 +379,7 @@ t.test(
   },
 );
 
-t.test("a change that arrives in one packet with the reply to a read is not lost", async (t) => {
+t.test("a change that arrives in the same packet as the reply to a read is not lost", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t);
   push(2);
   const request = await server.received("conversation");

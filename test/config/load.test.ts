@@ -26,7 +26,7 @@ function problemsOf(sources: Sources): readonly string[] {
 }
 
 t.test(
-  "the configuration without any settings is that of a single node with the embedded store",
+  "without any settings, the configuration is that of a single node with the embedded store",
   async (t) => {
     const config = loadConfig();
     t.equal(config.api.listen, "127.0.0.1:5001");

@@ -119,7 +119,7 @@ t.test("two listeners on the same address must have the same TLS settings", asyn
   t.same(problemsOf({ ...shared, ...client, ...api }), []);
 });
 
-t.test("the limits of frames and bodies must leave room for the largest payload", async (t) => {
+t.test("the frame and body limits must leave room for the largest payload", async (t) => {
   const payload = { "messages.maxPayloadBytes": "1000000" };
   t.match(problemsOf(payload), [/^client\.maxFrameBytes/, /^api\.maxBodyBytes/]);
   const limits = {
@@ -182,7 +182,7 @@ for (const key of ["api.trustedProxies", "client.trustedProxies"])
       t.match(problemsOf({ [key]: entry }), [new RegExp(`^${key} contains "${entry}"`)], entry);
   });
 
-t.test("two listeners on one address must trust the same proxies", async (t) => {
+t.test("two listeners on the same address must trust the same proxies", async (t) => {
   const shared = { "api.listen": "127.0.0.1:5200", "client.listen": "127.0.0.1:5200" };
   const proxies = { "api.trustedProxies": "10.0.0.1,10.0.0.2" };
   t.match(problemsOf({ ...shared, ...proxies }), [/api\.trustedProxies and client\.trusted/]);
@@ -213,7 +213,7 @@ t.test("an invalid Redis address is rejected, and the error does not quote it", 
   for (const url of valid) t.same(problemsOf({ "redis.url": url }), [], url);
 });
 
-t.test("addresses of Redis that differ in more than host and port are rejected", async (t) => {
+t.test("Redis addresses that differ in more than host and port are rejected", async (t) => {
   const sentinel = { "redis.sentinelName": "primary" };
   for (const [url, noun] of [
     ["redis://a/1,redis://b/2", "databases"],
@@ -237,7 +237,7 @@ t.test("a database other than 0 is rejected for a Redis Cluster", async (t) => {
   t.same(problemsOf({ ...cluster, "redis.url": "redis://a/0" }), []);
 });
 
-t.test("settings of Redis that contradict each other are rejected", async (t) => {
+t.test("Redis settings that contradict each other are rejected", async (t) => {
   const url = { "redis.url": "redis://a:1,redis://b:2" };
   const sentinel = { ...url, "redis.sentinelName": "primary" };
   t.same(problemsOf(sentinel), []);

@@ -40,7 +40,7 @@ t.test(
   },
 );
 
-t.test("the start banner of a node on Redis does not show the address of Redis", async (t) => {
+t.test("the start banner of a node on Redis does not show the Redis address", async (t) => {
   const env = { JINDOU_REDIS_URL: "redis://:hunter2@10.0.0.1:7000" };
   const text = startSummary(loadConfig({ env }), ports, "1");
   t.match(text, /data +Redis, keys jd:/);

@@ -113,7 +113,7 @@ t.test("memory is allocated for received bytes and not for an announced length",
   t.equal(codecs.length, 5000, "all connections are still referenced");
 });
 
-t.test("a packet over the limit is refused once its length is known", async (t) => {
+t.test("a packet over the limit is refused as soon as its length is known", async (t) => {
   for (const [hex, name] of [
     ["3081800830", "a SEND"],
     ["10818002", "a CONNECT"],
