@@ -1,7 +1,7 @@
 -- Reads the entries of a bucket's feed. Read-only.
 --
 -- ARGV   first  number of the first event
---        limit  maximum number of entries of each key
+--        limit  maximum number of entries from each key
 -- Reply  the entries of each key
 local events, on_demand_events = KEYS[1], KEYS[2]
 local first, limit = ARGV[1], ARGV[2]

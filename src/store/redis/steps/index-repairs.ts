@@ -1,6 +1,6 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
-// group from the index while the group's slot keeps the membership. Entries of the last minute are
-// written again if their connection was lost or their slot moved, and the user's sessions are
+// group from the index while the group's slot keeps the membership. Entries from the last minute
+// are written again if their connection was lost or their slot moved, and the user's sessions are
 // notified. If `redis.minReplicas` is not 0, no entry can be lost, and nothing is repaired.
 
 import { isTransient } from "../../../broker/errors.ts";

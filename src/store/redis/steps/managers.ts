@@ -7,7 +7,7 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
 const FORMAT = "1";
-/** Time for which the key of an expired token is kept, because the clocks of nodes differ. */
+/** Time for which the key of an expired token is kept, because nodes' clocks differ. */
 const RECLAIM_AFTER_MS = 60_000;
 
 type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
