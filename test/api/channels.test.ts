@@ -298,7 +298,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/state returns the flags of a channel, the size of each of its lists and its newest seq",
+  "GET /channel/state returns a channel's flags, the size of each of its lists and its newest seq",
   async (t) => {
     const api = await startApi();
     const target = "GET /channel/state";

@@ -157,7 +157,7 @@ t.test("a ban survives a restart", async (t) => {
 
 // Covers [decisions: Personal channel record]
 t.test(
-  "outside the wukongim dialect, ban 1 of a personal channel does not ban the account",
+  "outside the wukongim dialect, ban 1 on a personal channel does not ban the account",
   async (t) => {
     const plain = await startWorld(t);
     const client = await plain.join(t, "alice");

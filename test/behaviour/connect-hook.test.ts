@@ -238,7 +238,7 @@ t.test(
 
 // Covers [feature: Hooks]
 t.test(
-  "the newer of two concurrent refreshes decides the rights of the session, even if the hook answers the older refresh last",
+  "the newer of two concurrent refreshes decides the session's rights, even if the hook answers the older refresh last",
   async (t) => {
     reset();
     const ann = world.name("ann");

@@ -173,7 +173,7 @@ t.test("a batch that is invalid or too long is refused as a whole", async (t) =>
   t.equal(most.length, 100);
 });
 
-t.test("every request of a batch counts towards the rate limit", async (t) => {
+t.test("every request in a batch counts towards the rate limit", async (t) => {
   const client = await connected(t, slow);
   const answers: Json[] = JSON.parse(
     await answerTo(client, JSON.stringify(Array(100).fill(ping(1)))),

@@ -245,7 +245,7 @@ t.test(
 
 // Covers [spec: message_seq; decisions: Sequence]
 t.test(
-  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share one sequence",
+  "a channel's message seqs begin at 1 and have no gaps, and both users of a personal channel share one sequence",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const aliceClient = await world.join(t, alice);
@@ -262,22 +262,25 @@ t.test(
 );
 
 // Covers [decisions: Sequence; feature: Order]
-t.test("messages of one connection are stored in order, even if many are in flight", async (t) => {
-  const [alice, bob] = [world.name("alice"), world.name("bob")];
-  const channel = await world.newGroup([alice, bob]);
-  const reader = await world.join(t, bob);
-  const writer = await world.join(t, alice);
-  const texts = range(1, 300).map(String);
-  const acks = texts.map((text) => writer.send(channel, text));
-  const stored = (await Promise.all(acks)).map((ack) => ack.messageSeq);
-  t.same(stored, range(1, 300));
-  t.same(await untilReceived(reader, 300), texts);
-  t.same(seqs(reader.messages), range(1, 300));
-});
+t.test(
+  "messages from one connection are stored in order, even if many are in flight",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    const reader = await world.join(t, bob);
+    const writer = await world.join(t, alice);
+    const texts = range(1, 300).map(String);
+    const acks = texts.map((text) => writer.send(channel, text));
+    const stored = (await Promise.all(acks)).map((ack) => ack.messageSeq);
+    t.same(stored, range(1, 300));
+    t.same(await untilReceived(reader, 300), texts);
+    t.same(seqs(reader.messages), range(1, 300));
+  },
+);
 
 // Covers [decisions: Sequence]
 t.test(
-  "every member receives the messages of many senders in the order of their seqs",
+  "every member receives the messages from many senders in the order of their seqs",
   async (t) => {
     const senders = ["a", "b", "c"].map((name) => world.name(name));
     const watchers = [world.name("w"), world.name("w")];

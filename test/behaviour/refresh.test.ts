@@ -71,7 +71,7 @@ for (const [format, wireOf] of [
   );
 
   // Covers [feature: REFRESH]
-  t.test(`a REFRESH over ${format} replaces the rights of the session`, async (t) => {
+  t.test(`a REFRESH over ${format} replaces the session's rights`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
     const refresh = async (expiresInS: number, read?: readonly string[]) =>

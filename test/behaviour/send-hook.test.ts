@@ -201,7 +201,7 @@ t.test("a message is refused if the send hook returns a bad payload", async (t) 
 
 // Covers [feature: Hooks]
 t.test(
-  "the send hook is called only for messages of clients that may send, and only for the channels in the setting",
+  "the send hook is called only for messages from clients that may send, and only for the channels in the setting",
   async (t) => {
     const { ann, sender, channel, member } = await pair(t);
     hook.decide = () => ({ allow: false });
@@ -223,35 +223,32 @@ t.test(
 );
 
 // Covers [feature: Hooks]
-t.test(
-  "messages of a session keep their order if the send hook replies out of order",
-  async (t) => {
-    const { sender, channel, member } = await pair(t);
-    const waiting: (() => void)[] = [];
-    hook.decide = (question) =>
-      new Promise((resolve) => {
-        const isRefused = textIn(question) === "3";
-        waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
-        // The hook answers in the reverse order of the questions.
-        if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
-      });
-    const texts = range(1, 12).map(String);
-    const sends = texts.map((text) =>
-      outcomeOf(
-        sender.send(
-          channel,
-          text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
-          { clientMsgNo: text },
-        ),
+t.test("a session's messages keep their order if the send hook replies out of order", async (t) => {
+  const { sender, channel, member } = await pair(t);
+  const waiting: (() => void)[] = [];
+  hook.decide = (question) =>
+    new Promise((resolve) => {
+      const isRefused = textIn(question) === "3";
+      waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
+      // The hook answers in the reverse order of the questions.
+      if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
+    });
+  const texts = range(1, 12).map(String);
+  const sends = texts.map((text) =>
+    outcomeOf(
+      sender.send(
+        channel,
+        text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
+        { clientMsgNo: text },
       ),
-    );
-    const results = await Promise.all(sends);
-    t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
-    const stored = texts.filter((text) => text !== "3" && text !== "6");
-    t.same(await untilReceived(member, stored.length), stored);
-    t.same(textsOf((await member.history(channel)).messages), stored);
-  },
-);
+    ),
+  );
+  const results = await Promise.all(sends);
+  t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
+  const stored = texts.filter((text) => text !== "3" && text !== "6");
+  t.same(await untilReceived(member, stored.length), stored);
+  t.same(textsOf((await member.history(channel)).messages), stored);
+});
 
 // Covers [feature: Hooks]
 t.test("a send hook that hangs delays only the messages that it checks", async (t) => {

@@ -130,7 +130,7 @@ t.test("if the address refuses the connection, the first error names the address
 });
 
 t.test(
-  "the client's own messages are emitted as `sent` events with the time of the server",
+  "the client's own messages are emitted as `sent` events with the server's time",
   async (t) => {
     const messageId = 373_348_562_493_440;
     const server = new ScriptedServer((operation, socket) => {

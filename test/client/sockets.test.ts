@@ -121,7 +121,7 @@ t.test("a peer that never answers keeps neither a socket open nor the process al
 });
 
 t.test(
-  "the error of a connection to the API's port says that the port is not for clients",
+  "the error for a connection to the API's port says that the port is not for clients",
   async (t) => {
     const api = createServer((_request, response) => response.writeHead(404).end());
     api.listen(0, "127.0.0.1");
