@@ -253,7 +253,7 @@ local function emit_end(channel, log, client_msg_no)
   append_event(base .. 'feed', base .. 'events', counter, bucket, channel.key, STREAM_ENDED, int(log.seq), fields)
 end
 
--- Updates `openStreams`, and `streams` of the users, after the end of a stream. Adds the end to
+-- Updates `openStreams`, and `streams` of the users, after a stream has ended. Adds the end to
 -- `endedStreams` and to the event feed. Keeps the stream's event ids for another `window`, because
 -- retries may arrive.
 local function close_stream(channel, log, client_msg_no)
@@ -351,8 +351,8 @@ local function stream_event()
 end
 
 -- Ends an active stream because a viewer cancels it, or because it has had no event for too long.
--- After a cancel, the verdict on the producer's next event is STREAM_STOPPED. For a silent stream,
--- the verdict is STREAM_DONE if this operation ended it, else STREAM_MISSING.
+-- After a cancel, the producer's new content, tool calls and custom events get STREAM_STOPPED. For
+-- a silent stream, the verdict is STREAM_DONE if this operation ended it, else STREAM_MISSING.
 --
 -- Numbers  users u8, since f64 (Unix ms: the stream ends only if it has had no event since then; -1
 --          if a viewer cancels it), crc u32 (of the frame)

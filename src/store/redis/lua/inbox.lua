@@ -4,7 +4,7 @@ local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
 local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
 
-local MAX_EXPIRED = 100 -- maximum number of copies to remove before another one is put
+local MAX_EXPIRED = 100 -- argument `count` of `expire_copies` when a copy is put
 
 -- Returns a user's inbox.
 --   bucket     see `user_feed.lua`
@@ -147,9 +147,10 @@ local function drop_backend(inbox, victim)
 end
 
 -- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
--- with the most copies. `by` is the user whose copy needs the room, '' for a backend. A user's copy
--- never displaces a copy from a backend. If only copies from backends are left, the function stops.
--- Returns the number of dropped copies, and false if the function stopped, else true.
+-- with the most copies; all backends count as one sender. `by` is the user whose copy needs the
+-- room, '' for a backend. A user's copy never displaces a copy from a backend. If only such copies
+-- are left, the function stops. Returns the number of dropped copies, and false if the function
+-- stopped, else true.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do
@@ -201,8 +202,8 @@ local function has_share(inbox, copy)
   return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
--- Returns true if a copy can be put without dropping a copy of the sender or of a backend. Always
--- returns true for a copy from a backend.
+-- Returns true if the sender's share is not full and the inbox either is not full or contains
+-- copies from users, one of which can be dropped. Always returns true for a copy from a backend.
 local function has_room(inbox, copy)
   if copy.sender == '' then return true end
   if has_share(inbox, copy) then return false end

@@ -30,7 +30,8 @@
 --                   sessions.
 --                   `kick <sessionId>`: `<microseconds> `, present if the feed contains the event
 --                   of the session's kick. The session's node removes the field.
---                   If there are more than 100 fields, the oldest field of a session is removed.
+--                   If there are more than 100 fields, the oldest field other than `flag <flag>` is
+--                   removed.
 --   announced                          see `user_events.lua`
 --   announcing, outbox, outboxSeq      see `user_feed.lua`
 --   devices   HASH  flag: device (`users.ts`)
@@ -140,7 +141,7 @@ end
 
 -- Makes `session` the newest main login of its flag. `label` may be ''. `newest` is the newest
 -- login so far. If `newest` is the login of `session`, an empty `label` keeps the label of
--- `newest`. If the label of `newest` is replaced by another label, it becomes a past label.
+-- `newest`. If the label of `newest` is replaced, it becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end
@@ -178,8 +179,8 @@ local function end_device(user, flag, reason)
   record_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Returns the recorded reason for the end of a session, or nil. Ignores a record that
--- is older than the session, because another process may have used the same session id.
+-- Returns the recorded reason for the end of a session, or nil. Ignores a record that is older than
+-- the session, because a different process may have used the same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
     local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')
