@@ -43,9 +43,9 @@ export class Sweep {
   }
 
   /**
-   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. If a sweep is
-   * in progress, waits for that sweep instead. Throws the first error after all buckets and tasks
-   * have been processed.
+   * Sweeps all buckets, runs the tasks unless every bucket failed, and returns the number of
+   * removed messages. If a sweep is in progress, waits for that sweep instead. Throws the first
+   * error after all buckets and tasks have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
