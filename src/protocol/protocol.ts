@@ -75,8 +75,8 @@ export type Operation =
       readonly tagKey: string | undefined;
       readonly passthrough?: Passthrough | undefined;
       /**
-       * True if a message that reuses a `clientMsgNo` with another payload is a new message, as in
-       * WuKongIM.
+       * True if a message that reuses a `clientMsgNo` with a different payload is a new message, as
+       * in WuKongIM.
        */
       readonly allowsReuse?: boolean;
       /** A copy that only this operation uses. */

@@ -1,5 +1,5 @@
 // Splits a WebSocket message into its JSON documents, and a batch into its requests. There is
-// usually one document, but WuKongIM's servers accept several. The duration of the split depends
+// usually one document, but WuKongIM's servers accept several. How long the split takes depends
 // only on the size of the message.
 
 const MAX_DOCUMENTS = 100;

@@ -1,7 +1,7 @@
-// Reads the first message of a client without parsing its resume points. The duration depends only
-// on the size of the message. `JSON.parse` can need 10 ms for a malicious message, so only a short
-// message with few names is parsed [decisions: Limits that hold under attack, Before a credential
-// is known].
+// Reads the first message of a client without parsing its resume points. How long this takes
+// depends only on the size of the message. `JSON.parse` can need 10 ms for a malicious message, so
+// only a short message with few names is parsed [decisions: Limits that hold under attack, Before a
+// credential is known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 

@@ -50,8 +50,8 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 /**
- * Number of bytes at the start of a frame above the size limit that are searched for the id of the
- * request.
+ * Number of bytes, from the start of a frame above the size limit, that are searched for the
+ * request's id.
  */
 const LARGE_HEAD_BYTES = 1024;
 
@@ -195,8 +195,8 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a request. Reads only the id and the method of the request. Returns
-   * `undefined` if no response is expected.
+   * Returns the refusal of a request. Reads only the request's id and method. Returns `undefined`
+   * if no response is expected.
    */
   #refuseUnread(
     bytes: Uint8Array,
@@ -211,7 +211,7 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a frame above the size limit. It has the id of the request if the id is
+   * Returns the refusal of a frame above the size limit. It contains the request's id if the id is
    * in the first KiB of the frame.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {

@@ -92,8 +92,8 @@ function changeOf(change: ConversationChange | undefined): readonly Field[] {
 }
 
 /**
- * Returns true for a list. `instanceof Uint8Array` is not used, because it fails for bytes of
- * another realm, such as that of a test runner.
+ * Returns true for a list. `instanceof Uint8Array` is not used, because it fails for bytes from a
+ * different realm, such as a test runner's.
  */
 function isList(field: Uint8Array | readonly Field[]): field is readonly Field[] {
   return Array.isArray(field);

@@ -89,7 +89,7 @@ export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return retry && !RETRYABLE_NAMES.includes(name) ? "unavailable" : (name as ErrorCode);
 }
 
-/** Returns the reason of a close code. An unknown code becomes a reason of the same range. */
+/** Returns the reason for a close code. An unknown code is mapped to a reason in the same range. */
 export function closeReasonOf(code: number): CloseReason {
   const reasons = keysOf(CLOSE_REASONS);
   const exactReason = reasons.find((reason) => CLOSE_REASONS[reason].code === code);
