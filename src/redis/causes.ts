@@ -3,7 +3,7 @@
 // network. Pure.
 
 export interface Cause {
-  /** Matches the text of an error reply, or the code and the message of another error. */
+  /** Matches the text of an error reply, or the code and message of any other error. */
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
@@ -321,7 +321,9 @@ export function isOfSentinels(cause: Cause | undefined): boolean {
   return cause !== undefined && SENTINELS.includes(cause);
 }
 
-/** Returns the cause of an error of a connection or a Sentinel. `text` is its code and message. */
+/**
+ * Returns the cause of a connection error or a Sentinel's error. `text` is its code and message.
+ */
 export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }

@@ -26,11 +26,11 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * Time that is added to `timeoutMs`. A connection with calls in progress that receives nothing for
- * the sum of both is replaced.
+ * Time added to `timeoutMs`. A connection with calls in progress is replaced if it receives nothing
+ * for the sum of the two.
  */
 const SILENCE_GRACE_MS = 500;
-/** Number of unsent bytes of a connection above which no further commands are sent on it. */
+/** Number of unsent bytes above which no further commands are sent on a connection. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
@@ -128,7 +128,7 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 interface ConnectOptions {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** Called with the failure of each attempt to connect. */
+  /** Called with the error of each failed attempt to connect. */
   readonly onFailure: (failure: Error) => void;
 }
 
@@ -314,7 +314,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     enableReadyCheck: false, // the link checks, and reports why the Cluster cannot be used
     redisOptions,
     clusterRetryStrategy: reconnectMs,
-    // `Primaries` refreshes the slot map instead, because the timer of ioredis keeps running if the
+    // `Primaries` refreshes the slot map instead, because ioredis' timer keeps running if the
     // client is closed while the map is being read.
     slotsRefreshInterval: 0,
     slotsRefreshTimeout: 1000,

@@ -78,8 +78,8 @@ export function isExplained(error: unknown): boolean {
 }
 
 /**
- * Returns the error of ioredis that led to `error`. Returns `error` itself if it has no cause, or
- * if its message already states the cause. If the cause is an error reply of Redis or an
+ * Returns the ioredis error that led to `error`. Returns `error` itself if it has no cause, or if
+ * its message already states the cause. If the cause is an error reply of Redis or an
  * `UnusableRedis`, the message of `error` is meant for callers and not for the operator, so the
  * cause is returned.
  */
@@ -122,7 +122,7 @@ export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/** Returns true if the server lacks the library of a function. The call then had no effect. */
+/** Returns true if the server lacks the function's library. The call then had no effect. */
 export function isMissingFunction(error: unknown): boolean {
   return isReply(error) && MISSING_FUNCTION.pattern.test(error.message);
 }

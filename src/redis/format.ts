@@ -23,7 +23,7 @@ const MIN_MAJOR = 7;
 const FORMAT = 7;
 
 /**
- * Returns warnings about the configuration of the server. If the server denies INFO, returns no
+ * Returns warnings about the server's configuration. If the server denies INFO, returns no
  * warnings. Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if a
  * single server is a replica.
  */

@@ -20,8 +20,8 @@ const MAX_CACHED_TAGS = 20_000;
 export class Keys {
   readonly prefix: string;
   /**
-   * Suffix of topic names. It contains the number of the database, because all databases of a
-   * server share one namespace of topics.
+   * Suffix of topic names. It contains the database number, because all databases of a server share
+   * one topic namespace.
    */
   readonly topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);

@@ -200,8 +200,8 @@ export class RedisLink {
   }
 
   /**
-   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there was no
-   * such reason so far.
+   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there has
+   * been no such reason so far.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
@@ -234,8 +234,8 @@ export class RedisLink {
 
   /**
    * Calls `listener` when the estimate of Redis' time jumps by more than a second, because a clock
-   * was set or a server with another clock has taken over. `stepMs` is negative if the time jumps
-   * back.
+   * was set or a server with a different clock has taken over. `stepMs` is negative if the time
+   * jumps back.
    */
   onClockStep(listener: (stepMs: number) => void): void {
     this.#stepListeners.push(listener);
@@ -361,7 +361,7 @@ export class RedisLink {
 
   /**
    * Yields the keys that begin with `redis.prefix`, from all primaries. May yield a key twice, for
-   * example if its slot moves to another server meanwhile. Throws the same errors as `call`.
+   * example if its slot moves to another server in the meantime. Throws the same errors as `call`.
    */
   async *allKeys(): AsyncGenerator<string> {
     for (const server of this.primaries()) {
@@ -442,7 +442,7 @@ export class RedisLink {
         sent = sendCommand(server, command, args, remaining);
         try {
           if (loading !== undefined) {
-            sent.promise.catch(() => {}); // the error of the load is the cause, and takes precedence
+            sent.promise.catch(() => {}); // the load's error is the cause, and takes precedence
             await loading;
           }
           return await sent.promise;
@@ -497,7 +497,7 @@ export class RedisLink {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
       const loadings = new Set<ServerCode["loading"]>();
-      server.on("close", () => loadings.clear()); // a new connection may lead to another server
+      server.on("close", () => loadings.clear()); // a new connection may lead to a different server
       this.#loaded.set(server, loadings);
       loaded = loadings;
     }
@@ -622,7 +622,7 @@ export class RedisLink {
     return this.isCluster ? `at ${host}:${port} ` : "";
   }
 
-  /** Checks the rights of the user. The link is down while a right is missing. */
+  /** Checks the user's rights. The link is down while a right is missing. */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -635,7 +635,7 @@ export class RedisLink {
 
   /**
    * Sets the link to `down` until the server and its data have been checked, because a reconnect
-   * may lead to another server or other data.
+   * may lead to a different server or different data.
    */
   #reopen(): void {
     if (this.#status === "closed") return;

@@ -51,7 +51,7 @@ export async function cannotRun(
   await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
 }
 
-/** Reads the filters of the connection. Without them, `cannotRun` resolves at `untilMs`. */
+/** Reads the connection's filters. Without them, `cannotRun` resolves at `untilMs`. */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));

@@ -95,8 +95,8 @@ class PrimaryWaits {
   readonly #marker: string;
   readonly #connection: Redis;
   /**
-   * Socket of the primary's connection when this object was created. A new socket may lead to
-   * another server.
+   * Socket of the primary's connection when this object was created. A new socket may lead to a
+   * different server.
    */
   readonly #socket: unknown;
   readonly #isSameServer: Promise<boolean>;

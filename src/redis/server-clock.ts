@@ -86,7 +86,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Requests the time of a server. Rejects with errors of ioredis or `UnusableRedis`. */
+  /** Requests a server's time. Rejects with an ioredis error or an `UnusableRedis`. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -108,7 +108,7 @@ export class ServerClocks {
   record(server: Redis, serverMs: number): void {
     let samples = this.#samples.get(server);
     if (samples === undefined) {
-      // Everything is forgotten, because the next connection may lead to another server.
+      // Everything is forgotten, because the next connection may lead to a different server.
       server.on("close", () => this.#forget(server));
       samples = [];
     }
@@ -140,7 +140,7 @@ export class ServerClocks {
 
   /**
    * Returns Redis' time in whole Unix milliseconds. With several servers, this is the median of
-   * their times. Before the first reply, returns the time of this machine.
+   * their times. Before the first reply, returns this machine's time.
    */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
@@ -183,7 +183,7 @@ export class ServerClocks {
 
   /**
    * Requests the time, and requests it again if it is still unknown, because the first call may
-   * join a request that times out after a freeze of the process.
+   * join a request that times out after the process was frozen.
    */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);

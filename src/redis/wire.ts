@@ -223,8 +223,8 @@ export function decodeRecord(
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
     /**
-     * Payload with the stream's text so far. Used if the message of the stream does not have its
-     * own payload.
+     * Payload with the stream's text so far. Used if the stream's message does not have its own
+     * payload.
      */
     readonly payload?: Uint8Array;
   },
@@ -451,7 +451,7 @@ export function decodeFrame(frame: Buffer): Publication {
     case EVENT_FRAME:
       return decodeEventFrame(frame);
     case UNORDERED_FRAME: {
-      // Byte strings in the frame are decoded to the type of `source`, which must be a plain
+      // Byte strings in the frame are decoded to the same type as `source`, which must be a plain
       // `Uint8Array`.
       const source = new Uint8Array(frame.subarray(2));
       const [id, event] = unpackList(source);
