@@ -150,9 +150,10 @@ const REPLIES: readonly Cause[] = [
   {
     pattern: /^IDLIMIT\b/,
     what: "a counter of message ids is at its limit, so no message id is left",
-    action: "Restore Redis from an older backup, or set another redis.prefix to begin without data",
+    action:
+      "Restore Redis from an older backup, or set a different redis.prefix to begin without data",
     callerMessage:
-      "No message id is left in Redis; restore it from an older backup, or set another redis.prefix",
+      "No message id is left in Redis; restore it from an older backup, or set a different redis.prefix",
     lasts: true,
   },
   {
@@ -188,7 +189,7 @@ const REPLIES: readonly Cause[] = [
 const CONNECTION: readonly Cause[] = [
   {
     pattern: /Unknown RESP type|it answers PING with/,
-    what: "the server does not speak the protocol of Redis, so it is another program",
+    what: "the server does not speak the protocol of Redis, so it is a different program",
     action: "Check the host and the port in redis.url (JINDOU_REDIS_URL)",
     lasts: true,
   },

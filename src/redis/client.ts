@@ -121,7 +121,7 @@ function onlyInItsDatabase(client: Redis): Redis {
 
 function unusableDatabase(database: number, { message }: Error): UnusableRedis {
   return new UnusableRedis(
-    `it rejects database ${database} of redis.url: ${message}. Name another database, raise "databases" in the configuration of Redis, or grant the user +select`,
+    `it rejects database ${database} of redis.url: ${message}. Set a different database, raise "databases" in the configuration of Redis, or grant the user +select`,
   );
 }
 

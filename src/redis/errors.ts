@@ -41,7 +41,7 @@ export class RedisAway extends Error {
 }
 
 const CHECK_URL = "Check redis.url (JINDOU_REDIS_URL)";
-const UNKNOWN = "the connection to Redis failed. The log of the node contains the reason";
+const UNKNOWN = "the connection to Redis failed. The node's log contains the reason";
 
 /** Converts any error of a connection or a command into an error for the operator. */
 export function startFailure(error: unknown): UnusableRedis | RedisAway {

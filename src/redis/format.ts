@@ -132,11 +132,11 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<str
   const format = /^jindou (\d+)(?: [0-9a-f]+)?$/.exec(mark)?.[1];
   if (format === undefined)
     throw new UnusableRedis(
-      `the key ${JSON.stringify(key)} belongs to another program. Set another redis.prefix`,
+      `the key ${JSON.stringify(key)} belongs to another program. Set a different redis.prefix`,
     );
   if (Number(format) < FORMAT)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Stop all nodes, and start them on an empty Redis or with another redis.prefix`,
+      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Stop all nodes, and start them on an empty Redis or with a different redis.prefix`,
     );
   if (Number(format) > FORMAT)
     throw new UnusableRedis(

@@ -35,6 +35,6 @@ export function idCounterKeys(location: Location): readonly string[] {
 export function assertIdsLeft(key: string, newestId: number): void {
   if (newestId < MAX_MESSAGE_ID) return;
   throw new UnusableRedis(
-    `it has message ids above ${MAX_MESSAGE_ID - 1} (the key ${JSON.stringify(key)}). An earlier version assigned them while a clock showed a time after 2093, and may have assigned the same id to several messages. Restore Redis from an older backup, or set another redis.prefix to begin without data`,
+    `it has message ids above ${MAX_MESSAGE_ID - 1} (the key ${JSON.stringify(key)}). An earlier version assigned them while a clock showed a time after 2093, and may have assigned the same id to several messages. Restore Redis from an older backup, or set a different redis.prefix to begin without data`,
   );
 }

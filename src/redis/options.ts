@@ -46,7 +46,7 @@ export const redisOptions = Type.Object(
       maximum: 16,
       unit: "replicas",
       description:
-        "Number of replicas that must have received a message before it is acknowledged (WAIT). If fewer replicas confirm in time, the send is rejected with 503 and can be retried. At its start, the node waits until this many replicas are connected and confirm a write. 0 means that the primary is enough.",
+        "Number of replicas that must have received a message before it is acknowledged (WAIT). If fewer replicas confirm in time, the send is rejected with 503 and can be retried. On startup, the node waits until this many replicas are connected and confirm a write. 0 means that the primary is enough.",
     }),
     timeoutMs: Type.Integer({
       default: 3000,
