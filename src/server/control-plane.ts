@@ -222,8 +222,7 @@ export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
 }
 
 /**
- * Returns the log of the API. It omits errors that result from an outage which is already in the
- * log.
+ * Returns the API's log. It omits errors that result from an outage which is already in the log.
  */
 function apiLog({ logger, drivers }: Node): ApiLog {
   const log = roomLogger(logger, "api");

@@ -1,5 +1,5 @@
-// Decides which calls of backends need a credential, and creates the check of clients' credentials.
-// State: the users whose wrong device flag was logged.
+// Decides which backend calls need a credential, and creates the check of clients' credentials.
+// State: the users whose wrong device flag has been logged.
 
 import { credentialRule } from "../api/protected-mode.ts";
 import {

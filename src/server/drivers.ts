@@ -37,8 +37,8 @@ export interface Drivers {
    */
   readonly lookBackMs: number;
   /**
-   * Connects to the server of the store before the store is started. Rejects with `RedisAway` if a
-   * later call may succeed, otherwise with another error.
+   * Connects to the store's server before the store is started. Rejects with `RedisAway` if a later
+   * call may succeed, otherwise with a different error.
    */
   reach(): Promise<void>;
   /**

@@ -31,8 +31,8 @@ export class EventFeedKeeper {
   }
 
   /**
-   * Applies `events.feed` to a store whose feed was never turned on or off, and starts the removal
-   * of old events. Throws a StartError if the state of the store contradicts `events.feed`.
+   * Applies `events.feed` to a store whose feed has never been turned on or off, and starts the
+   * removal of old events. Throws a StartError if the store's state contradicts `events.feed`.
    */
   async start(): Promise<void> {
     const { config, store } = this.#node;

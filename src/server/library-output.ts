@@ -15,6 +15,6 @@ export function collectLibraryOutput(report: (text: string) => void): void {
   };
   for (const method of ["debug", "error", "info", "log", "trace", "warn"] as const)
     console[method] = collect;
-  process.removeAllListeners("warning"); // the listener of Node.js prints warnings
+  process.removeAllListeners("warning"); // Node.js' own listener prints warnings
   process.on("warning", ({ name, message }) => collect(`${name}: ${message}`));
 }

@@ -87,7 +87,7 @@ export interface Node extends ServerDeps {
    * Limits how often clients' tokens (on sockets and `/stream`) and URL signatures can be guessed.
    */
   readonly tokens: TokenGate;
-  /** Rate limits of users, for their frames and their requests to `/stream`. */
+  /** User rate limits, for frames and for requests to `/stream`. */
   readonly rates: UserRates;
   /** Numbers of messages and events sent to each channel through this node. */
   readonly activity: ChannelActivity;
@@ -393,8 +393,8 @@ function workLimits(client: Config["client"]): WorkLimits {
 }
 
 /**
- * Returns a function that logs the errors of a room. It omits errors that result from a known
- * outage.
+ * Returns a function that logs errors under the given room. It omits errors that result from a
+ * known outage.
  */
 export function errorLog(
   { logger, drivers }: Pick<Node, "logger" | "drivers">,

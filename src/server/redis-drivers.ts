@@ -19,8 +19,8 @@ import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Time by which the node's clock must be ahead of the clock of Redis so that the node logs that
- * message ids follow the clock of Redis.
+ * If the node's clock is ahead of Redis' clock by more than this time, the node logs that message
+ * ids follow Redis' clock.
  */
 const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */

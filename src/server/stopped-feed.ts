@@ -7,7 +7,7 @@ import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * Interval of the sweeps of expired data. They are not needed, because the store is open only
+ * Interval between sweeps of expired data. Sweeps are not needed, because the store is open only
  * briefly.
  */
 const NEVER_MS = 2 ** 31 - 1;
