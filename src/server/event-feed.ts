@@ -41,7 +41,7 @@ export class EventFeedKeeper {
     if (feed !== "store" && isOn === undefined) await store.switchFeed(feed === "on");
     else if (feed !== "store" && isOn !== (feed === "on"))
       throw new StartError(
-        `The event feed of the store is ${isOn ? "on" : "off"}, but events.feed is ${feed}. Set events.feed to store, start the node and run jindou events ${feed}, or set events.feed to ${isOn ? "on" : "off"}`,
+        `The store's event feed is ${isOn ? "on" : "off"}, but events.feed is ${feed}. Set events.feed to store, start the node and run jindou events ${feed}, or set events.feed to ${isOn ? "on" : "off"}`,
       );
     await this.#trim();
     this.#timer = setInterval(() => void this.#trim(), TRIM_INTERVAL_MS).unref();

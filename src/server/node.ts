@@ -310,13 +310,10 @@ async function createNodeJwt(
   const jwt = await createJwt(auth.jwt, {
     clock,
     store,
-    onKeysChanged: () => log.info("The issuer of JWTs has changed its keys"),
+    onKeysChanged: () => log.info("The JWT issuer has changed its keys"),
     onKeyFailure(err) {
       metrics.families.jwksFailures.of().add();
-      log.warn(
-        { err },
-        "Could not read the keys of the issuer of JWTs; the former keys stay valid",
-      );
+      log.warn({ err }, "Could not read the JWT issuer's keys; the former keys stay valid");
     },
     onRefused(reason, detail) {
       metrics.families.tokensRefused.of(reason).add();
@@ -417,7 +414,7 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
 const IMPORTING = "An import is open. Close it with POST /admin/import/close";
 
 /** Reason why a waiting node is not ready. Omits the cause, which may name internal addresses. */
-export const WAITING = "The node waits for its store. The log of the node contains the reason";
+export const WAITING = "The node waits for its store. The node's log contains the reason";
 
 export async function readiness(
   node: Node,

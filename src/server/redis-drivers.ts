@@ -73,7 +73,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
       else
         clusterLog.warn(
           { timings },
-          "Nodes have different timings, so each uses the larger value until all have the same",
+          "Nodes have different timings, so each node uses the largest value until all have the same",
         );
     },
     onDifferences: (differences) =>
