@@ -1,5 +1,5 @@
-// Converts the address of a peer from text to bytes. The transport expects bytes from a driver.
-// Pure functions.
+// Converts a peer's address from text to bytes. The transport expects bytes from a driver. Pure
+// functions.
 
 import { isIPv4, isIPv6 } from "node:net";
 

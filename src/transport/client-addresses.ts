@@ -1,6 +1,6 @@
-// Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. A driver parses the PROXY header of every peer, so the address in the header must never
-// be used unless the peer is a trusted proxy.
+// Finds a client's address behind trusted proxies, from X-Forwarded-For and the PROXY protocol. A
+// driver parses the PROXY header of every peer, so the address in the header must never be used
+// unless the peer is a trusted proxy.
 
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 import { addressText } from "./address.ts";
@@ -25,7 +25,7 @@ export class ClientAddresses {
   }
 
   /**
-   * Returns the address of the client. The hops of a request are its peer, the address in the PROXY
+   * Returns the client's address. The hops of a request are its peer, the address in the PROXY
    * header, and the addresses in X-Forwarded-For from right to left. The client is the first hop
    * that is not a trusted proxy. If all hops are trusted proxies, or if a proxy reports an invalid
    * address, the client is the last valid hop. `forwardedFor` is `""` if the header is absent.
@@ -39,8 +39,8 @@ export class ClientAddresses {
   }
 
   /**
-   * Returns the address of the client of a connection. `proxied` is the address in its PROXY
-   * header, or `""`.
+   * Returns the address of a connection's client. `proxied` is the address in its PROXY header, or
+   * `""`.
    */
   ofConnection(peer: string, proxied: string): string {
     return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;

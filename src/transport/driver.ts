@@ -10,10 +10,10 @@ export interface Driver {
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,
-   * because it does not reveal the connection of a request.
+   * because it does not reveal a request's connection.
    */
   readonly reportsFirstRequests: boolean;
-  /** Maximum size of the head of a request. A driver may accept heads that are slightly larger. */
+  /** Maximum size of a request's head. A driver may accept heads that are slightly larger. */
   readonly maxHeadBytes: number;
   /** True if the driver reads the trailer of a chunked body as part of the request. */
   readonly readsTrailers: boolean;

@@ -8,8 +8,8 @@ const NOTHING = Buffer.alloc(0);
 const NO_ADDRESS = new ArrayBuffer(0);
 
 /**
- * Calls `done` once with the address of the client. The address is empty if there is no header, or
- * if the header contains no address. Destroys the socket if the header is malformed, or if the peer
+ * Calls `done` once with the client's address. The address is empty if there is no header, or if
+ * the header contains no address. Destroys the socket if the header is malformed, or if the peer
  * ends the connection first.
  */
 export function readProxyHeader(

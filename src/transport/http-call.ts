@@ -75,8 +75,8 @@ export class HttpCall implements HttpRequest {
   #remoteAddress: string | undefined;
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
-   * turn and closes the connection, because uWebSockets.js would accept another such header, and
-   * with it another address, before the next request.
+   * turn and closes the connection, because uWebSockets.js would accept another such header before
+   * the next request, and with it a different address.
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
@@ -282,9 +282,9 @@ export class HttpCall implements HttpRequest {
   /**
    * Returns the function that writes a reply to HEAD. If the server would close the connection
    * after a GET, the reply asks the client to close it, because uWebSockets.js cannot close a
-   * connection after a reply without a Content-Length. After a PROXY header, or if too many
-   * connections of the address wait for such a close, the server writes a Content-Length of 0 and
-   * closes the connection.
+   * connection after a reply without a Content-Length. After a PROXY header, or if too many of the
+   * address's connections wait for such a close, the server writes a Content-Length of 0 and closes
+   * the connection.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

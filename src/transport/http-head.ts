@@ -1,6 +1,5 @@
-// Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers, invalid
-// hosts and trailers. The same pass measures the size of the head and reads the headers for the
-// handlers.
+// Checks a request's head for errors that uWebSockets.js ignores: ambiguous headers, invalid hosts
+// and trailers. The same pass measures the size of the head and reads the headers for the handlers.
 
 import { isIPv4, isIPv6 } from "node:net";
 import { FORWARDED_FOR } from "./client-addresses.ts";

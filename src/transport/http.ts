@@ -285,8 +285,8 @@ function callOpener(
 }
 
 /**
- * Returns a function that reads the path of a request. A pattern without variable segments is the
- * path itself, which saves a call to the library.
+ * Returns a function that reads a request's path. A pattern without variable segments is the path
+ * itself, which saves a call to the library.
  */
 function pathReader(pattern: string): (req: DriverRequest) => string {
   return isVariable(pattern) ? (req) => req.getUrl() : () => pattern;

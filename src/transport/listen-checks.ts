@@ -21,8 +21,8 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
 }
 
 /**
- * Tries to listen. Returns the error code of the system and a reason, or `undefined` if the address
- * can be used.
+ * Tries to listen. Returns the system's error code and a reason, or `undefined` if the address can
+ * be used.
  */
 export async function probeAddress(
   host: string,

@@ -52,7 +52,7 @@ const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets are left free for other listeners. */
 const SPARE_SHARE = 8;
-/** Fraction of all sockets that the silent connections of one address may occupy. */
+/** Fraction of all sockets that one address's silent connections may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
 /**

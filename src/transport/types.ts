@@ -110,7 +110,7 @@ export interface Connection {
   readonly remoteAddress: string;
   readonly listener: string;
   /**
-   * Counts the peer towards the limits of the user from now on, and no longer towards those of its
+   * Counts the peer towards the user's limits from now on, and no longer towards those of its
    * address.
    */
   authenticated(user: string): void;

@@ -25,8 +25,8 @@ interface Owner {
 }
 
 /**
- * Fraction of `perUser`. A connection with at most this number of unread bytes is not counted for
- * its user.
+ * A connection whose unread bytes are at most this fraction of `perUser` is not counted for its
+ * user.
  */
 const IGNORED_SHARE = 1 / 256;
 

@@ -22,7 +22,7 @@ export function encodeFrame(data: Uint8Array | string, isBinary: boolean): Buffe
     frame.writeUInt16BE(length, 2);
   } else {
     frame[1] = 127;
-    frame.writeUInt32BE(0, 2); // a frame never has 4 GiB
+    frame.writeUInt32BE(0, 2); // a frame is always smaller than 4 GiB
     frame.writeUInt32BE(length, 6);
   }
   if (typeof data === "string") frame.write(data, header);

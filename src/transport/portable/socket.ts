@@ -137,8 +137,8 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   }
 
   /**
-   * Called every second. Sends a ping to a silent peer, and closes the connection of a peer that
-   * stays silent.
+   * Called every second. Sends a ping to a silent peer, and closes the connection if the peer stays
+   * silent.
    */
   tick(): void {
     if (this.#stream.bytesRead !== this.#bytesRead) {

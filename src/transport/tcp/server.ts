@@ -127,7 +127,7 @@ export class TcpServer
     else this.#tls.begin(arrival.socket, arrival);
   }
 
-  /** Opens the client's connection. The first bytes of the client may already be in the stream. */
+  /** Opens the client's connection. The client's first bytes may already be in the stream. */
   #open({ socket, peer, proxied, release }: Arrival, stream: Socket): void {
     if (stream !== socket) {
       stream.on("error", () => {});

@@ -139,9 +139,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.#connection.drained();
   }
 
-  /**
-   * Called every second. Closes the connection of a peer that has been silent for `idleTimeoutS`.
-   */
+  /** Called every second. Closes the connection if the peer has been silent for `idleTimeoutS`. */
   tick(): void {
     this.#silentS = this.#isHeard ? 0 : this.#silentS + 1;
     this.#isHeard = false;

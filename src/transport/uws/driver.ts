@@ -58,8 +58,8 @@ const LIBRARY_LIMIT = 5 / 4;
 const KEEP_ALIVE = "timeout=7";
 
 /**
- * Loads the library. The first call in a process sets the library's maximum size of a head for the
- * whole process. Throws the error of the last package if no package loads.
+ * Loads the library. The first call in a process sets the library's maximum head size for the whole
+ * process. Throws the error of the last package if no package loads.
  */
 export async function loadUws(maxHeadBytes: number): Promise<Driver> {
   process.env[HEAD_VARIABLE] = String(Math.ceil(maxHeadBytes * LIBRARY_LIMIT));
