@@ -1,5 +1,5 @@
 // The state of a delivery in one partition of the feed: the position up to which events were
-// skipped or put into batches, and the batches that were formed but not accepted yet. Pure
+// skipped or put into batches, and the batches that have been formed but not accepted yet. Pure
 // functions.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
@@ -38,7 +38,7 @@ export interface Batch {
   readonly count: number;
   /** Time of the first event in Unix milliseconds. */
   readonly eventMs: number;
-  /** Time of the batch, which is part of its body. */
+  /** Time at which the batch was formed. Part of the request's body. */
   readonly formedMs: number;
   readonly settings: BatchSettings;
   readonly attempts: number;
@@ -49,7 +49,7 @@ export interface Batch {
    * nodes that made the attempts.
    */
   readonly failedForMs?: number;
-  /** Time of the last attempt on the monotonic clock of the node. Not valid on another node. */
+  /** Time of the last attempt on the node's monotonic clock. Not valid on any other node. */
   readonly triedMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;
@@ -64,11 +64,11 @@ export interface Batch {
 }
 
 export interface PartitionState {
-  /** Position up to which all events were skipped or are in a batch that was formed. */
+  /** Position up to which all events have been skipped or put into a batch. */
   readonly position: Position;
   /**
-   * Batches that were not accepted yet, in order. With the order `channel`, only the first one is
-   * sent, except for probes (see `Lane`).
+   * Batches that have not been accepted yet, in order. With the order `channel`, only the first one
+   * is sent, except for probes (see `Lane`).
    */
   readonly batches: readonly Batch[];
   /**

@@ -8,7 +8,7 @@ import type { ChannelFilter } from "../broker/webhook-ports.ts";
 import { encodeEvent, type WebhookEvent } from "./formats.ts";
 import { type FeedPage, MAX_BODY_BYTES, type PlacedEvent } from "./lane.ts";
 
-/** Maximum number of pages per call. It limits the duration of a call that selects few events. */
+/** Maximum number of pages per call. It limits how long a call that selects few events can take. */
 const MAX_PAGES = 10;
 
 /** Selects the events of a partition to read. */

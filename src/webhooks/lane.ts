@@ -166,7 +166,7 @@ export class Lane {
     return Math.max(0, Math.min(IDLE, ...open.map(({ dueMs }) => dueMs - now())));
   }
 
-  /** Stores that batches were accepted, unless this is already stored. */
+  /** Stores that batches have been accepted, unless this is already stored. */
   async flush(): Promise<void> {
     if (this.#unsaved === "accepted") await this.#change((state) => state);
   }

@@ -29,7 +29,10 @@ const ERROR_PAUSE_MS = 1000;
  * for the same reason.
  */
 const REPORT_MS = 10_000;
-/** Maximum duration of a sleep, because the wall clock may be set forward during a pause. */
+/**
+ * Maximum duration of a sleep. It is limited because the wall clock may be set forward during a
+ * pause.
+ */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Name of the state that announces gaps, in place of a partition. */
@@ -57,8 +60,8 @@ interface RunnerPorts {
   /** Sends a signed request and records the attempt. Never rejects. */
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
   /**
-   * Disables the endpoint and stores the reason. Has no effect if the endpoint was meanwhile
-   * disabled, was enabled again, or got another URL or secret.
+   * Disables the endpoint and stores the reason. Has no effect if the endpoint was disabled,
+   * enabled again, or given a different URL or secret in the meantime.
    */
   disable(endpoint: Endpoint, reason: string): Promise<void>;
   /** Removes a replay that has ended. Rejects if the replay was not removed. */
@@ -94,7 +97,7 @@ class LeaseLost extends Error {}
 
 /**
  * Thrown if the runner stopped or the lease may have expired before a request, or if the runner
- * stopped during a request that was not accepted. The result of the request is then not recorded.
+ * stopped during a request that was not accepted. The request's result is then not recorded.
  */
 class Stopped extends Error {}
 
@@ -164,8 +167,8 @@ export class Runner {
   }
 
   /**
-   * Returns the time of the oldest event in a batch that was not accepted, or `undefined` if there
-   * is no such batch. Replays are not included, because their events are old.
+   * Returns the time of the oldest event in a batch that has not been accepted yet, or `undefined`
+   * if there is no such batch. Replays are not included, because their events are old.
    */
   get oldestOpenMs(): number | undefined {
     const live = [...this.#lanes].filter(([name]) => isStateOf(LIVE, name));
@@ -176,7 +179,7 @@ export class Runner {
   }
 
   /**
-   * Returns the number of events that are not accepted yet, up to the `newest` event of each
+   * Returns the number of events that have not been accepted yet, up to the `newest` event of each
    * partition.
    */
   lagBehind(newest: readonly Position[]): number {
@@ -314,7 +317,7 @@ export class Runner {
     return announcement;
   }
 
-  /** Announces the gaps after the positions, except gaps that were already announced. */
+  /** Announces the gaps after the positions, except gaps that have already been announced. */
   async #announceAll(set: LaneSet, places: readonly Position[]): Promise<void> {
     const { announced = [] } = set.gaps.state;
     const gapsByPartition = await Promise.all(
@@ -722,9 +725,9 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
 }
 
 /**
- * Parses a stored state. The batches start over if the endpoint was enabled again or got another
- * URL or secret after the state was stored. The times of failures do not show this, because a
- * runner stores failures until it has read the change.
+ * Parses a stored state. The batches start over if the endpoint was enabled again or given a
+ * different URL or secret after the state was stored. The times of failures do not show this,
+ * because a runner stores failures until it has read the change.
  */
 function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
   const state: StoredState = JSON.parse(text); // as written by a runner

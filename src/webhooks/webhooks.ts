@@ -48,7 +48,7 @@ const SECRET_BYTES = 32;
  * that the other nodes have read a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
-/** Maximum number of connections to the host of an endpoint. */
+/** Maximum number of connections to an endpoint's host. */
 const MAX_CONNECTIONS = 16;
 const KEPT_ATTEMPTS = 1000;
 /** Interval at which a node records that its configuration has a fixed endpoint. */
@@ -75,16 +75,16 @@ interface WebhookMetrics {
   /** Counts an attempt. `outcome` is a status class such as `2xx`, or `error`. */
   attempted(id: string, outcome: string, ms: number, events: number): void;
   /**
-   * Registers the functions that return the figures of an endpoint for the metrics. The metrics are
-   * 0 while another node delivers.
+   * Registers the functions that return an endpoint's figures for the metrics. The metrics are 0
+   * while another node delivers.
    */
   watch(id: string, figures: WebhookFigures): void;
 }
 
 interface WebhookFigures {
-  /** Returns the time of the oldest event in a batch that was not accepted. */
+  /** Returns the time of the oldest event in a batch that has not been accepted yet. */
   oldestMs(): number | undefined;
-  /** Returns the number of events that are not accepted yet. */
+  /** Returns the number of events that have not been accepted yet. */
   lag(): number;
   parked(): number;
 }
@@ -359,7 +359,7 @@ class WebhookDispatch implements WebhookService {
     if ("refusal" in attempt) return attempt;
     const { status, error, reply } = attempt;
     const isAccepted = status >= 200 && status < 300;
-    // Another retry of the event may have been accepted meanwhile.
+    // Another retry of the event may have been accepted in the meantime.
     if (!isAccepted && !(await store.webhookTexts(id, "parked")).has(eventId)) return attempt;
     const next: ParkedText = { ...parked, attempts: parked.attempts + 1, status, error, reply };
     const change = isAccepted ? undefined : JSON.stringify(next);
@@ -519,8 +519,8 @@ class WebhookDispatch implements WebhookService {
 
   /**
    * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
-   * delay is needed because, during a change of the configuration, only some of the nodes have the
-   * new one.
+   * delay is needed because, while the configuration is being changed, only some of the nodes have
+   * the new one.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
     const { fixed, store } = this.#ports;
@@ -706,7 +706,7 @@ class WebhookDispatch implements WebhookService {
 /**
  * Returns false if a new runner must deliver. A runner also stops when it disables its endpoint. If
  * the endpoint could not be disabled, it is still active and needs a new runner. An endpoint that
- * was enabled again or got another URL or secret needs a new runner, because the pause of the
+ * was enabled again or given a different URL or secret needs a new runner, because the pause of the
  * earlier runner does not apply.
  */
 function mayContinue(runner: Runner, { enabledAtMs }: Endpoint, { token }: Lease): boolean {
