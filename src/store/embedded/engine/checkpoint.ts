@@ -35,7 +35,7 @@ interface CheckpointState {
   /** WAL position before which the database contains every record. */
   readonly position: StoredPosition;
   readonly lastMessageId: number;
-  /** Number and id of the newest event of each partition, see `EventLog.state`. */
+  /** Number and id of each partition's newest event, see `EventLog.state`. */
   readonly events: readonly number[];
 }
 

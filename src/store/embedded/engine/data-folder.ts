@@ -68,8 +68,8 @@ function folderAt(path: string): Stats | undefined {
 }
 
 /**
- * Returns the stats of a file, or `undefined` if it does not exist. Throws `unavailable` if it is
- * not a regular file, because opening a named pipe would block the process.
+ * Returns a file's stats, or `undefined` if it does not exist. Throws `unavailable` if it is not a
+ * regular file, because opening a named pipe would block the process.
  */
 export function fileAt(path: string): Stats | undefined {
   const stats = targetOf(path);

@@ -51,8 +51,8 @@ const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
- * Number of missing bytes at the end of the file above which the file is damaged. No transaction
- * allocates that many.
+ * The file counts as damaged if more than this number of bytes is missing at its end. No
+ * transaction allocates that many.
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
@@ -62,7 +62,7 @@ const LONG_CHECK_MS = 1000;
 const REPORT_MS = 5000;
 /** Time without progress after which an error reports that the check has stalled. */
 const STALLED_MS = 10_000;
-/** Signals that the operator or the system sends, and that are not a sign of damage. */
+/** Signals that the operator or the system sends. They are not a sign of damage. */
 const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
 const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, import.meta.url));
 

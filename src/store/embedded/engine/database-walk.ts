@@ -81,7 +81,7 @@ async function report({ path, rows }: ReaderData): Promise<WalkReport> {
   try {
     env = openEnvironment(join(path, DATABASE_FOLDER));
   } catch (error) {
-    // A process of another container uses the reader slot of this pid (see `openFolder`).
+    // A process in another container uses this pid's reader slot (see `openFolder`).
     if (error instanceof TypeError) return { ...unread, isInUse: true };
     return { ...unread, refusal: String(error) };
   }

@@ -1,6 +1,6 @@
-// The event feed. Owns the committed events that no checkpoint has written and the newest position
-// of each partition, and reads all events. Numbers are assigned at commit, in the order of the WAL.
-// A replay from the last checkpoint therefore assigns the same numbers.
+// The event feed. Owns the committed events that no checkpoint has written yet and the newest
+// position of each partition, and reads all events. Numbers are assigned at commit, in the order of
+// the WAL. A replay from the last checkpoint therefore assigns the same numbers.
 
 import { ON_DEMAND_TYPES } from "../../../broker/event-demand-ports.ts";
 import {
@@ -32,7 +32,7 @@ type PendingEvent = MemtableRecord | EventRecord;
 interface Partition {
   /** Position after the newest committed event. */
   newest: EventPosition;
-  /** Committed events that no checkpoint has written. The last one is the newest event. */
+  /** Committed events that no checkpoint has written yet. The last one is the newest event. */
   pending: readonly PendingEvent[];
 }
 
@@ -54,7 +54,7 @@ export class EventLog {
   readonly #listeners = new Set<EventListener>();
   readonly #changed = new Set<number>();
   #switch: boolean | undefined;
-  /** For each partition, the number up to which all events were removed. */
+  /** For each partition, the number up to which all events have been removed. */
   readonly #trimmed: number[];
 
   /** `state` is the state at the position from which the WAL is replayed. */
@@ -81,7 +81,7 @@ export class EventLog {
     return this.#switch === true;
   }
 
-  /** `undefined` if the feed was never turned on or off. */
+  /** `undefined` if the feed has never been turned on or off. */
   get switch(): boolean | undefined {
     return this.#switch;
   }
@@ -95,12 +95,12 @@ export class EventLog {
     this.#switch = isOn;
   }
 
-  /** Returns the number up to which all events of the partition were removed. */
+  /** Returns the number up to which all events of the partition have been removed. */
   trimmed(at: number): number {
     return this.#trimmed[at] ?? 0;
   }
 
-  /** Puts the numbers up to which all events were removed. Must be called inside `commit`. */
+  /** Puts the numbers up to which all events have been removed. Must be called inside `commit`. */
   putTrimmed(trimmed: ReadonlyMap<number, number>): void {
     for (const [at, number] of trimmed)
       this.#trimmed[at] = Math.max(this.#trimmed[at] ?? 0, number);
@@ -138,14 +138,14 @@ export class EventLog {
     if (this.#listeners.size > 0) this.#notifyLater(at);
   }
 
-  /** Returns the outbox keys of the committed events that no checkpoint has written. */
+  /** Returns the outbox keys of the committed events that no checkpoint has written yet. */
   numberedKeys(): ReadonlySet<number> {
     const events = this.#partitions.flatMap(({ pending }) => pending.filter(isOwnRecord));
     return new Set(events.map(({ outboxKey }) => outboxKey));
   }
 
   /**
-   * Must be called after the replay. After a power loss the database may have events that the WAL
+   * Must be called after the replay. After a power loss, the database may have events that the WAL
    * has lost. Their numbers must not be assigned again.
    */
   replayed(): void {
@@ -158,7 +158,7 @@ export class EventLog {
     }
   }
 
-  /** Returns number and id of the newest event of each partition, [] if there is no event. */
+  /** Returns the number and id of each partition's newest event, or [] if there is no event. */
   state(): readonly number[] {
     if (this.#partitions.every(({ newest }) => newest.number === 0)) return [];
     return this.#partitions.flatMap(({ newest }) => [newest.number, newest.id]);
@@ -278,7 +278,7 @@ export class EventLog {
 
   /**
    * Returns up to `limit` events from the number `from`. The result skips on-demand events that
-   * were removed.
+   * have been removed.
    */
   #read(at: number, from: number, limit: number): EventRow[] {
     const { newest, pending } = this.#partitionAt(at);

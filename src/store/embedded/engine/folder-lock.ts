@@ -29,7 +29,7 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/** A change of the owner need not survive a power loss, because no owner survives one. */
+/** A change of owner need not survive a power loss, because no owner survives one. */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
@@ -231,7 +231,7 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
   };
 }
 
-/** Returns the state of the owner's process. Waits up to `EXIT_WAIT_MS` for its end. */
+/** Returns the state of the owner's process. Waits up to `EXIT_WAIT_MS` for the process to end. */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";
   for (let waitedMs = 0; ; waitedMs += EXIT_CHECK_MS) {
@@ -269,7 +269,7 @@ function isRunning(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM"; // a process of another user
+    return (error as NodeJS.ErrnoException).code === "EPERM"; // another user's process
   }
 }
 

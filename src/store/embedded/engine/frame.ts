@@ -5,8 +5,7 @@
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
 /**
- * Size of a buffer. A buffer is used for many frames, because each buffer costs an object on the
- * heap.
+ * Size of a buffer. Many frames share a buffer, because each buffer costs an object on the heap.
  */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;

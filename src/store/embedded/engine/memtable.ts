@@ -51,7 +51,7 @@ export interface MemtableChannel {
   newestId: number;
   /** Newest message, shared by all conversation lists. `undefined` if it is not kept. */
   newest: NewestMessage | undefined;
-  /** Committed messages that no checkpoint has written, in the order of seqs and without gaps. */
+  /** Committed messages that no checkpoint has written yet, in seq order and without gaps. */
   log: readonly MemtableRecord[];
   dedupeOnly: readonly MemtableRecord[];
   uncommitted: number;

@@ -1,6 +1,6 @@
-// Modes of the data folder and of its files. Other users of the machine get no access. The group
-// gets access only if the folder is a volume that is shared through a group, as in Kubernetes
-// (`fsGroup`) and OpenShift. Such a volume belongs to another uid, or has the setgid bit
+// Modes of the data folder and its files. Other users of the machine get no access. The group gets
+// access only if the folder is a volume that is shared through a group, as in Kubernetes
+// (`fsGroup`) and OpenShift. Such a volume belongs to a different uid, or has the setgid bit
 // [decisions: Files].
 
 import {
@@ -88,8 +88,8 @@ function restrict(path: string, shared: boolean): void {
 function modeOf(stats: Stats, shared: boolean): number {
   const kind = stats.isDirectory() ? "folder" : "file";
   if (!shared) return PRIVATE[kind];
-  // A file or folder of another user keeps the access of its group, because the person who set up
-  // the volume chose that access.
+  // Another user's file or folder keeps its group's access, because the person who set up the
+  // volume chose that access.
   if (stats.uid !== process.geteuid?.()) return stats.mode & ALL_BITS & ~OTHERS;
   return SHARED[kind];
 }

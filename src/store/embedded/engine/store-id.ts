@@ -1,4 +1,4 @@
-// The id of a store. The database and each WAL segment contain it, so that the WAL of another store
+// The id of a store. The database and each WAL segment contain it, so that a different store's WAL
 // is recognised. No state.
 
 import { randomBytes } from "node:crypto";
@@ -23,12 +23,16 @@ export async function ensureStoreId(database: Database): Promise<string> {
   if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);
   const id = randomBytes(STORE_ID_BYTES).toString("hex");
   await commit(database, () => void database.meta.put(STORE, [VERSION, id]));
-  // If a power loss removed only the id, the first segment would count as part of another store.
+  // If a power loss removed only the id, the first segment would count as part of a different
+  // store.
   await awaitFlush(database);
   return id;
 }
 
-/** Throws `internal` if a segment was written by another store, even if it need not be replayed. */
+/**
+ * Throws `internal` if a different store wrote one of the segments, even if that segment need not
+ * be replayed.
+ */
 export function assertWalOf(storeId: string, folder: string): void {
   for (const index of listSegments(folder)) {
     const path = join(folder, segmentName(index));

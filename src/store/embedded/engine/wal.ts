@@ -217,7 +217,7 @@ export class Wal {
   }
 
   /**
-   * Opens a new segment. If a file with this number exists, a former owner created the file after
+   * Opens a new segment. If a file with this number already exists, a former owner created it after
    * losing the folder. Nothing in that file was acknowledged, so the next number is used.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
