@@ -4,7 +4,7 @@ import type { EventFields } from "../broker/event-ports.ts";
 import { clientMsgNoOf } from "../broker/model.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
-/** Returns the fields of the event that do not depend on the id of the command. */
+/** Returns the event's fields that do not depend on the command's id. */
 export function commandFields(draft: CommandDraft, timestampMs: number): EventFields {
   const { channel, header, expireS, tagKey = "", passthrough, payload, fromUid } = draft;
   return {

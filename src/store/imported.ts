@@ -29,7 +29,7 @@ export function isSameMessage(
   );
 }
 
-/** History limits of a store. 0 means no limit, and so does a `retentionMs` of `Infinity`. */
+/** A store's history limits. 0 means no limit, and so does a `retentionMs` of `Infinity`. */
 interface HistoryLimits {
   readonly retentionMs: number;
   readonly maxChannelMessages: number;

@@ -1,5 +1,5 @@
-// Selects the conversations of a list in the order of the newest messages of their channels, so
-// that only the conversations near the requested range are read. Pure except for the reads.
+// Selects a list's conversations in the order of their channels' newest messages, so that only the
+// conversations near the requested range are read. Pure except for the reads.
 
 import type { ChannelKey, ChannelRef, ConversationHead } from "../broker/model.ts";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
@@ -12,8 +12,8 @@ export interface NewestMessage {
 }
 
 /**
- * Reads conversations in batches, by descending id of the newest message of their channels. Stops
- * when no remaining channel can have a newer message than the last conversation of the range.
+ * Reads conversations in batches, by descending id of their channels' newest messages. Stops when
+ * no remaining channel can have a newer message than the last conversation of the range.
  * `readHeads` returns the conversations that have a visible message.
  */
 export async function selectNewest(
@@ -82,7 +82,7 @@ class Candidates {
 const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 
-/** Returns the channel as the user sees it: a personal channel has the id of the other user. */
+/** Returns the channel as the user sees it: a personal channel has the other user's id. */
 export function channelOf(key: ChannelKey, uid: string): ChannelRef {
   if (key.startsWith(GROUP_PREFIX))
     return { id: key.slice(GROUP_PREFIX.length), type: GROUP_CHANNEL };

@@ -1,4 +1,4 @@
-// Selects the newest ends of streams among many channels or users. Reads only the channels or users
+// Selects the newest stream ends among many channels or users. Reads only the channels or users
 // that can contain one of the newest ends. Pure except for the reads.
 
 import type { StreamEnd } from "../broker/ports.ts";

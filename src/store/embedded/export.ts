@@ -38,7 +38,7 @@ export interface MoveSource {
   readonly tables: Tables;
   readonly lastMessageId: number;
   readonly events: Pick<EventLog, "switch" | "newest" | "trimmed">;
-  /** Returns the stream of a message, or `undefined` if the stream is not stored. */
+  /** Returns a message's stream, or `undefined` if the stream is not stored. */
   stream(message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }
@@ -319,7 +319,7 @@ export function copyOf(key: Buffer): {
   return { uid: uidOf(key.subarray(0, -6)), seq: seqOfCopy(key) };
 }
 
-/** Returns true if the inbox of this copy contains copies that users sent. */
+/** Returns true if this copy's inbox contains copies that users sent. */
 export function hasUserCopies(
   { inboxSenders }: Pick<Tables, "inboxSenders">,
   copy: Buffer,

@@ -129,10 +129,7 @@ export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
  * messages per row. Must be at most half of the shortest dedupe window (1 s).
  */
 const CHECKPOINT_MS = 200;
-/**
- * Maximum number of records in the memtable. A record takes more memory than the bytes that are
- * counted for it.
- */
+/** Maximum number of records in the memtable. A record takes more memory than is counted for it. */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /**
  * Size of a WAL segment. It equals the default of `maxMemtableBytes`, so that usually one or two

@@ -18,7 +18,7 @@ import { makeInnerFolder } from "./engine/private-files.ts";
 
 /**
  * Moves the remaining files of a former store to the folder `old-<time>` in the data folder, and
- * returns the path of that folder. Returns `undefined` if the data folder was not in use before.
+ * returns the path of that folder. Returns `undefined` if the data folder has not been used before.
  * Throws `unavailable` if the database exists or another process uses the data folder.
  */
 export async function setAside(

@@ -51,8 +51,8 @@ const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
- * The file counts as damaged if more than this number of bytes is missing at its end. No
- * transaction allocates that many.
+ * Maximum number of bytes that may be missing at the end of an undamaged file. No transaction
+ * allocates that many.
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 

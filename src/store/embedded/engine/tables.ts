@@ -39,7 +39,7 @@ export interface Tables extends Database {
   readonly devices: Table<Stored, (string | number)[]>;
   /** [uid, flag] → newest main login and the time until which it is kept. */
   readonly logins: Table<Stored, (string | number)[]>;
-  /** uid of a user who was announced as online → device flag. */
+  /** uid of a user who has been announced as online → device flag. */
   readonly online: Table<Stored, string>;
   /** username → password hash. */
   readonly managers: Table<Stored, string>;

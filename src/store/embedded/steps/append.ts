@@ -139,8 +139,7 @@ export class Appends {
   }
 
   /**
-   * Returns the result for a draft that repeats a stored message or command, or `undefined` for any
-   * other draft.
+   * Returns the result for a draft that repeats a stored message or command, otherwise `undefined`.
    */
   async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;
@@ -181,7 +180,7 @@ export class Appends {
     return assigner.frame();
   }
 
-  /** Assigns the message of a call. If the channel's data cannot be read, only this call fails. */
+  /** Assigns a call's message. If the channel's data cannot be read, only this call fails. */
   #assign(call: PendingCall, nowMs: number): void {
     try {
       if (this.#answerRetryOf(call, nowMs) || this.#answerRefusal(call)) return;

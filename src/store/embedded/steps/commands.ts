@@ -29,7 +29,7 @@ interface QueueStep {
   /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** Adds the step's changes to the batch. May be called again with another batch. */
+  /** Adds the step's changes to the batch. May be called again with a different batch. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -68,10 +68,7 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/**
- * Creates the step of a command and assigns the command's id. Must be called in the order of the
- * queue.
- */
+/** Creates a command's step and assigns the command's id. Must be called in queue order. */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -212,7 +209,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message, draft.sentPayload);
 }
 
-/** Returns the message of a command. The message has no seq, because each inbox assigns its own. */
+/** Returns a command's message. It has no seq, because each inbox assigns its own. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

@@ -54,7 +54,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
-  /** Uids of the users whose changes are not committed yet, by change id, oldest first. */
+  /** Users whose changes are not committed yet: their uids by change id, oldest first. */
   readonly #pending = new Map<number, string>();
   /** Shared by all lists, so that only one list continues in each turn of the event loop. */
   readonly #turns = new Turns();
@@ -230,7 +230,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   }
 
   /**
-   * Stores a changed position. Returns the id of the change, or 0 if nothing changes, and whether
+   * Stores a changed position. Returns the id of the change (0 if nothing changes) and whether
    * messages become unread again.
    */
   #put(ref: ConversationRef, change: ConversationChange) {

@@ -46,7 +46,7 @@ const NUMBER_BYTES = 6;
 const SEPARATOR = 0x0a;
 /** Number used in place of a channel number in the keys of commands. No channel has this number. */
 const COMMANDS = 0;
-/** Maximum size of a command's key. The limit of the database is slightly higher. */
+/** Maximum size of a command's key. The database's own limit is slightly higher. */
 const MAX_KEY_BYTES = 1900;
 const KEY_BUFFER_BYTES = 4096;
 const KEYS_PER_TURN = 500;
@@ -104,7 +104,7 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /** Returns true if `first` is younger than the dedupe window, or in the future. */
+  /** Returns true if `first` was sent within the dedupe window or has a time in the future. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }

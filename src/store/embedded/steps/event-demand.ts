@@ -1,4 +1,4 @@
-// Stores, in one row, the time until which readers want each kind of on-demand events. State: the
+// Stores, in one row, the time until which readers want on-demand events of each kind. State: the
 // demand that this process uses.
 
 import {

@@ -77,8 +77,7 @@ export function importStateIn({ meta }: Pick<Tables, "meta">): ImportState {
 }
 
 /**
- * Returns the newest imported message of a channel. Its seq is 0 if the channel has no imported
- * message.
+ * Returns a channel's newest imported message. Its seq is 0 if the channel has no imported message.
  */
 export function importedHead(
   { imported }: Pick<Tables, "imported">,

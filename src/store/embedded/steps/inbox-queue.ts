@@ -64,7 +64,7 @@ export class InboxQueue {
   }
 
   /**
-   * Returns true if the queue accepts no further step of the user. One user may fill half of the
+   * Returns true if the queue accepts no further step from the user. One user may fill half of the
    * queue.
    */
   isFull(uid: string): boolean {
@@ -197,8 +197,8 @@ export class InboxQueue {
   }
 
   /**
-   * Publishes the command of a step, if the step stored one, and settles the step's call. `failure`
-   * is set if the commit must be on the disk but may not have reached it.
+   * Publishes the command that the step stored, if any, and settles the step's call. `failure` is
+   * set if the commit must be on the disk but may not have reached it.
    */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {

@@ -14,8 +14,8 @@ interface StreamLimits {
   readonly view: ViewLimits;
   readonly maxActiveBytes: number;
   /**
-   * Clock that measures how long a producer has been silent. Setting the clock of the machine must
-   * not affect it.
+   * Clock that measures how long a producer has been silent. Setting the machine's clock must not
+   * affect it.
    */
   readonly steadyClock: () => number;
 }
@@ -25,7 +25,9 @@ export class LiveStreams {
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** Streams of personal channels by user. A stream is listed under both users of its channel. */
+  /**
+   * Streams in personal channels, by user. A stream is listed under both of its channel's users.
+   */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;

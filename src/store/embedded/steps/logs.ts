@@ -60,7 +60,7 @@ interface LogPorts extends LogCallPorts {
   readonly retentionMs: number;
   readonly clock: Clock;
   /**
-   * Unix milliseconds, unaffected by changes of `clock`, for the idle time of logs and producers.
+   * Unix milliseconds, unaffected by changes to `clock`, for the idle time of logs and producers.
    */
   readonly idleClock: Clock;
   readonly limits: LogLimits;

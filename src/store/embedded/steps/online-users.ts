@@ -1,6 +1,6 @@
-// Users who were announced as online (the port's `OnlineStore`). Their rows are in the database,
-// because unlike the sessions they outlive the process. State: when the last session of each user
-// left, and the position of a walk over the rows.
+// Users who have been announced as online (the port's `OnlineStore`). Their rows are in the
+// database, because unlike the sessions they outlive the process. State: when the last session of
+// each user left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
 import type { DeadSession, OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
@@ -56,7 +56,7 @@ export class OnlineUsers implements OnlineStore {
     return this.#ports.tables.online.get(uid) === undefined;
   }
 
-  /** Puts the row of a user, and emits `user.online` unless the row exists. */
+  /** Puts a user's row, and emits `user.online` unless the row already exists. */
   put(uid: string, flag: DeviceFlag, emit: Emit): void {
     const { online } = this.#ports.tables;
     if (online.get(uid) !== undefined) return;
@@ -67,7 +67,7 @@ export class OnlineUsers implements OnlineStore {
     });
   }
 
-  /** Records that the last session of a user has left. Called only while the feed is on. */
+  /** Records that a user's last session has left. Called only while the feed is on. */
   left(uid: string, flag: DeviceFlag): void {
     this.#left.delete(uid);
     this.#left.set(uid, { leftMs: this.#ports.clock(), flag });

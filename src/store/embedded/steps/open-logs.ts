@@ -407,7 +407,7 @@ export class OpenLogs {
       this.#show(log, state, bytes);
       return;
     }
-    if (existing === undefined) return; // the log was removed from the database
+    if (existing === undefined) return; // the log has been removed from the database
     if (version !== existing.assigned.version + 1) throw missingChange(number, version);
     if (record.kind === "state") this.#show(existing, record.state, bytes);
     else this.#replayAppend(existing, record, bytes);
@@ -449,8 +449,8 @@ export class OpenLogs {
 }
 
 /**
- * Returns false if the head need not be kept in memory, because the log was removed or belongs to
- * an ended stream of a channel.
+ * Returns false if the head need not be kept in memory, because the log has been removed or belongs
+ * to a channel's ended stream.
  */
 function mayChange({ text, assigned }: OpenLog): boolean {
   const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";

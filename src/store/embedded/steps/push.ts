@@ -86,7 +86,7 @@ export function createPush({ tables, events, outbox, conversations }: PushPorts)
   };
 }
 
-/** Returns the position of the cursor of a partition, or `undefined` if no cursor exists. */
+/** Returns the position of a partition's cursor, or `undefined` if it has no cursor. */
 export function pushCursor(
   { meta }: Pick<Tables, "meta">,
   partition: number,

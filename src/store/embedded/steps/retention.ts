@@ -62,7 +62,7 @@ interface SweepPorts {
 /** A message that has expired. */
 interface ExpiredEntry {
   readonly key: Buffer;
-  /** `undefined` if the message was already removed. */
+  /** `undefined` if the message has already been removed. */
   readonly row: LogRow | undefined;
   readonly isStream: boolean;
   /** True if the message belongs to a stream that is not completely in the database. */

@@ -1,4 +1,4 @@
-// The rules for the sessions of a user: which sessions a login ends, and whether a session may be
+// The rules for a user's sessions: which sessions a login ends, and whether a session may be
 // continued. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
 // rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts`
 // contains the test cases of both drivers.

@@ -1,6 +1,6 @@
 // Finds streams that ended at or after a given time, in memory and in the database. A scope is a
-// group, or all personal channels of one user. State: the newest end of recently used scopes. It
-// saves one lookup per group when a user with many groups connects.
+// group, or all personal channels of one user. State: the newest end in each recently used scope,
+// which saves one lookup per group when a user with many groups connects.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { StreamEnd } from "../../../broker/ports.ts";

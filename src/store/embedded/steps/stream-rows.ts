@@ -118,7 +118,7 @@ export class StreamRows {
   }
 
   /**
-   * Returns the log of a stream, or `undefined` if the log was removed or does not belong to a
+   * Returns a stream's log, or `undefined` if the log has been removed or does not belong to a
    * stream.
    */
   logOf(number: number): OpenLog | undefined {
@@ -126,7 +126,7 @@ export class StreamRows {
     return log?.shown?.status === "live" && log.name.kind === "channel" ? log : undefined;
   }
 
-  /** Returns the message of a stream, or `undefined` if the message was removed. */
+  /** Returns a stream's message, or `undefined` if the message has been removed. */
   messageOf(log: OpenLog): Message | undefined {
     const record = this.recordOf(log);
     if (record !== undefined) return decodeRecord(record).message;
@@ -136,7 +136,7 @@ export class StreamRows {
     });
   }
 
-  /** Returns the record of a stream's message, or `undefined` if the message was removed. */
+  /** Returns the record of a stream's message, or `undefined` if the message has been removed. */
   recordOf(log: OpenLog): Buffer | undefined {
     const { name } = log;
     if (name.kind === "free") return undefined;
@@ -144,7 +144,7 @@ export class StreamRows {
   }
 
   /**
-   * Returns the record of a message that has its own row, or `undefined` if the message was
+   * Returns the record of a message that has its own row, or `undefined` if the message has been
    * removed.
    */
   recordAt({ key, messageSeq }: Pick<StreamHead, "key" | "messageSeq">): Buffer | undefined {
@@ -215,7 +215,8 @@ export class StreamRows {
   }
 
   /**
-   * Returns the snapshot of the stream of a message, or `undefined` if its end is not committed.
+   * Returns the snapshot of a message's stream, or `undefined` if the stream's end is not
+   * committed.
    */
   snapshot(head: StreamHead, ended = this.find(head)): StreamSnapshot | undefined {
     if (ended === undefined) return undefined;
@@ -289,7 +290,7 @@ function isPersonal(key: ChannelKey): boolean {
   return key.startsWith("1:");
 }
 
-/** Returns the users of a personal channel, an empty set for a group. Uids contain no `@`. */
+/** Returns the users of a personal channel, or an empty set for a group. Uids contain no `@`. */
 export function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(isPersonal(key) ? key.slice(2).split("@") : []);
 }

@@ -260,7 +260,7 @@ class StreamRules {
     changes.addRecords(stream, records, frame, { producer, order });
   }
 
-  /** Returns the sender of a stream, or `undefined` if its message was removed. */
+  /** Returns a stream's sender, or `undefined` if the stream's message has been removed. */
   #senderOf({ key, clientMsgNo }: StreamAppendDraft | StreamCreationDraft): string | undefined {
     const { live, streamRows: rows } = this.#ports;
     const stream = live.find(key, clientMsgNo);
@@ -298,7 +298,7 @@ class StreamRules {
 
   #start(draft: StreamDraft, changes: StreamChanges): StreamResult {
     const { live, assigner } = this.#ports;
-    // The sender already used the clientMsgNo for a message or command that is not this stream.
+    // The sender has already used the clientMsgNo for a message or command other than this stream.
     if (assigner.findFirst(draft, changes.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
     const running = live.openSession(draft.key);

@@ -1,5 +1,5 @@
-// The channels of each user with their newest messages. Lists of conversations are selected from
-// them. Owns the lists that are kept in memory.
+// Each user's channels with their newest messages. Conversation lists are selected from them. Owns
+// the lists that are kept in memory.
 
 import {
   type ChannelKey,

@@ -1,5 +1,5 @@
-// The devices of users, and the newest main login of each device flag. A login outlives its session
-// and the process.
+// Users' devices, and the newest main login of each device flag. A login outlives its session and
+// the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import {
@@ -30,7 +30,7 @@ export const BAN = "ban";
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
-/** Read access to the devices and bans of users. */
+/** Read access to users' devices and bans. */
 export interface DeviceTable {
   get(uid: string, flag: DeviceFlag): Device | undefined;
   isBanned(uid: string): boolean;
