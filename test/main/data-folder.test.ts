@@ -464,9 +464,9 @@ t.test("a database beside the WAL of another store is refused", async (t) => {
     ["killed", await killedFolder(t)],
   ] as const) {
     replaceDatabase(join(other, "lmdb"));
-    await assertRefused(t, wal, /0001\.log belongs to another store than the database/, name);
+    await assertRefused(t, wal, /0001\.log belongs to a different store from the database/, name);
     rmSync(join(wal, "heartbeat"));
-    await assertRefused(t, wal, /belongs to another store/, `${name}, without the heartbeat`);
+    await assertRefused(t, wal, /belongs to a different store/, `${name}, without the heartbeat`);
   }
   t.same(readdirSync(join(wal, "journal")), segments, "the WAL was not changed");
   replaceDatabase(original);

@@ -193,7 +193,7 @@ async function openFolder(
     if (failure !== undefined)
       onNotice(
         { reason: failure.message },
-        "The data folder belongs to another user. Access of other users of this machine could not be removed",
+        "The data folder belongs to another user. Other users' access to it could not be removed",
       );
     return tables;
   } catch (cause) {
@@ -205,10 +205,10 @@ async function openFolder(
     // lmdb (the library) receives no transaction object and fails with a TypeError.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
-        message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,
+        message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set a different store.path.`,
       });
     throw new BrokerError("unavailable", {
-      message: `The data folder ${path} cannot be opened: ${message}. Check the folder and its permissions, or set another store.path.`,
+      message: `The data folder ${path} cannot be opened: ${message}. Check the folder and its permissions, or set a different store.path.`,
     });
   }
 }

@@ -38,7 +38,7 @@ export async function setAside(
   const mayBeInUse = text !== "" && !heartbeat.isStopped;
   if (mayBeInUse && !(await heartbeat.stays(text, SILENCE_MS, signal)))
     throw new BrokerError("unavailable", {
-      message: `The data folder ${path} is in use by another process. Stop that process, or set another store.path.`,
+      message: `The data folder ${path} is in use by another process. Stop that process, or set a different store.path.`,
     });
   const target = join(path, `old-${new Date(nowMs).toISOString().replace(/[-:.]/g, "")}`);
   makeInnerFolder(target);

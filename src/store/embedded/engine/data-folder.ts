@@ -63,7 +63,7 @@ function folderAt(path: string): Stats | undefined {
   const stats = targetOf(path);
   if (stats === undefined || stats.isDirectory()) return stats;
   throw new BrokerError("unavailable", {
-    message: `${path} is not a folder. Move it away, or set another store.path.`,
+    message: `${path} is not a folder. Move it away, or set a different store.path.`,
   });
 }
 

@@ -99,7 +99,7 @@ export class FolderLock {
       }
       if (liveness === "running")
         throw new BrokerError("unavailable", {
-          message: `The data folder ${this.#folder} is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
+          message: `The data folder ${this.#folder} is in use by process ${holder.pid}. Stop that process, or set a different store.path.`,
         });
     }
     // A newer heartbeat means that the old owner resumed after the check above, before it lost the
@@ -200,7 +200,7 @@ export class FolderLock {
   }
 
   #markLost(
-    message = `Another process acquired the data folder ${this.#folder} while this process was paused, or its database was overwritten with another one. This process ends now.`,
+    message = `Another process acquired the data folder ${this.#folder} while this process was paused, or its database was overwritten with a different one. This process ends now.`,
   ): BrokerError {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);

@@ -39,7 +39,7 @@ export function assertWalOf(storeId: string, folder: string): void {
     const header = readSegmentHeader(startOf(path));
     if (header.kind === "ok" && header.storeId !== storeId)
       throw new BrokerError("internal", {
-        message: `The WAL file ${path} belongs to another store than the database of this data folder. Restore lmdb/, journal/ and heartbeat from the same copy.`,
+        message: `The WAL file ${path} belongs to a different store from the database in this data folder. Restore lmdb/, journal/ and heartbeat from the same copy.`,
       });
   }
 }
