@@ -17,8 +17,8 @@ export class Batch {
   }
 
   /**
-   * Adds a response if the request has one. Returns the list to send, `[]` if there is nothing to
-   * send now.
+   * Adds a response if the request has one. Returns the list to send, or `[]` if there is nothing
+   * to send now.
    */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;

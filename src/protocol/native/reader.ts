@@ -19,7 +19,7 @@ export class FrameReader {
   readonly #bytes: Uint8Array;
   #offset: number;
   #remaining: number;
-  /** Ref of the request, 0 until it has been read. Part of every error. */
+  /** Ref of the request, or 0 until it has been read. Part of every error. */
   #ref: Ref;
 
   constructor(bytes: Uint8Array) {
