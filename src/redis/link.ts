@@ -98,8 +98,8 @@ interface CallOptions extends SendOptions {
    */
   readonly isVital?: boolean;
   /**
-   * True if the call may run after its failure was reported, because it does not undo changes of
-   * other callers.
+   * True if the call may run after its failure was reported, because it does not undo other
+   * callers' changes.
    */
   readonly mayRunLate?: boolean;
 }

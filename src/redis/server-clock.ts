@@ -25,7 +25,7 @@ const SAMPLES = 3;
  */
 const SAMPLES_PER_AGE = 4;
 /**
- * Minimum change of the difference between Redis' clock and the monotonic clock that counts as a
+ * Minimum change in the difference between Redis' clock and the monotonic clock that counts as a
  * step.
  */
 const MIN_STEP_MS = 1000;
@@ -51,7 +51,7 @@ export class ServerClocks {
   /** Errors about servers whose clock shows a time that is too late. */
   readonly #refusals = new WeakMap<Redis, UnusableRedis>();
   readonly #asking = new WeakMap<Redis, Promise<void>>();
-  /** Redis' time minus `performance.now()`, `undefined` until a server has replied. */
+  /** Redis' time minus `performance.now()`, or `undefined` until a server has replied. */
   #offsetMs: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
@@ -95,7 +95,7 @@ export class ServerClocks {
     if (refusal !== undefined) throw refusal;
   }
 
-  /** Returns the error about a server whose clock shows a time after 2080, else `undefined`. */
+  /** Returns the error about a server whose clock shows a time after 2080, or `undefined`. */
   refusalOf(server: Redis): UnusableRedis | undefined {
     return this.#refusals.get(server);
   }
@@ -157,9 +157,10 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, `undefined` without a reply within `maxAgeMs`.
-   * The result is counted from the arrival of a reply, which is later than the time at which the
-   * server read its clock. It is therefore never ahead of that clock, unless the clock is set back.
+   * Returns the server's time in Unix milliseconds, or `undefined` without a reply within
+   * `maxAgeMs`. The result is counted from the arrival of a reply, which is later than the time at
+   * which the server read its clock. It is therefore never ahead of that clock, unless the clock is
+   * set back.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
