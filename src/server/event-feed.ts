@@ -11,7 +11,8 @@ const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
 /**
- * Returns the positions up to which webhooks no longer need events, `undefined` without webhooks.
+ * Returns the positions up to which webhooks no longer need events, or `undefined` without
+ * webhooks.
  */
 type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
 

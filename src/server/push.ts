@@ -9,7 +9,7 @@ import { errorLog, type Node } from "./node.ts";
 
 /** Maximum time that an acknowledgement waits before it is stored together with others. */
 const MAX_WRITE_MS = 500;
-/** Time for which an acknowledgement is kept after the decision about a push for its message. */
+/** Time for which an acknowledgement is kept after the push decision for its message. */
 const KEEP_MS = 60_000;
 
 export interface NodePush {
