@@ -135,8 +135,8 @@ export class HeadCheck {
   }
 
   /**
-   * Returns the value of a header, `""` if the header is absent. If the header occurs several
-   * times, the value is the first one, or all values joined by commas for a header in `LISTS`.
+   * Returns a header's value, or `""` if the header is absent. If the header occurs several times,
+   * the value is the first one, or all values joined by commas for a header in `LISTS`.
    */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";

@@ -5,7 +5,7 @@
 import type { TurnEnd } from "./turn-end.ts";
 
 export interface UnreadReader {
-  /** Name of the user, `undefined` before the login. */
+  /** Name of the user, or `undefined` before the login. */
   readonly owner: string | undefined;
   readonly unreadBytes: number;
   /** Measures the unread bytes again, and passes a change to `UnreadBytes.changed`. */
@@ -47,7 +47,7 @@ export class UnreadBytes {
     this.#ignoredBytes = limits.perUser * IGNORED_SHARE;
   }
 
-  /** Records a change of a connection's unread bytes. Closes connections at the end of the turn. */
+  /** Records a change in a connection's unread bytes. Closes connections at the end of the turn. */
   changed(reader: UnreadReader, before: number, after: number): void {
     this.#total += after - before;
     const { owner } = reader;

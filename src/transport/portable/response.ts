@@ -59,7 +59,7 @@ export class PortableResponse implements DriverResponse {
     res.on("error", () => {}); // the close of the connection follows
   }
 
-  /** True if nothing was written yet, so that the response may still be replaced. */
+  /** True if nothing has been written yet, so that the response may still be replaced. */
   get isUnanswered(): boolean {
     return this.#phase === "open" && !this.#res.headersSent;
   }

@@ -28,7 +28,7 @@ const TICK_MS = 1000;
 interface Arrival {
   readonly socket: Socket;
   readonly peer: string;
-  /** Address in the PROXY header, `""` without a header. */
+  /** Address in the PROXY header, or `""` without a header. */
   proxied: string;
   /** Stops counting the connection as a connection that has sent nothing. */
   readonly release: () => void;
