@@ -59,7 +59,7 @@ export interface FixedEndpoint {
   readonly secrets: readonly Secret[];
 }
 
-/** Returns the endpoint of a stored record. `undefined` if its configuration was removed. */
+/** Returns a stored record's endpoint, or `undefined` if its configuration has been removed. */
 export function endpointOf(
   { id, version, settings: text }: StoredWebhook,
   fixed: FixedEndpoint | undefined,

@@ -428,7 +428,7 @@ class WebhookDispatch implements WebhookService {
     return message === undefined ? undefined : { refusal: "url_refused", message };
   }
 
-  /** Applies a change of an endpoint on this node. The other nodes read it at their next tick. */
+  /** Applies a change to an endpoint on this node. The other nodes read it at their next tick. */
   async #announce(): Promise<void> {
     this.#tick();
     await this.#ports.onChanged();
