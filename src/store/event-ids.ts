@@ -27,7 +27,7 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember under the event's given id, `undefined` without an id. An id that
+ * Returns the mark to remember under the event's given id, or `undefined` without an id. An id that
  * equals the stream's `clientMsgNo` gets no mark, because every event may carry it.
  * `/message/event` puts further fields in front of the given id. The hash covers these fields,
  * because they distinguish a delta from a snapshot, which are both content.

@@ -140,7 +140,7 @@ export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
 }
 
 export interface SourceSummary {
-  /** Random id that the first migration assigned to the data, "" before the first migration. */
+  /** Random id that the first migration assigned to the data, or "" before the first migration. */
   readonly id: string;
   /** Owners of access tokens, expired or not, by the SHA-256 hash of the token in hex. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;

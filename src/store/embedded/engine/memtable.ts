@@ -40,7 +40,7 @@ export interface MemtableChannel {
   readonly key: ChannelKey;
   /** 0 if the channel has no number yet. */
   number: number;
-  /** Partition of the event feed, -1 until an event of the channel is written. */
+  /** Partition of the event feed, or -1 until an event of the channel is written. */
   partition: number;
   assigned: number;
   /** Value of `counted` of the message with the seq `assigned` (see record.ts). */

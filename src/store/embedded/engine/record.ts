@@ -1,7 +1,7 @@
 // Encodes and decodes a message's record: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 5, little-endian. A change of a log (kind LOG_RECORD) and an event of the
-// feed (kind EVENT_RECORD) have other layouts after the first two bytes (see log-state.ts and
+// Layout of versions 1 to 5, little-endian. A log change (kind LOG_RECORD) and an event of the feed
+// (kind EVENT_RECORD) have different layouts after the first two bytes (see log-state.ts and
 // event-record.ts).
 //
 //   offset   field         type     present

@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// The write methods must be called inside a transaction. A change of a channel drops the channel's
-// cache entry. A change of a membership also drops the cached group list of the user. A write to a
+// The write methods must be called inside a transaction. A change to a channel drops the channel's
+// cache entry. A change to a membership also drops the user's cached group list. A write to a
 // disbanded channel drops all cached group lists. The caller of a generator may await other work
 // between two rows.
 

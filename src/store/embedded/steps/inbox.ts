@@ -1,5 +1,5 @@
 // Implements the port's calls on command inboxes. A read returns only published commands that have
-// not expired. All changes of inboxes go through the queue.
+// not expired. All changes to inboxes go through the queue.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";

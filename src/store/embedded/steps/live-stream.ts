@@ -123,7 +123,7 @@ export class LiveStream {
     return !this.#view.isLimited;
   }
 
-  /** Number of visible events, -1 until the stream's message is visible. */
+  /** Number of visible events, or -1 until the stream's message is visible. */
   get shown(): number {
     return this.#isMessageShown ? this.#fold.nextIndex : -1;
   }

@@ -171,7 +171,7 @@ export class LiveStreams {
       const log = this.#rows.logOf(number);
       if (log === undefined) continue;
       const message = this.#rows.messageOf(log);
-      if (message === undefined) continue; // the message was removed
+      if (message === undefined) continue; // the message has been removed
       const stream = this.add(this.#memtable.channel(message.key), message, number);
       this.change(stream, () => this.#rows.restore(stream, log));
       if (replayed.has(number)) this.markDirty(stream);

@@ -82,13 +82,13 @@ export interface LogTerms {
 }
 
 /**
- * State of a log. A value is immutable: each change of the log creates a new value. 32-bit numbers
+ * State of a log. A value is immutable: each change to the log creates a new value. 32-bit numbers
  * are signed here, because V8 stores larger numbers as objects of 16 bytes, and a node keeps many
  * states in memory.
  */
 export interface LogState {
   /**
-   * Number of changes of the log so far. The replay uses it to skip changes that the database
+   * Number of changes to the log so far. The replay uses it to skip changes that the database
    * already has.
    */
   readonly version: number;

@@ -422,7 +422,7 @@ export class LogRules {
   }
 
   /**
-   * Returns the change of the producer's state. Returns "full" if the producer is new and no other
+   * Returns the change to the producer's state. Returns "full" if the producer is new and no other
    * producer may be forgotten.
    */
   #producerChange(
@@ -458,7 +458,7 @@ interface Fork {
 
 /**
  * Decision about an append. `accepted` means that the records may be appended. `producer` is then
- * the change of the producer's state.
+ * the change to the producer's state.
  */
 type LogJudgement =
   | LogAppendResult

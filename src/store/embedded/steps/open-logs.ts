@@ -1,5 +1,5 @@
-// The logs in memory: their heads, and the changes that are not in the database. Must never drop a
-// change before the database has it.
+// The logs in memory: their heads, and the changes that are not in the database yet. Must never
+// drop a change before the database has it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { LogName, LogOffset } from "../../../broker/log-frame.ts";
@@ -42,7 +42,7 @@ export interface PendingFrame {
   readonly bytes: Buffer;
 }
 
-/** Changes of a log that are not in the database. */
+/** Changes to a log that are not in the database yet. */
 interface UnflushedChanges {
   /** State after the committed changes, or `undefined` if the log itself is uncommitted. */
   shown: LogState | undefined;
@@ -117,7 +117,7 @@ export class OpenLogs {
   readonly #memtable: Pick<Memtable, "retain" | "release">;
   readonly #maxOpen: number;
   readonly #byName = new Map<string, OpenLog>();
-  /** Logs with changes that are not in the database, by their number. */
+  /** Logs with changes that are not in the database yet, by number. */
   readonly #dirty = new Map<number, OpenLog>();
   #bytes = 0;
 

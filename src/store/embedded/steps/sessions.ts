@@ -132,7 +132,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /**
-   * Writes the events for a change of a user's sessions. Never rejects, because a login or logout
+   * Writes the events for a change to a user's sessions. Never rejects, because a login or logout
    * is valid even without its events. Returns `undefined` if there is nothing to write.
    */
   function writeEvents(

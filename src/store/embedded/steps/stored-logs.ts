@@ -54,7 +54,7 @@ export interface FrameRun {
   readonly bytes: Buffer;
 }
 
-/** The changes of a log that a checkpoint writes. */
+/** The changes to a log that a checkpoint writes. */
 export interface LogFlush {
   readonly number: number;
   /** Name of the log, as `logNameText` returns it. */
