@@ -60,8 +60,8 @@ export class Outage {
   /**
    * Counts a failure. Does nothing else if the error has no message about its cause, or if the
    * cause ends without action by the operator. Otherwise, begins an outage unless one has begun
-   * already. During an outage, the reason of the error replaces the current reason if it is at least
-   * as precise.
+   * already. During an outage, the error's reason replaces the current reason if it is at least as
+   * precise.
    */
   record(error: unknown): void {
     const cause = causeOf(error);

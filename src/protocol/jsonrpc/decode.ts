@@ -116,7 +116,9 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
   };
 }
 
-/** Reads the fields of a send in either form. `absent` contains the value of a missing `redDot`. */
+/**
+ * Reads the fields of a send in either form. `absent` contains the default for a missing `redDot`.
+ */
 export function readMessage(
   params: Params,
   limits: MethodInput["limits"],
