@@ -1,5 +1,5 @@
-// Reads this process's limit of open files, and keeps a reserve of file descriptors for the time
-// when the limit is reached. State: the reserved descriptors.
+// Reads this process's limit of open files, and keeps a reserve of file descriptors for when the
+// limit is reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";

@@ -178,8 +178,8 @@ export class HttpCall implements HttpRequest {
    * connection, and many clients would lose the reply. The reply therefore waits a short time for a
    * small declared body. If the body is large or late, the connection stays open after the reply
    * until the peer closes it, or until the driver closes it after at most 12 s. The connection is
-   * closed at once if the limit of the address forbids this, if the reply has no body, or if the
-   * body of the request is absent or chunked. `bodyEnded` must be called for a declared body.
+   * closed at once if the address's limit forbids this, if the reply has no body, or if the
+   * request's body is absent or chunked. `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -200,7 +200,9 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Runs a handler. Must be called in a callback of the driver, where the socket is corked. */
+  /**
+   * Runs a handler. Must be called in one of the driver's callbacks, where the socket is corked.
+   */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
@@ -215,7 +217,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Runs a handler outside of callbacks of the driver. */
+  /** Runs a handler outside of the driver's callbacks. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,

@@ -24,8 +24,7 @@ const NONE = -1;
 
 /**
  * Headers whose values are joined if they occur several times. All are lists except
- * `sec-websocket-key`. Its joined value is invalid, so that a handshake with several keys is
- * refused.
+ * `sec-websocket-key`. Its joined value is invalid, so a handshake with several keys is refused.
  */
 const LISTS: ReadonlySet<string> = new Set([
   FORWARDED_FOR,
