@@ -66,7 +66,9 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, and the event that was parked, if any. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /** Returns when the last accepted request was started, or 0 if no request was accepted. */
+  /**
+   * Returns when the last accepted request was started, or 0 if no request has been accepted yet.
+   */
   acceptedMs(): number;
   /** Returns false if the endpoint already has the maximum number of parked events. */
   mayPark(): boolean;
@@ -269,9 +271,9 @@ export class Lane {
   }
 
   /**
-   * Sends the batch that follows a single event that keeps failing. If the receiver accepts the
-   * batch and rejects the event again, the event is the cause of the failures and is parked. With
-   * the order `channel`, if the accepted batch has an event of the same channel or user as the
+   * Sends the batch that follows a single event that keeps failing. If the receiver accepts that
+   * batch and the event then fails again, the event is the cause of the failures and is parked.
+   * With the order `channel`, if the accepted batch has an event of the same channel or user as the
    * failed event, the failed event is parked without being sent again, because the receiver must
    * not get it after the later event.
    */

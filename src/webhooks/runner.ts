@@ -89,7 +89,7 @@ export interface ParkedText {
 
 /** A state as it is stored. */
 interface StoredState extends PartitionState {
-  /** Value of the same field of the endpoint when the state was stored. */
+  /** The endpoint's `enabledAtMs` at the time the state was stored. */
   readonly enabledAtMs: number;
 }
 
@@ -360,7 +360,7 @@ export class Runner {
     };
   }
 
-  /** Returns the ports of the lane of a partition, or of the lane `GAPS`. */
+  /** Returns the ports for a partition's lane, or for the lane `GAPS`. */
   #lanePorts(set: () => LaneSet, key: number | string, end: number | undefined) {
     const { now, formatOf, read } = this.#ports;
     const partition = typeof key === "number" ? key : undefined;
