@@ -339,7 +339,7 @@ interface BinaryRow {
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** Channel key of a command. "" for a message: its channel number is in the key of the row. */
+  /** Channel key of a command, or "" for a message, whose channel number is in the row's key. */
   readonly key: string;
   readonly messageId: number;
   /** 0 if the message was not stored or is a command. */

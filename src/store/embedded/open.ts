@@ -100,8 +100,8 @@ export interface EmbeddedOptions {
   readonly publisher: Publisher;
   readonly clock: Clock;
   /**
-   * Clock that measures the idle time of streams and logs, in milliseconds from any origin. The
-   * default is `clock`.
+   * Clock that measures the idle time of streams and logs, in milliseconds from an arbitrary
+   * origin. The default is `clock`.
    */
   readonly steadyClock?: Clock;
   readonly onError: (error: Error, what: string) => void;

@@ -95,8 +95,9 @@ export interface StoredRecord {
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
   /**
-   * Number of messages with a red dot and without expiry in the channel, up to and including this
-   * one. 0 in records of version 1, in records of commands and in all kinds except MESSAGE_RECORD.
+   * Number of the channel's messages that have a red dot and do not expire, up to and including
+   * this one. 0 in records of version 1, in records of commands and in all kinds except
+   * MESSAGE_RECORD.
    */
   readonly counted: number;
   readonly isStream: boolean;

@@ -29,8 +29,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Length of the list of channels without rows, above which channels that left the memtable are
- * removed from the list.
+ * If the list of channels without rows is longer than this, channels that have left the memtable
+ * are removed from it.
  */
 const MAX_UNSTORED = 100_000;
 

@@ -1,7 +1,7 @@
-// Removes expired messages, messages beyond the history limits, and expired commands, logs, tokens
-// and logins, together with the rows that refer to them. A row of the table `log` is removed once
-// its newest message is older than the retention time. If only some messages of a row exceed
-// `maxChannelMessages`, the row is shortened.
+// Removes expired messages, messages beyond the history limits, expired commands, logs, tokens and
+// logins, and devices that logged out long ago, together with the rows that refer to them. A row of
+// the table `log` is removed once its newest message is older than the retention time. If only some
+// messages of a row exceed `maxChannelMessages`, the row is shortened.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
