@@ -21,7 +21,7 @@ export const redisOptions = Type.Object(
       default: "",
       maxLength: 128,
       description:
-        "Name of the primary that the Sentinels of redis.url monitor. An empty value means that redis.url does not name Sentinels.",
+        "Name of the primary that the Sentinels in redis.url monitor. An empty value means that redis.url does not name Sentinels.",
     }),
     sentinelPassword: Type.String({
       default: "",
@@ -33,7 +33,7 @@ export const redisOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "PEM file of the certificate authority that signed the certificate of Redis (rediss://). An empty value means the authorities of the system.",
+        "PEM file of the certificate authority that signed Redis' certificate (rediss://). An empty value means the system's certificate authorities.",
     }),
     prefix: Type.String({
       default: "jd",

@@ -16,7 +16,7 @@ export const transportOptions = Type.Object(
       maximum: 65_536,
       unit: "bytes",
       description:
-        "Maximum size of the head of a request: the request line and all headers, such as cookies and tokens. A larger head is rejected with 431. A connection that has sent part of a head uses up to 1.25 times this much memory, for at most 12 seconds.",
+        "Maximum size of a request's head: the request line and all headers, such as cookies and tokens. A larger head is rejected with 431. A connection that has sent part of a head uses up to 1.25 times this much memory, for at most 12 seconds.",
     }),
   },
   { additionalProperties: false },
@@ -30,7 +30,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Maximum number of sockets of all listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
+        "Maximum number of sockets on all listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
     }),
     maxUnauthenticatedPerAddress: Type.Integer({
       default: 256,
@@ -38,7 +38,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Number of unauthenticated client sockets of one address (an IPv4 address or an IPv6 /64) above which sockets that have sent nothing for 3 seconds are closed, oldest first. New client sockets are always accepted. It is also the maximum number of HTTP calls of one address that wait for a reply and have no valid credential; the connections of further calls are closed. The limit is at most half of the limit of all sockets. Connections of one address that have not sent a request yet are limited to three quarters of the limit of all sockets. 0 means no limit by address. Behind a proxy, set `client.trustedProxies` and `api.trustedProxies`, so that clients have addresses of their own.",
+        "Number of unauthenticated client sockets from one address (an IPv4 address or an IPv6 /64) above which sockets that have sent nothing for 3 seconds are closed, oldest first. New client sockets are always accepted. It is also the maximum number of HTTP calls from one address that wait for a reply and have no valid credential; the connections of further calls are closed. The limit is at most half of the limit of all sockets. Connections from one address that have not sent a request yet are limited to three quarters of the limit of all sockets. 0 means no limit by address. Behind a proxy, set `client.trustedProxies` and `api.trustedProxies`, so that each client has its own address.",
     }),
   },
   { additionalProperties: false },

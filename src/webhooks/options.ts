@@ -38,7 +38,7 @@ const endpointOptions = Type.Object(
       default: [],
       maxItems: WEBHOOK_LIMITS.maxTypes,
       description:
-        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format. The format `wukongim` has the types of WuKongIM by default, and the other formats have all types except `session.opened`, `session.closed` and `command.sent`.",
+        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format. The format `wukongim` has WuKongIM's types by default, and the other formats have all types except `session.opened`, `session.closed` and `command.sent`.",
     }),
     channelType: Type.Integer({
       default: 0,
@@ -50,7 +50,7 @@ const endpointOptions = Type.Object(
       default: "",
       maxLength: WEBHOOK_LIMITS.maxPrefixLength,
       description:
-        "Beginning of the ids of the channels whose events are delivered. For a personal channel, the uid of either user may begin with it. An empty value means all channels.",
+        "Prefix of the ids of the channels whose events are delivered. For a personal channel, either user's uid may begin with it. An empty value means all channels.",
     }),
     format: Type.Enum([...WEBHOOK_FORMATS], {
       default: "standard",
