@@ -59,7 +59,7 @@ export interface Sent {
 
 /**
  * A message as the app receives it, live or from history. It is plain data: it can be stored,
- * cloned, compared and made reactive. It shares its bytes with no other message.
+ * cloned, compared and made reactive. Its bytes are not shared with any other message.
  */
 export interface ReceivedMessage {
   /** Channel of the message. The id of a personal channel is the other user's uid. */
@@ -86,8 +86,8 @@ export interface ReceivedMessage {
    */
   readonly content: Content | undefined;
   /**
-   * The stream that the message started, as it was known on receipt. `undefined` if the message
-   * started no stream. `client.stream(message)` follows the stream.
+   * The stream that the message started, as known on receipt. `undefined` if the message did not
+   * start a stream. `client.stream(message)` follows the stream.
    */
   readonly stream: Stream | undefined;
 }
@@ -119,7 +119,7 @@ export interface Stream {
    * records of `client.stream(stream.log)` contain the whole stream.
    */
   readonly truncated: boolean;
-  /** Path of the stream's records, with which `client.stream(stream.log)` opens them. */
+  /** Path of the stream's records. `client.stream(stream.log)` opens them. */
   readonly log: string;
 }
 
@@ -154,7 +154,7 @@ export interface LiveStream extends AsyncIterable<string> {
   readonly finished: Promise<Stream>;
   /**
    * Yields the text in pieces: the whole text (`start`, the default), or only text that is received
-   * after this call (`now`). Throws the error with which `finished` rejects.
+   * after this call (`now`). Throws the error that `finished` rejects with.
    */
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
@@ -166,12 +166,12 @@ export interface StreamRecord<T = unknown> {
    * arrived together: a string for `text/*`, otherwise bytes.
    */
   readonly data: T;
-  /** Offset after the record, with which `records` can continue later. */
+  /** Offset after the record. Pass it to `records` to continue later. */
   readonly offset: string;
   /**
-   * True for the first record after the stream was created again, or after the server lost the last
-   * records of the stream. Reading has then started again from the beginning, and the app must
-   * discard the earlier records.
+   * True for the first record after the stream was recreated, or after the server lost the stream's
+   * last records. Reading has then restarted from the beginning, and the app must discard all
+   * earlier records.
    */
   readonly restarted: boolean;
 }
@@ -181,8 +181,8 @@ export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>
   /**
    * Yields the records after `offset`, then new records, until the stream is closed. Continues
    * after a lost connection without gaps or repetitions. `offset` is the offset of a record, `-1`
-   * for the beginning (the default), or `now` for new records only. Throws the error if the server
-   * refuses the read, for example `stream_unknown`.
+   * for the beginning (the default), or `now` for new records only. Throws the server's error, for
+   * example `stream_unknown`, if the read is refused.
    */
   records(offset?: string): AsyncIterableIterator<StreamRecord<T>>;
   /**
@@ -196,7 +196,9 @@ export interface RecordStream<T = unknown> extends AsyncIterable<StreamRecord<T>
 }
 
 export interface RecordStreamOptions {
-  /** Content type of the stream, with which `append` sends data. Default: `application/json`. */
+  /**
+   * Content type of the stream and of the data that `append` sends. Default: `application/json`.
+   */
   readonly contentType?: string | undefined;
   /**
    * Name of this writer. Only one writer can use a name at a time: the writer that was opened last
@@ -206,20 +208,22 @@ export interface RecordStreamOptions {
   readonly producer?: string | undefined;
 }
 
-/** A tool call or a custom event of a producer, or an event of another client. */
+/** A tool call or custom event from a producer, or an event from another client. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Key chosen by the producer. It is the key of the event's stream. Empty if a client of `fromUid`
-   * sent the event.
+   * Key of the event's stream, chosen by the producer. Empty if a client of `fromUid` sent the
+   * event.
    */
   readonly clientMsgNo: string;
   readonly eventId: string;
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** State of the event's stream after the event. `undefined` if the event belongs to no stream. */
+  /**
+   * State of the event's stream after the event. `undefined` if the event is not part of a stream.
+   */
   readonly stream: Stream | undefined;
 }
 
@@ -321,8 +325,8 @@ export interface ClientEvents {
   readonly event: ReceivedEvent;
   /**
    * Another user began or stopped typing. Typing begins with an event of type `typing`. It ends
-   * with such an event whose data is `stop`, with a message of the user, or when no further event
-   * arrives for 6 seconds.
+   * with a `typing` event whose data is `stop`, with a message from the user, or when no further
+   * event arrives for 6 seconds.
    */
   readonly typing: TypingChange;
   /**
@@ -380,8 +384,8 @@ export interface Client {
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
    * server has acknowledged the message. Messages wait while the client is offline, and are sent
    * again after a lost connection without creating a duplicate. Messages to one channel keep their
-   * order. Rejects with an error such as `queue_full`, or with the error with which the server
-   * refused the message.
+   * order. Rejects with an error such as `queue_full`, or with the server's error if the server
+   * refuses the message.
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /**

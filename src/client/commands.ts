@@ -1,6 +1,6 @@
-// Handles commands one after the other. A command is acknowledged after all handlers have
-// succeeded. Owns the queue, the failed commands that wait for a retry, and the ids of the last
-// handled commands, because the server sends a command again if its acknowledgement was lost.
+// Handles commands one at a time. A command is acknowledged after all handlers have succeeded. Owns
+// the queue, the failed commands that wait for a retry, and the ids of the last handled commands,
+// because the server sends a command again if its acknowledgement was lost.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -32,8 +32,8 @@ interface PendingCommand {
 const MAX_OPEN = 10_000;
 const MAX_HANDLED = 10_000;
 /**
- * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. After the
- * last retry, the command is handled again only when a later session receives it.
+ * Maximum number of retries of a failed command. They run after 1, 2, 4, 8 and 16 s. After the last
+ * retry, the command is handled again only when a later session receives it.
  */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
@@ -68,7 +68,7 @@ export class Commands {
     }
   }
 
-  /** Starts to handle commands. Must be called after a handler was added. */
+  /** Starts handling commands. Must be called after a handler is added. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }

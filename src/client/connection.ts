@@ -1,4 +1,4 @@
-// One WebSocket connection, from opening to end: handshake, requests and their replies, pushes,
+// One WebSocket connection, from opening to closing: handshake, requests and their replies, pushes,
 // heartbeat. Calls `ended` exactly once, as its last callback, and never reconnects.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -127,8 +127,8 @@ export class Connection {
   }
 
   /**
-   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`,
-   * the pong must arrive within that time, and a connection that is still opening fails at once.
+   * Sends a ping at once, to detect a dead connection after a network change. With `limitMs`, the
+   * pong must arrive within that time, and a connection that is still opening fails at once.
    */
   probe(limitMs?: number): void {
     if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);

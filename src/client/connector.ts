@@ -1,4 +1,4 @@
-// Keeps a client connected: opens one connection after the other until the client is closed or the
+// Keeps a client connected: opens one connection after another until the client is closed or the
 // server forbids reconnecting. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -39,7 +39,7 @@ const STABLE_MS = 2000;
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
-/** Maximum size of a frame that is assumed until CONNACK reports the server's limit. */
+/** Frame size limit that is assumed until CONNACK reports the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
@@ -60,9 +60,9 @@ const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
 /**
- * Promises of the sessions that this process is closing, by address, user and device flag. A new
- * client waits for the promise of its key. Otherwise, the server could log in the old client after
- * the new one.
+ * Sessions that this process is closing, by address, user and device flag. A new client waits until
+ * the session with its key is closed. Otherwise, the server could log in the old client after the
+ * new one.
  */
 const closing = new Map<string, Promise<unknown>>();
 

@@ -1,5 +1,5 @@
-// Errors of the SDK. Each error is a JindouError. Its code is an error code of the server, the
-// reason for a permanent close, or a code of the SDK itself.
+// The SDK's errors. Each error is a JindouError. Its code is one of the server's error codes, the
+// reason for a permanent close, or one of the SDK's own codes.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";

@@ -45,7 +45,7 @@ export class Events {
     };
   }
 
-  /** Returns a copy of the list of the event's handlers. Later changes do not affect the copy. */
+  /** Returns a copy of the event's handler list. Later changes do not affect the copy. */
   handlers<E extends EventName>(event: E): readonly Handler<ClientEvents[E]>[] {
     return [...this.#handlers[event]];
   }

@@ -389,7 +389,7 @@ function onReturn(listener: (wasOffline: boolean) => void): () => void {
   let wasOffline = false;
   const handle = ({ type, target }: Event) => {
     if (type === "offline") wasOffline = true;
-    // the focus of a single element does not mean that the user came back
+    // a focus event on a single element does not mean that the user came back
     if (
       type === "offline" ||
       page.document?.hidden ||

@@ -1,4 +1,4 @@
-// Conversion of messages between the app and the protocol.
+// Converts messages between the app and the protocol.
 
 import {
   type ChannelRef,

@@ -46,8 +46,8 @@ export interface ConnectOptions {
     | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }
     | undefined;
   /**
-   * Maximum number of unacknowledged messages, and of other calls without a reply. Further calls
-   * are rejected with `queue_full`. Default: 1000.
+   * Maximum number of unacknowledged messages and, counted separately, of other calls that wait for
+   * a reply. Further calls are rejected with `queue_full`. Default: 1000.
    */
   readonly maxQueued?: number | undefined;
   readonly timeouts?: { readonly [K in keyof Timeouts]?: Timeouts[K] | undefined } | undefined;

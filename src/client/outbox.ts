@@ -27,13 +27,14 @@ interface QueuedMessage {
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
   /**
-   * Time at which the message was sent on the current connection, or 0 if it was not sent on it.
+   * Time at which the message was sent on the current connection, or 0 if it has not been sent
+   * there yet.
    */
   sentAt: number;
 }
 
 /**
- * Maximum number of messages in flight in all channels together. Below the default of the server's
+ * Maximum number of messages in flight across all channels. Below the default of the server's
  * setting `client.maxInFlightSends`.
  */
 const MAX_IN_FLIGHT = 256;

@@ -1,4 +1,4 @@
-// Streams of the protocol Durable Streams. The client reads and writes them over HTTP. A reader
+// Streams of the Durable Streams protocol. The client reads and writes them over HTTP. A reader
 // first catches up with plain requests. Then it follows the stream with server-sent events, or with
 // long polls on platforms whose `fetch` returns only whole bodies. State: the readers and writers
 // with a request in progress.
@@ -47,10 +47,10 @@ const MAX_SILENCE_MS = 75_000;
 const MIN_WAIT_MS = 1000;
 /**
  * Time after a lost offset during which the pauses continue to grow, because two servers may
- * disagree about the offsets of the stream.
+ * disagree about the stream's offsets.
  */
 const UNSETTLED_MS = 60_000;
-/** Maximum total number of characters of the appends that are joined in one request. */
+/** Maximum total length, in characters, of the appends joined in one request. */
 const MAX_JOINED = 65_536;
 
 export class RecordStreams {
@@ -154,7 +154,7 @@ class Calls {
     try {
       const headers = { ...call.headers, ...(sendsToken && (await credentialOf(settings))) };
       const target = query === undefined ? url : `${url}${url.includes("?") ? "&" : "?"}${query}`;
-      // a cached reply could be that of an earlier stream with this path
+      // a cached reply could belong to an earlier stream with this path
       const { signal } = abort;
       const options = { method, body, headers, signal, cache: "no-cache" } as const;
       const reply = await fetch(target, options);
@@ -226,7 +226,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
   #contentType = "";
   /** Offset before the next batch. */
   #start = BEGINNING;
-  /** Number of records that are skipped next, because the app already has them. */
+  /** Number of records to skip next, because the app already has them. */
   #skipped = 0;
 
   constructor(calls: Calls, settings: Settings, offset: string) {
@@ -283,7 +283,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             if (isEnd) return undefined;
             if (isUpToDate) this.#calls.isLive = true;
           }
-          // the same call could end in the same way again
+          // without a pause, the same call could end in the same way again
           if (!hasNews && !hasWaited() && isLive === this.#calls.isLive)
             throw new JindouError("connection_lost", { message: NOT_A_STREAM });
           succeeded();
@@ -496,7 +496,7 @@ function bytesOfBase64(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 }
 
-/** Returns the body of an append. Throws `bad_option`. */
+/** Returns the body of an append. Throws `bad_option` if the data does not fit the content type. */
 function encoded(data: unknown, contentType = JSON_TYPE): string | OwnBytes {
   // `JSON.stringify` returns undefined for functions and undefined
   const body = isJson(contentType)

@@ -94,7 +94,7 @@ export class Calls {
     return this.#connected.promise;
   }
 
-  /** Schedules a retry with jitter, so that clients of a user do not all retry at the same time. */
+  /** Schedules a retry with jitter, so that a user's clients do not all retry at the same time. */
   #retry(call: Call, retryAfterMs: number): void {
     if (!this.#openCalls.has(call)) return; // the call timed out
     this.#rateLimited.add(call);
@@ -112,8 +112,8 @@ export class Calls {
 }
 
 /**
- * Maximum number of background requests in flight: twice the number of reads that a server runs at
- * the same time for one connection.
+ * Maximum number of background requests in flight: twice the number of reads that a server runs
+ * concurrently for one connection.
  */
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
@@ -124,8 +124,8 @@ const PACE_REQUESTS = 16;
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const MAX_DOUBLINGS = 6;
 /**
- * Error codes that concern more than the single request. After such an error, all background
- * requests pause.
+ * Error codes that concern more than a single request. After such an error, all background requests
+ * pause.
  */
 const SLOW_DOWN: readonly string[] = [
   "rate_limited",
@@ -169,7 +169,7 @@ export class Background {
     }
   };
 
-  /** Starts to send on a connection. `maxFramesPerSecond` is 0 if the server has no limit. */
+  /** Starts sending on a connection. `maxFramesPerSecond` is 0 if the server has no limit. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;

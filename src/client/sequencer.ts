@@ -1,6 +1,6 @@
-// Delivers the messages of one channel, each once, in the order of their seqs. Owns the cursor, the
-// reorder buffer, and the seqs of acknowledged messages that this client sent. Must never skip a
-// message that can still be read.
+// Delivers each message of one channel once, in seq order. Owns the cursor, the reorder buffer, and
+// the seqs of acknowledged messages that this client sent. Must never skip a message that can still
+// be read.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
@@ -23,7 +23,7 @@ export interface SequencerPorts {
    */
   isOwn(message: Message): boolean;
   /**
-   * Returns true if a gap may consist of messages of this client that are waiting for their
+   * Returns true if a gap may consist of this client's own messages that still wait for their
    * SENDACK.
    */
   isSending(channel: ChannelRef): boolean;
@@ -264,7 +264,7 @@ export class Sequencer {
       if (!page.more) this.#moveTo(toSeq);
     } catch (error) {
       if (epoch !== this.#epoch || isConnectionLost(error)) return;
-      this.#moveTo(toSeq); // the server refuses permanently to return these messages
+      this.#moveTo(toSeq); // the server permanently refuses to return these messages
     }
     this.#drain();
   }

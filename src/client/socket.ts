@@ -69,7 +69,7 @@ export function drop(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;
   socket.onclose = null;
-  socket.onerror = () => undefined; // `ws` throws errors for which there is no handler
+  socket.onerror = () => undefined; // `ws` throws errors that have no handler
   if ("terminate" in socket && typeof socket.terminate === "function") socket.terminate();
   else socket.close();
 }

@@ -44,7 +44,7 @@ const SWEEP_MS = 30_000;
 
 export class Streams {
   readonly #ports: StreamsPorts;
-  /** Followed streams by the paths of their logs. */
+  /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 

@@ -1,5 +1,5 @@
-// Entry `jindou-client/tab`: a device id for each tab of a browser. Bundles that do not import it
-// do not contain it.
+// Entry `jindou-client/tab`: a device id for each browser tab. Bundles that do not import it do not
+// contain it.
 
 import { randomId } from "./options.ts";
 

@@ -1,5 +1,5 @@
 // Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
-// counts live messages itself, so that the server does no work per member for a message. When a
+// counts live messages itself, so that a message costs the server no work per member. When a
 // message arrives in an unknown conversation, the client reads the conversation. After a reconnect,
 // it reads the conversations that changed in the meantime. Does nothing while there is no handler
 // for `unread`.
@@ -42,8 +42,8 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Length of the period before `#sinceId` whose changes are listed again, because changes may become
- * visible in a store in a different order than that of their times.
+ * Length of the period before `#sinceId` whose changes are listed again, because a store may make
+ * changes visible out of time order.
  */
 const MARGIN_MS = 5000;
 

@@ -18,8 +18,8 @@ export function now(): number {
 }
 
 /**
- * Calls `expired` after `ms` unless the returned function is called before that. After a suspension
- * of the machine, timers run before the replies in the socket are read. The grace period lets such
+ * Calls `expired` after `ms` unless the returned function is called before that. After the machine
+ * was suspended, timers run before the replies in the socket are read. The grace period lets such
  * replies arrive first.
  */
 export function timeLimit(ms: number, expired: () => void): () => void {
