@@ -6,14 +6,14 @@ import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";
 
 export const CLIENT_MESSAGES = {
   bad_option: "An option is invalid",
-  client_msg_no_reused: "The clientMsgNo belongs to another message; use a new one",
+  client_msg_no_reused: "The clientMsgNo belongs to a different message; use a new one",
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
   not_delivered: "The connection was lost after two sends",
   no_fetch: "No fetch on this platform",
   no_websocket: "No WebSocket: pass the option webSocket",
-  queue_full: "Too many calls wait (maxQueued)",
+  queue_full: "Too many calls are waiting (maxQueued)",
   timeout: "No response in time",
   token_failed: "The token function failed",
 } as const;
