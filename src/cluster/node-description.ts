@@ -15,7 +15,7 @@ export interface NodeDetails {
 }
 
 const NEW_READING_WEIGHT = 0.3;
-/** Minimum time between two readings. CPU usage over a shorter time is too inaccurate. */
+/** Minimum time between two readings. CPU usage measured over a shorter time is too inaccurate. */
 const MIN_INTERVAL_MS = 100;
 
 export function createNodeDescription(details: NodeDetails): () => NodeInfo {

@@ -1,4 +1,4 @@
-// Settings of the section `cluster`, and the heartbeat interval that is derived from them.
+// Settings of the `cluster` section, and the heartbeat interval derived from them.
 
 import { Type } from "typebox";
 

@@ -69,7 +69,10 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/** Counts failed logins of this node. Above `maxKeys`, drops the key that failed least recently. */
+/**
+ * Counts failed logins on this node. If there are more than `maxKeys` keys, drops the key that
+ * failed least recently.
+ */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

@@ -1,6 +1,5 @@
-// A node of a cluster on Redis: combines its topics with the registry of nodes. Must never close
-// the link to Redis, because the store shares the link, and the creator of the link closes it
-// later.
+// A node of a cluster on Redis: combines its topics with the node registry. Must never close the
+// link to Redis, because the store shares the link and the link's creator closes it later.
 
 import { isTransient } from "../../broker/errors.ts";
 import { presenceTopic } from "../../broker/model.ts";

@@ -8,7 +8,7 @@ export interface Timings {
   readonly "store.dedupeWindowS": number;
 }
 
-/** Settings that should be equal on all nodes, by their names in the configuration. */
+/** Settings that should be equal on all nodes, by configuration key. */
 export type SharedSettings = Readonly<Record<string, unknown>>;
 
 interface AgreementPorts {

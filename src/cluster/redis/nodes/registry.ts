@@ -1,6 +1,6 @@
-// Registry of the live nodes of the cluster. Every heartbeat announces this node and reads the
-// other live nodes in one round trip. Owns this node's incarnation and the live nodes as of the
-// last heartbeat. An incarnation that was declared dead is never used again. The node starts a new
+// Registry of the cluster's live nodes. Every heartbeat announces this node and reads the other
+// live nodes in one round trip. Owns this node's incarnation and the live nodes as of the last
+// heartbeat. An incarnation that was declared dead is never used again. The node starts a new
 // incarnation instead.
 
 import { randomBytes } from "node:crypto";
@@ -41,8 +41,8 @@ interface RegistryListener {
 
 const MAX_KNOWN_DEAD = 1000;
 /**
- * Options for the calls of the registry. The calls are vital, because a busy node must not look
- * dead. They may run late, because they undo no changes of other nodes.
+ * Options for the registry's calls. The calls are vital, because a busy node must not look dead.
+ * They may run late, because they undo no changes of other nodes.
  */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
@@ -146,7 +146,7 @@ export class Registry {
   }
 
   /**
-   * Returns the libraries of the live nodes, or `undefined` if a node does not announce a library.
+   * Returns the live nodes' libraries, or `undefined` if a live node does not announce its library.
    */
   libraries(): ReadonlySet<string> | undefined {
     const libraries = [...this.#live.values()].map(({ library }) => library);

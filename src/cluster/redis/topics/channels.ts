@@ -25,7 +25,7 @@ interface ChannelsPorts {
 }
 
 /**
- * Maximum age of a group's message at the time the topic is subscribed. Older messages are not
+ * Maximum age of a group message when the node subscribes to its topic. Older messages are not
  * delivered.
  */
 const MAX_MESSAGE_AGE_MS = 5000;
@@ -194,7 +194,7 @@ export class Channels {
   }
 
   /**
-   * Resumes the sequencer. If topics of its users are still lost, lists it under these topics
+   * Resumes the sequencer. If any topics of its users are still lost, lists it under these topics
    * instead.
    */
   #resume(sequencer: Sequencer, topic: Subscription): void {

@@ -84,7 +84,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns true if a different message, which a fail-over has lost, was delivered with this seq.
+   * Returns true if a different message was delivered with this seq. A fail-over has lost that
+   * message.
    */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
@@ -153,8 +154,8 @@ export class DeliveredPosition {
     if (place === undefined) return true;
     const { clientMsgNo } = event;
     const cursor = this.#cursorOf(clientMsgNo);
-    // If a stream is too long for viewers, its end event has the index after the last event that
-    // viewers are shown.
+    // If a stream is too long for viewers, its end event has the index after the last event shown
+    // to viewers.
     if (cursor !== undefined && place.nextIndex <= cursor.index) return false;
     if (place.state === "active") this.#setActive(clientMsgNo, cursorAfter(event, place));
     else this.#forgetStream(clientMsgNo);

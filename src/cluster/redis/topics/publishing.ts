@@ -13,7 +13,7 @@ import type { OnError } from "./topics-ports.ts";
 
 /**
  * Maximum number of events in flight from announcements of more than `BATCH_SIZE` events. The limit
- * leaves capacity of the link to other calls.
+ * leaves link capacity for other calls.
  */
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;

@@ -1,5 +1,5 @@
-// Delivers the publications of one channel to the listener in the order of their numbers, each
-// once. A publication that arrives too early is buffered. If the missing publication does not
+// Delivers each publication of one channel to the listener once, in the order of the publication
+// numbers. A publication that arrives too early is buffered. If the missing publication does not
 // arrive in time, the sequencer requests a catch-up from the store.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
@@ -25,7 +25,7 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 interface SequencerStart {
   readonly key: ChannelKey;
   /**
-   * Unix milliseconds. A backward read of the log delivers no message that is older than this time.
+   * Unix milliseconds. A backward read of the log does not deliver messages older than this time.
    */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
@@ -45,7 +45,10 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** Maximum time by which an id may be ahead of the store's time without a check in the store. */
+/**
+ * Maximum time by which an id may be ahead of the store's time. Ids further ahead are checked in
+ * the store.
+ */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {

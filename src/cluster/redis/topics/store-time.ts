@@ -1,6 +1,6 @@
-// The time with which the times in message ids are compared: the clock of Redis, or the time in the
-// newest message id of the store if that is later. After the clock was set back, the times in ids
-// stay ahead of it. State: the time in the newest id that the store has confirmed.
+// The reference for the times in message ids: Redis' clock, or the time in the store's newest
+// message id if that is later. After the clock was set back, the times in ids stay ahead of it.
+// State: the time in the newest id that the store has confirmed.
 
 import { messageTimeMs } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -15,7 +15,7 @@ export class StoreTime {
 
   readonly now: Clock = () => Math.max(this.#clock(), this.#confirmedMs);
 
-  /** Records the newest id of a counter of message ids, or 0 if the counter was never used. */
+  /** Records the newest id of a message-id counter, or 0 if the counter was never used. */
   confirm(messageId: number): void {
     if (messageId > 0) this.#confirmedMs = Math.max(this.#confirmedMs, messageTimeMs(messageId));
   }

@@ -36,7 +36,7 @@ const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
 /**
- * Additional wait, because after a freeze of the process, timers may run before the data that has
+ * Additional wait, because after the process was frozen, timers may run before the data that has
  * arrived is read.
  */
 const WAKE_UP_MS = 200;
@@ -46,7 +46,7 @@ export class SubscriberConnection {
   readonly #client: Redis;
   readonly #ports: ConnectionPorts;
   #status: "down" | "up" | "closed" = "down";
-  /** Unix milliseconds. All publications from before that time have arrived. */
+  /** Unix milliseconds. All publications sent before this time have arrived. */
   #receivedUntilMs: number;
   #markName: string | undefined;
   readonly #marks = new Map<string, Deferred>();
@@ -93,7 +93,9 @@ export class SubscriberConnection {
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /** Subscribes to a name. Calls of one microtask with the same `group` share one SSUBSCRIBE. */
+  /**
+   * Subscribes to a name. Calls made in one microtask with the same `group` share one SSUBSCRIBE.
+   */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {

@@ -9,14 +9,14 @@ export interface Subscription {
   /** Sequencer of a group's topic, or `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
   /**
-   * Time from which publications have been arriving, Unix milliseconds. `undefined` before the
+   * Time since which publications have been arriving, Unix milliseconds. `undefined` before the
    * first subscription.
    */
   sinceMs: number | undefined;
   isUp: boolean;
   isOpen: boolean;
   /**
-   * Time after which publications may be missing, Unix milliseconds. `undefined` if none is
+   * Time after which publications may be missing, Unix milliseconds. `undefined` if none can be
    * missing.
    */
   lostAtMs: number | undefined;

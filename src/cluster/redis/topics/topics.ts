@@ -109,7 +109,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
 
   /**
    * Reports restored topics to the listener, which must recover the unstored events that were
-   * missed. Topics of groups have no such events.
+   * missed. Group topics have no such events.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

@@ -19,8 +19,8 @@
 --                                                      the live incarnations and Redis' time; the
 --                                                      settings only for 'enter'
 --        {'dead'}                                      'beat': the incarnation is not live
---        {'taken'}                                     'enter': another incarnation of the node id
---                                                      is live
+--        {'taken'}                                     'enter': another incarnation with this node
+--                                                      id is live
 local beats, nodes, settings, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local incarnation, node, description, silence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local mode, own_settings = ARGV[5], ARGV[6]
