@@ -15,7 +15,7 @@ export const clusterOptions = Type.Object(
     acceptNewTimings: Type.Boolean({
       default: false,
       description:
-        "Whether this node may start although a live node has another value of cluster.deadAfterMs, redis.timeoutMs or store.dedupeWindowS. Every node then uses the larger value until all nodes have the same value. Set it to true while you change these settings node by node.",
+        "Whether this node may start even if a live node has a different value of cluster.deadAfterMs, redis.timeoutMs or store.dedupeWindowS. Until all nodes have the same value, every node uses the largest one. Set it to true while you change these settings node by node.",
     }),
     clientAddress: Type.String({
       default: "",

@@ -114,11 +114,11 @@ export class Registry {
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
     if (silentMs > this.#deadAfterMs && this.#refusal !== undefined)
       throw new BrokerError("unavailable", {
-        message: `Redis has rejected the heartbeats of this node for ${silentMs} ms: ${this.#refusal}. Calls are rejected until Redis accepts writes again`,
+        message: `Redis has rejected the heartbeats from this node for ${silentMs} ms: ${this.#refusal}. Calls are rejected until Redis accepts writes again`,
       });
     if (silentMs > this.#deadAfterMs)
       throw new BrokerError("unavailable", {
-        message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes may consider it dead. Check the connection to Redis.`,
+        message: `No heartbeat from this node has reached Redis for ${silentMs} ms, so the other nodes may consider it dead. Check the connection to Redis.`,
       });
   }
 

@@ -83,7 +83,7 @@ export class SubscriberConnection {
     await within(
       this.#firstUp.promise,
       SILENCE_TIMEOUT_MS,
-      "the topic that checks the connection could not be subscribed in time",
+      "could not subscribe in time to the topic that checks the connection",
     );
   }
 

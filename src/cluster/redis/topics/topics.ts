@@ -120,7 +120,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     const group = groupOf(key);
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
-      await within(judged, link.settings.timeoutMs, "the access of users was not checked in time");
+      await within(judged, link.settings.timeoutMs, "users' access was not checked in time");
       // After the mark, the events that ended sessions before this check have arrived.
       await subscriber.mark();
     }
