@@ -1,5 +1,5 @@
 // The error for an invalid configuration or command line. Its messages are for the operator and
-// must never contain the value of a secret.
+// must never contain a secret.
 
 /** Problems with a configuration or a command line, one sentence each. */
 export class ConfigError extends Error {

@@ -2,8 +2,8 @@
 // variable of each key, and whether its value is secret. Only pure functions.
 
 /**
- * The keywords of JSON Schema that are used here, plus `unit` and `secret`, which JSON Schema does
- * not define.
+ * The JSON Schema keywords that are used here, plus `unit` and `secret`, which JSON Schema does not
+ * define.
  */
 export interface OptionSchema {
   readonly type?: string;
@@ -64,7 +64,7 @@ function holdsSecret(schema: OptionSchema): boolean {
   );
 }
 
-/** Returns a description that completes a sentence like "api.listen must be …". */
+/** Returns a description that completes a sentence such as "api.listen must be …". */
 export function describe(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(", ")}`;

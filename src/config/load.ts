@@ -22,7 +22,7 @@ export function loadConfig(sources: Sources = {}): Config {
   return loadSourcedConfig(sources).config;
 }
 
-/** Does the same as `loadConfig`, and also returns the source of each value. */
+/** Works like `loadConfig`, and also returns the source of each value. */
 export function loadSourcedConfig(sources: Sources): SourcedConfig {
   const gathered = gather(sources);
   const settings = lastSettings(gathered.settings);

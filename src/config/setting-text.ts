@@ -29,7 +29,7 @@ export function cleanText(original: string, isPath = false): CleanText {
   };
 }
 
-/** Cleans and checks a value that contains JSON, in which white space has no meaning. */
+/** Cleans and checks a JSON value, in which surrounding white space has no meaning. */
 export function cleanJson(original: string): CleanText {
   const text = trimFile(original);
   return { text, fault: encodingFault(text) ?? quotesFault(text) };

@@ -1,6 +1,6 @@
 // Reads settings from the configuration file, from environment variables (`JINDOU_<PATH>`, or
-// `JINDOU_<PATH>_FILE` for the path of a file that contains a secret), and from flags with the
-// names of the keys. Ranges are not checked here; `load.ts` checks them for all sources.
+// `JINDOU_<PATH>_FILE` for the path of a file that contains a secret), and from flags named like
+// the keys. Ranges are not checked here; `load.ts` checks them for all sources.
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
@@ -39,7 +39,7 @@ interface ReadResult {
   readonly problems: string[];
 }
 
-/** Environment variable with the path of the configuration file. Not a configuration key. */
+/** Environment variable with the configuration file's path. Not a configuration key. */
 const CONFIG_FILE_ENV = "JINDOU_CONFIG";
 /** Environment variable with the user's token for `jindou watch`. Not a configuration key. */
 export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
@@ -174,7 +174,7 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
   }
 }
 
-/** Returns true if this is a variable that Kubernetes sets because a Service is named `jindou…`. */
+/** Returns true if Kubernetes sets this variable because a Service is named `jindou…`. */
 function isServiceLink(name: string, text: string): boolean {
   return (
     /_SERVICE_(HOST|PORT(_\w+)?)$/.test(name) ||

@@ -1,5 +1,5 @@
-// Creates the start banner, the output of `print-config`, and the list of settings in the reply of
-// `GET /admin/config`. Must never show a secret.
+// Creates the start banner, the output of `print-config`, and the list of settings that
+// `GET /admin/config` returns. Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
@@ -125,7 +125,7 @@ function redisHosts({ redis }: Config): string {
     .join(",");
 }
 
-/** Removes the user name and the password from each URL in a value. */
+/** Removes user names and passwords from the URLs in a value. */
 function withoutUsers(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutUsers);
   if (typeof value !== "string" || !value.includes("://") || !URL.canParse(value)) return value;
