@@ -73,7 +73,7 @@ ${list(CLIENT_COMMANDS)}
 Options:
   --config <file> JSON configuration file (or JINDOU_CONFIG)
   --<key>=<value> set a configuration key, for example --client.listen=0.0.0.0:5200
-  --new-store     begin a new store if the database of the data folder is lost
+  --new-store     begin a new store if the data folder's database is lost
   -h, --help      print this text
   -V, --version   print the version
 

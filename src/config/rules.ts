@@ -162,7 +162,7 @@ function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
   const problems: string[] = [];
   if (algorithms.length === 0)
     problems.push(
-      "auth.jwt.algorithms is empty. Set it to the algorithms with which your issuer signs, for example RS256.",
+      "auth.jwt.algorithms is empty. Set it to the algorithms that your issuer signs with, for example RS256.",
     );
   if (sources.length !== 1)
     problems.push(
@@ -200,7 +200,7 @@ function hooks({ connect, send }: Config["hooks"]): readonly string[] {
         );
       if (url !== "" && signingKeyOf(secret) === undefined)
         own.push(
-          `hooks.${name}.secret must be whsec_ and ${MIN_SECRET_BYTES} to ${MAX_SECRET_BYTES} bytes in Base64. Create one with: echo "whsec_$(openssl rand -base64 32)".`,
+          `hooks.${name}.secret must be whsec_ followed by ${MIN_SECRET_BYTES} to ${MAX_SECRET_BYTES} bytes in Base64. Create one with: echo "whsec_$(openssl rand -base64 32)".`,
         );
       const headers = staticHeaders.filter(({ name, value }) => !isHeader(name, value));
       for (const header of headers)
@@ -353,7 +353,7 @@ function webhookProblems(endpoints: Config["webhooks"]["endpoints"]): readonly s
         ...(typeof parsed === "string" ? [`${name}: ${parsed}.`] : []),
         ...([secret, previousSecret || secret].every((text) => signingKeyOf(text) !== undefined)
           ? []
-          : [`${name}: a secret must be whsec_ and the Base64 of 24 to 64 bytes.`]),
+          : [`${name}: a secret must be whsec_ followed by 24 to 64 bytes in Base64.`]),
       ];
     }),
     ...repeated.map((id) => `webhooks.endpoints contains the id ${JSON.stringify(id)} twice.`),

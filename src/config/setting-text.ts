@@ -41,7 +41,7 @@ function pathFault(text: string): string | undefined {
   if (text.includes("$"))
     return "contains $, but variables in paths are not replaced. Write the whole path";
   if (text.includes("%"))
-    return "contains %, but specifiers of systemd and variables of Windows are not replaced in paths. Write the whole path";
+    return "contains %, but systemd specifiers and Windows variables are not replaced in paths. Write the whole path";
   if (text.includes("{{"))
     return "contains {{, but templates in paths are not replaced. Write the whole path";
   if (URL_SCHEME.test(text)) return "is a URL. Write it as a path";
