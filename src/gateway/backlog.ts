@@ -67,10 +67,7 @@ interface PendingStream extends StreamName {
    * have been missed.
    */
   mustRead: boolean;
-  /**
-   * `nextIndex` of the newest event that was left to the store. Absent if no event was left to the
-   * store.
-   */
+  /** `nextIndex` of the newest event that was left to the store. Absent if none has been. */
   leftIndex?: number;
   /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
@@ -105,7 +102,7 @@ export class Backlog implements PersonalBacklog {
   readonly isJoining: boolean;
   status: BacklogStatus;
   /**
-   * True if the session starts at the position of its client instead of the start of its user's
+   * True if the session starts at its client's position instead of the start of its user's
    * membership.
    */
   isResumed = false;
@@ -114,7 +111,7 @@ export class Backlog implements PersonalBacklog {
    * the ends of these streams.
    */
   mayMissEnds: boolean;
-  /** Newest seq of the group at the time the client's position was compared with the store. */
+  /** Newest seq of the group when the client's position was compared with the store. */
   #headSeq = 0;
   /** Newest seq and highest message id that the session has in each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;

@@ -1,4 +1,4 @@
-// Makes a session live in a group or in the personal channels of its user, when it connects, joins,
+// Makes a session live in a group or in its user's personal channels, when it connects, joins,
 // rejoins or has lagged. The steps are always the same: find the position, read from the store in
 // pages while arriving messages are held or left to the store, check that the user may still see
 // each page, push the held items, go live. Messages are pushed first. Events follow as fast as the
@@ -147,8 +147,8 @@ export class CatchUps {
   }
 
   /**
-   * Does the same as `join`, but checks the membership first, because a removed user is rarely a
-   * member again.
+   * Works like `join`, but checks the membership first, because a removed user is rarely a member
+   * again.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
@@ -238,9 +238,9 @@ export class CatchUps {
   }
 
   /**
-   * Returns the position of the group's newest message if the session's former rights did not allow
-   * the group, otherwise `undefined`. The session starts at this position, because its user's
-   * membership may have begun a million messages earlier.
+   * Returns the position of the group's newest message if the session's former rights did not
+   * include the group, otherwise `undefined`. The session starts at this position, because its
+   * user's membership may have begun a million messages earlier.
    */
   async #startOfWidened(
     session: Session,
@@ -346,7 +346,7 @@ export class CatchUps {
 
   /**
    * Returns true if the user may see the channel. Must be called after each read, because the event
-   * of a removal that preceded the read may not have arrived yet.
+   * for an earlier removal may not have arrived yet.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
@@ -403,8 +403,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes what the client lacks of the streams in the scope. Reads streams one by one, so that the
-   * client can read each stream before the next one is pushed.
+   * Pushes the parts of the scope's streams that the client lacks. Reads streams one by one, so
+   * that the client can read each stream before the next one is pushed.
    */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     await this.#pushMissedEnds(backlog);
@@ -463,7 +463,7 @@ export class CatchUps {
     if (streams > 0) this.#ports.metrics.caughtUp(streams);
   }
 
-  /** Reads a stream, then waits until all removals of members before the read are delivered. */
+  /** Reads a stream, then waits until all member removals that preceded the read are delivered. */
   async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
     const snapshot = await this.#readStream(name);
     await this.#ports.cluster.barrier();

@@ -64,7 +64,7 @@ export interface ClientContext {
   onError(error: unknown, context: string): void;
 }
 
-/** Work that was charged for an operation before it ran, without the charge for its frame. */
+/** Work that was charged for an operation before it ran, not counting the charge for its frame. */
 interface Charge {
   readonly cost: number;
   readonly reserved: Reservation;
@@ -80,7 +80,7 @@ interface ReceivedFrame {
   readonly waitMs: number;
 }
 
-/** Maximum number of waiting frames of a client. A client with more is closed. */
+/** Maximum number of waiting frames per client. A client that exceeds it is disconnected. */
 const MAX_WAITING_FRAMES = 4096;
 
 /**
@@ -109,7 +109,7 @@ export class Client implements ConnectionHandler {
   #inFlight = 0;
   readonly #waiting: ReceivedFrame[] = [];
   #work = 0;
-  /** Reason to end the connection as soon as its requests in progress are answered. */
+  /** Reason to end the connection as soon as its requests in progress have been answered. */
   #finishing: CloseReason | undefined;
   /** Fields of a CONNECT that has not been accepted yet, for the list of refused connects. */
   #greeting: Pick<Greeting, "flag" | "deviceId"> | undefined;
@@ -223,7 +223,7 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Closes a connection that sent a frame above the size limit before its login. Sends no ERROR.
+   * Closes a connection that sent a frame above the size limit before its login, without an ERROR.
    */
   #refuseStranger(bytes: number, nowMs: number): void {
     this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
@@ -321,8 +321,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Ends the connection when its requests in progress are answered. Ignores later frames. The
-   * client sends them again after it has reconnected.
+   * Ends the connection when its requests in progress have been answered. Ignores later frames,
+   * which the client sends again after it has reconnected.
    */
   finish(reason: CloseReason): void {
     this.#finishing ??= reason;

@@ -1,6 +1,5 @@
-// The closed sessions and the refused connects of this node. They are kept in two rings, so that
-// refused connects cannot displace closed sessions. They are kept only in memory. No entry contains
-// a token or a payload.
+// This node's closed sessions and refused connects, in memory only. They are kept in two rings, so
+// that refused connects cannot displace closed sessions. No entry contains a token or a payload.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import type { DeviceFlag, DeviceLevel } from "../broker/model.ts";
@@ -18,7 +17,7 @@ interface ClosedSession {
   readonly deviceId: string;
   readonly address: string;
   readonly listener: string;
-  /** "" if no frame of the client selected a wire format. */
+  /** "" if the client sent no frame that selects a wire format. */
   readonly format: string;
   readonly version: number;
   readonly sinceMs: number;

@@ -25,7 +25,7 @@ interface ExpiryPorts {
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly directory: Pick<SessionDirectory, "local">;
   readonly clock: Clock;
-  /** Time after the expiry of a token until its session ends. */
+  /** Time from a token's expiry until its session ends. */
   readonly toleranceS: number;
   /** Additional time for clients that cannot refresh their token. */
   readonly legacyGraceS: number;
@@ -33,7 +33,7 @@ interface ExpiryPorts {
    * Called at each refresh, after the new token was verified. `undefined` if no hook is configured.
    */
   readonly connectHook?: ConnectHook | undefined;
-  /** Called after a refresh has changed the rights of a session. */
+  /** Called after a refresh has changed a session's rights. */
   rightsChanged(session: Session, former: Rights | undefined): void;
 }
 
@@ -60,7 +60,7 @@ export class CredentialExpiry {
     if (session.ended !== undefined) return;
     session.expiresAtMs = expiresAtMs;
     const lifeMs = expiresAtMs - this.#ports.clock();
-    // A client that acknowledges messages is a client of WuKongIM. It is not notified, because it
+    // A client that acknowledges messages is a WuKongIM client. It is not notified, because it
     // cannot refresh its token.
     session.isExpiring = session.codec.acknowledges || lifeMs <= 0;
     if (session.isExpiring) this.#endAfter(session, expiresAtMs);
@@ -78,7 +78,7 @@ export class CredentialExpiry {
     if (session.isExpiring || expiresAtMs === undefined) return session.end("token_expired");
     session.isExpiring = true;
     this.#endAfter(session, expiresAtMs);
-    // Without a CONNACK yet, no event is needed, because the CONNACK will contain the expiry.
+    // If the CONNACK has not been sent yet, no event is needed, because it will contain the expiry.
     if (session.hasConnack) this.#pushExpiring(session);
   }
 

@@ -45,7 +45,7 @@ interface Delivery {
 
 export class FanOutTurns {
   readonly #onError: (error: unknown, context: string) => void;
-  /** Deferred deliveries by key, in the order of the next turns of the keys. */
+  /** Deferred deliveries by key, in the order of the keys' next turns. */
   readonly #waiting = new Map<string, Delivery[]>();
   /** Callbacks of the deliveries that ended in the last turn. */
   #done: (() => void)[] = [];
@@ -183,8 +183,8 @@ export class FanOut {
   }
 
   /**
-   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a
-   * later turn of the event loop than the last push.
+   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a turn
+   * of the event loop after that of the last push.
    */
   end(onDone?: () => void): void {
     const sessions = this.#deferred ?? [];

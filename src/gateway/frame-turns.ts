@@ -34,8 +34,8 @@ export class FrameTurns {
 
   /**
    * Adds a frame of a user or network (`key`). Returns false, and adds nothing, if there is no room
-   * for the frame. The waiting frames of one key, including the new frame, may have at most as many
-   * bytes as are free before the new frame is added.
+   * for the frame. All waiting frames of one key together, including the new one, may take at most
+   * as many bytes as were free before.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

@@ -1,4 +1,4 @@
-// The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
+// The groups on this node. A group exists, and its cluster topic stays subscribed, while at least
 // one session follows the group or is about to join it. For each wire format of its members, a
 // group has two transport topics, one for messages and one for events. Members subscribe to the
 // topic for events only when the first event arrives, because most groups have no events.
@@ -23,7 +23,7 @@ import { delivering } from "./rates.ts";
 import { type DeferredPush, type GroupPosition, publishFrames, type Session } from "./session.ts";
 import { messagePush } from "./user-delivery.ts";
 
-/** Maximum time that work on the groups of one session blocks the event loop before it yields. */
+/** Maximum time that work on one session's groups blocks the event loop before it yields. */
 const SLICE_MS = 0.5;
 const TOPICS_PER_CALL = 20;
 

@@ -65,7 +65,7 @@ export class Hub {
 
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
-  /** Returns the work of delivering a user's message to the sessions of this node, in frames. */
+  /** Returns the work, in frames, of delivering a user's message to the sessions on this node. */
   deliveryWork(uid: string, channel: ChannelRef, payloadBytes = 0): number {
     if (channel.type === GROUP_CHANNEL)
       return this.#ports.groups.get(channel.id)?.deliveryWork(payloadBytes) ?? 0;

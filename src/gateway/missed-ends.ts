@@ -45,7 +45,7 @@ export function endsMissedSince(
 
 /**
  * Returns the streams of these groups and of the user's personal channels that ended at `sinceMs`
- * or later: the newest MAX_STREAM_ENDS of them.
+ * or later, at most the newest MAX_STREAM_ENDS.
  */
 export async function readMissedEnds(
   uid: string,

@@ -62,7 +62,7 @@ export interface OpeningContext extends LivePorts {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly sessions: Pick<Sessions, "open" | "verify">;
-  /** Called before each login. `undefined` if none is configured. */
+  /** Called before each login. `undefined` if no hook is configured. */
   readonly connectHook?: ConnectHook | undefined;
   readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
   readonly nodeId: string;
@@ -347,7 +347,7 @@ export function connackOf(
 }
 
 interface Welcome {
-  /** Name with which the client can continue the session. */
+  /** Name that the client sends to continue the session. */
   readonly name: string;
   readonly ref: Ref;
   readonly newestId: number;

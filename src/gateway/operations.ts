@@ -78,8 +78,8 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 
 interface OperationRow<K extends OperationKind> {
   /**
-   * Returns the cost, in frames, that is known before the operation runs, without the cost of its
-   * own frame.
+   * Returns the cost, in frames, that is known before the operation runs, not counting its own
+   * frame.
    */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /**

@@ -1,4 +1,4 @@
-// Configuration schemas of the sections `client` (options of client connections) and `presence`.
+// Configuration schemas of the `client` section (client connections) and the `presence` section.
 
 import { Type } from "typebox";
 

@@ -11,33 +11,39 @@ import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 import { withoutStack } from "../lib/without-stack.ts";
 
 const ROWS_PER_FRAME = 4;
-/** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
+/**
+ * Reading this many users, acknowledging this many inbox seqs, or comparing this many conversations
+ * is charged as one frame.
+ */
 const LOOKUPS_PER_FRAME = 16;
 /**
- * Number of watches that are started, and number that are ended, per frame of work. On Redis, each
- * start needs a SUBSCRIBE.
+ * Starting this many watches, or ending this many, is charged as one frame. On Redis, each start
+ * needs an SSUBSCRIBE.
  */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
-/** Number of sessions of this node to which a message is delivered per frame of work. */
+/** Delivering a message to this many sessions on this node is charged as one frame. */
 const RECEIVERS_PER_FRAME = 100;
-/** Number of copies of a message per frame of work, if each is encrypted for a single session. */
+/**
+ * Delivering this many copies of a message, each encrypted for a single session, is charged as one
+ * frame.
+ */
 const ENCRYPTED_PER_FRAME = 20;
 /**
  * Payload size up to which the bytes do not count, because sending a frame of this size costs as
  * much as sending a smaller one.
  */
 const FREE_BYTES_PER_COPY = 4096;
-/** Number of bytes beyond `FREE_BYTES_PER_COPY` that are sent to receivers per frame of work. */
+/** Sending this many bytes beyond `FREE_BYTES_PER_COPY` to receivers is charged as one frame. */
 const DELIVERED_BYTES_PER_FRAME = 65_536;
-/** Number of bytes beyond `FREE_BYTES_PER_COPY` that are encrypted per frame of work. */
+/** Encrypting this many bytes beyond `FREE_BYTES_PER_COPY` is charged as one frame. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
-/** Number of values of a JSON document that are parsed per frame of work. */
+/** Parsing this many values of a JSON document is charged as one frame. */
 const VALUES_PER_FRAME = 200;
 /**
- * Maximum number of rows that are charged in advance for a history. Rows that are not returned are
- * refunded.
+ * Maximum number of rows that are charged in advance for a history read. Rows that are not returned
+ * are refunded.
  */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
@@ -96,7 +102,7 @@ export interface WorkLimits {
   readonly events: RateLimit;
 }
 
-/** Number of bytes of an incoming frame that count as one more frame of work. */
+/** Every full block of this many bytes in an incoming frame is charged as one more frame. */
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each of them takes about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
@@ -109,7 +115,7 @@ const SWEPT_AT_ONCE = 4;
 class UserRate {
   readonly work: TokenBucket;
   readonly #limit: RateLimit;
-  /** Budget for refused work of all connections of the user. Created by the first refusal. */
+  /** Budget for refused work on all of the user's connections. Created by the first refusal. */
   #refused: TokenBucket | undefined;
   #stored: TokenBucket | undefined;
   #events: TokenBucket | undefined;
@@ -162,7 +168,7 @@ class UserRate {
  */
 export class Reservation {
   readonly #rate: ConnectionRate;
-  /** Charge for the frame of the request. */
+  /** Charge for the request's frame. */
   readonly frame: number;
   readonly own: number;
   readonly user: number;
@@ -186,7 +192,7 @@ export class Reservation {
   }
 
   /**
-   * Charges the work of storing this number of copies of a command, 1 for each. Throws the same
+   * Charges the work of storing this many copies of a command, one frame for each. Throws the same
    * errors as `requirePaid`.
    */
   admit(copies: number): void {
@@ -227,9 +233,9 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Checks again a frame that was charged before it had to wait. If other requests have left a debt
-   * in the meantime, the frame must be refused, and the milliseconds to wait are returned.
-   * Otherwise, returns 0.
+   * Rechecks a frame that was charged before it had to wait. If other requests have left a debt in
+   * the meantime, the frame must be refused, and the milliseconds to wait are returned. Otherwise,
+   * returns 0.
    */
   recheck(bytes: number, nowMs: number): number {
     if (this.#debtMs(nowMs) === 0) return 0;
@@ -245,8 +251,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Charges the work of a request before it runs, except `frame`, which was charged for its frame.
-   * Only the user is charged for deliveries.
+   * Charges a request's work before it runs. `frame`, the charge for its frame, has already been
+   * made. Only the user is charged for deliveries.
    */
   reserve(frame: number, cost: number, deliveries: number): Reservation {
     return new Reservation(this, {
@@ -441,8 +447,8 @@ export class UserRates {
 }
 
 /**
- * Creates the budget of readers over HTTP. The reads and the frames of one user share a budget. A
- * read in progress is charged as if it returned `maxBytes`.
+ * Creates the budget for readers over HTTP. A user's reads and frames share one budget. A read in
+ * progress is charged as if it returned `maxBytes`.
  */
 export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
   const workOf = (bytes: number) => 1 + reading(1, bytes);

@@ -63,7 +63,7 @@ export class SessionResync {
   }
 
   /**
-   * Applies the rights of a session after they have changed from `former`. The session immediately
+   * Applies a session's rights after they have changed from `former`. The session immediately
    * leaves the groups that it may no longer read, and then joins the groups that it may read now.
    */
   applyRights(session: Session, former: Rights | undefined): void {

@@ -1,5 +1,5 @@
-// Delivery to the sessions of single users instead of a group: personal messages, messages for some
-// members only, events of personal channels, and changes of conversations.
+// Delivers to the sessions of single users instead of a group: personal messages, messages for only
+// some members, events in personal channels, and conversation changes.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";

@@ -1,7 +1,6 @@
 // Pushes the online state of users to the sessions that watch them: first the current state, then
-// each change once. Reads of the directory run one after the other, so that an older result never
-// arrives after a newer one. The state offline is pushed after a delay, because the client may
-// reconnect.
+// each change once. Directory reads run one at a time, so that an older result never arrives after
+// a newer one. The offline state is pushed after a delay, because the client may reconnect.
 
 import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.ts";
 import { PERSON_CHANNEL, type Presence, presenceTopic } from "../broker/model.ts";
