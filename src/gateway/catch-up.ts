@@ -506,7 +506,7 @@ export class CatchUps {
       if (!(error instanceof BrokerError))
         this.#ports.onError(
           error,
-          "Could not finish the catch-up of a session; the session is closed",
+          "Could not finish a session's catch-up; the session is closed",
         );
       const ended = await this.#ports.directory.endedBy(session);
       session.end(ended ?? "unavailable");

@@ -460,7 +460,7 @@ export class Client implements ConnectionHandler {
 
   #replyFailure(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
-      this.#context.onError(error, "Could not run the operation of a client");
+      this.#context.onError(error, "Could not run a client's operation");
       return this.#error(ref, "internal");
     }
     const { code, message, retryAfterMs: waitMs = 0 } = error;
@@ -471,7 +471,7 @@ export class Client implements ConnectionHandler {
     if (!(error instanceof FrameError)) {
       this.#context.onError(
         error,
-        "Could not handle a frame of a client; the connection is closed",
+        "Could not handle a client's frame; the connection is closed",
       );
       return this.end("protocol_error");
     }

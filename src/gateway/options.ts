@@ -10,7 +10,7 @@ export const presenceOptions = Type.Object(
       maximum: 60_000,
       unit: "milliseconds",
       description:
-        "Time after the end of a user's last session until the sessions that watch the user are notified that the user is offline. If the user is back earlier, nothing is pushed. The push is not delayed if the client ended the session with a disconnect frame, if its device was logged out, or if the user was banned. Only pushes are delayed: all queries return the present state. 0 means no delay. The event `user.offline` for backends has its own delay, `events.presenceDelayMs`.",
+        "Time from the end of a user's last session until the sessions that watch the user are notified that the user is offline. If the user comes back sooner, nothing is pushed. The push is not delayed if the client ended the session with a disconnect frame, if its device was logged out, or if the user was banned. Only pushes are delayed: all queries return the current state. 0 means no delay. The event `user.offline` for backends has its own delay, `events.presenceDelayMs`.",
     }),
   },
   { additionalProperties: false },
@@ -84,7 +84,7 @@ export const clientOptions = Type.Object(
       maximum: 16_777_216,
       unit: "bytes",
       description:
-        "Maximum size of an incoming frame. A larger frame is answered with the error `too_large`, or closes the connection with 1009 before the login. A frame of more than twice this size closes the connection without a close frame (1006).",
+        "Maximum size of an incoming frame. A larger frame is answered with the error `too_large`. Before the login, it closes the connection with 1009. A frame of more than twice this size closes the connection without a close frame (1006).",
     }),
     maxBufferedBytes: Type.Integer({
       default: 1_048_576,
@@ -92,7 +92,7 @@ export const clientOptions = Type.Object(
       maximum: 1_073_741_824,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of a connection. A connection with more is closed as a slow reader; the client may reconnect and resume.",
+        "Maximum number of unread bytes per connection. A connection that exceeds it is closed as a slow reader; the client may reconnect and resume.",
     }),
     maxBufferedBytesPerUser: Type.Integer({
       default: 8_388_608,
@@ -100,7 +100,7 @@ export const clientOptions = Type.Object(
       maximum: 1_099_511_627_776,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of all connections of one user. If there are more, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The sum is checked each time an eighth of `client.maxBufferedBytes` has been published, so it may exceed the limit by that amount for each connection of the user.",
+        "Maximum number of unread bytes of all connections of one user. If it is exceeded, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The sum is checked each time an eighth of `client.maxBufferedBytes` has been published, so it may exceed the limit by that amount for each connection of the user.",
     }),
     maxBufferedBytesTotal: Type.Integer({
       default: 268_435_456,
@@ -108,7 +108,7 @@ export const clientOptions = Type.Object(
       maximum: 1_099_511_627_776,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of all connections of this node. If there are more, the connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytesPerUser`.",
+        "Maximum number of unread bytes of all connections to this node. If it is exceeded, the connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytesPerUser`.",
     }),
     maxFramesPerSecond: Type.Integer({
       default: 500,
@@ -116,7 +116,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "frames per second",
       description:
-        "Sustained rate of work of one connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, for users as well.",
+        "Sustained rate of work per connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, for users as well.",
     }),
     frameBurst: Type.Integer({
       default: 1000,
@@ -140,7 +140,7 @@ export const clientOptions = Type.Object(
       maximum: 1_073_741_824,
       unit: "bytes per second",
       description:
-        "Sustained rate at which a user may send stored messages through sockets of this node, measured by the size of the frames. Ten times this amount may be sent at once. Messages that backends send over HTTP do not count. 0 means no limit.",
+        "Sustained rate at which a user may send stored messages through this node's sockets, measured by frame size. Ten times this amount may be sent at once. Messages that backends send over HTTP do not count. 0 means no limit.",
     }),
     maxEventsPerSecond: Type.Integer({
       default: 20,
@@ -148,7 +148,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "events per second",
       description:
-        "Maximum number of events (typing and the like) that one user may send per second through all sockets of this node. Each event also counts as work like a message (see `maxFramesPerSecond`). 0 means no limit.",
+        "Maximum number of events (typing and the like) that one user may send per second through all sockets on this node. Each event also counts as work like a message (see `maxFramesPerSecond`). 0 means no limit.",
     }),
     maxInFlightSends: Type.Integer({
       default: 1024,
@@ -156,7 +156,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "messages",
       description:
-        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 requests that read (history, conversations, members, streams, presence) run at the same time, but only one list of conversations or members. Further reads are queued. Reads also wait while the client has too many unread bytes.",
+        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 read requests (history, conversations, members, streams, presence) run at the same time, but only one of them may list conversations or members. Further reads are queued. Reads also wait while the client has too many unread bytes.",
     }),
     resendAfterS: Type.Integer({
       default: 60,
@@ -164,7 +164,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Minimum time after which a stored message is sent again if the client has not acknowledged it. The first resend follows after one to two times this value. Up to four more resends follow while the connection is open. Applies only to clients of WKProto and of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages, and at most 1 MiB of their payloads; older messages are not sent again. 0 means that messages are never sent again.",
+        "Minimum time after which a stored message is sent again if the client has not acknowledged it. The first resend follows after one to two times this value. Up to four more resends follow while the connection is open. Applies only to WKProto clients and to clients of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages, and at most 1 MiB of their payloads; older messages are not sent again. 0 means that messages are never sent again.",
     }),
     maxConnections: Type.Integer({
       default: 0,
@@ -172,7 +172,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "connections",
       description:
-        "Maximum number of client sockets of this node. Further sockets are rejected with 503. 0 means as many as the system allows.",
+        "Maximum number of client sockets on this node. Further sockets are rejected with 503. 0 means as many as the system allows.",
     }),
     maxConnectionsPerUser: Type.Integer({
       default: 100,
@@ -188,7 +188,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "sessions",
       description:
-        "Maximum number of closed sessions that this node keeps in memory, for at most 24 hours, so that an operator can see why a client was disconnected (`GET /connz?state=closed`). They contain the user id, the address and the device of the client, but no token. The node also keeps refused connects, up to the same number and at most 1000. 0 means that none are kept.",
+        "Maximum number of closed sessions that this node keeps in memory, for at most 24 hours, so that an operator can see why a client was disconnected (`GET /connz?state=closed`). They contain the client's user id, address and device, but no token. The node also keeps refused connects, up to the same number and at most 1000. 0 means that none are kept.",
     }),
     maxResumeChannels: Type.Integer({
       default: 1000,
