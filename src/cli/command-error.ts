@@ -1,10 +1,10 @@
 // The error of a failed command that calls a running node, and the exit codes of these commands.
 
-/** The node has rejected the call, or is not ready. */
+/** The node rejected the call, or is not ready. */
 export const FAILED = 1;
 /** The arguments or the settings are invalid. */
 export const INVALID = 2;
-/** No node has responded. */
+/** No node responded. */
 export const NO_ANSWER = 3;
 
 /** A failed command. Its message consists of whole sentences for the user of the command. */

@@ -66,12 +66,12 @@ export async function registerToken(
     device_level: device.deviceLevel,
   };
   const { status } = await api.call("/user/token", registered);
-  // In the dialect `wukongim`, the reply for a banned account is 200 with another `status`.
+  // In the dialect `wukongim`, the reply for a banned account is 200 with a different `status`.
   if (status === "ok" || status === 200) return registered;
   throw new CommandError(`The account ${printable(device.uid)} is banned or disbanded.`, FAILED);
 }
 
-/** Returns the uid that is the only argument. Throws a CommandError if there is none. */
+/** Returns the uid, which is the only argument. Throws a CommandError if it is missing. */
 export function uidOf([uid]: readonly string[]): string {
   if (uid === undefined) throw usageError("Name the user, for example alice.");
   return uid;
@@ -206,8 +206,8 @@ function required(flags: Arguments["flags"], name: string, what: string): string
 }
 
 /**
- * Returns the value of a flag as a number, `undefined` without the flag. Throws a CommandError if
- * it is invalid.
+ * Returns the value of a flag as a number, or `undefined` if the flag is absent. Throws a
+ * CommandError if it is invalid.
  */
 export function numberOf(
   flags: Arguments["flags"],

@@ -1,4 +1,4 @@
-// Reads a secret of a command from an environment variable, or from the file that a variable names.
+// Reads a command's secret from an environment variable, or from the file that a variable names.
 
 import { readFileSync } from "node:fs";
 import { cleanText, sentence } from "../config/setting-text.ts";

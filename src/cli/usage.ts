@@ -8,7 +8,7 @@ import { nearest } from "../lib/nearest.ts";
 import { usageError } from "./command-error.ts";
 
 interface Flag {
-  /** Placeholder of the value in the help. Absent for a flag without a value. */
+  /** Placeholder for the value in the help. Absent if the flag takes no value. */
   readonly value?: string;
   readonly text: string;
 }
@@ -164,7 +164,7 @@ ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
   "Exit codes: 0 success, 1 a server cannot be called or both sides differ, 2 invalid arguments or\nsettings.";
 
-/** Matches the names of flags with which users may try to pass a credential. */
+/** Matches the names of flags that users may try to pass a credential with. */
 const SECRET_FLAGS = /token|password|secret|credential/i;
 
 export interface Arguments {
