@@ -95,7 +95,7 @@ export class Api {
     if (status === 401 && api.token === "" && accountOf(this.#config) === undefined)
       return "The node needs a credential. Set JINDOU_API_TOKEN, or JINDOU_ADMIN_PASSWORD for a manager. To read the secret from a file, add _FILE to the name and set the variable to the path of the file.";
     if (status === 401 && api.token !== "")
-      return "The node rejects the token in JINDOU_API_TOKEN. Set it to the api.token of the node.";
+      return "The node rejects the token in JINDOU_API_TOKEN. Set it to the node's api.token.";
     const sentence = String(body.error ?? body.msg ?? `HTTP status ${status}`);
     return `${/[.!?]$/.test(sentence) ? sentence : `${sentence}.`}`;
   }
@@ -200,7 +200,7 @@ const REASONS: readonly (readonly [RegExp, (place: string, code: string) => stri
   [
     /CERT|SELF_SIGNED|UNABLE_TO|ERR_TLS/,
     (place, code) =>
-      `The certificate of ${place} is not accepted (${code}). Use a host name that the certificate contains. If your own authority issued the certificate, set NODE_EXTRA_CA_CERTS to the certificate file of the authority.`,
+      `The certificate of ${place} is not accepted (${code}). Use a host name that the certificate contains. If your own authority issued the certificate, set NODE_EXTRA_CA_CERTS to the authority's certificate file.`,
   ],
   [/SSL|EPROTO/, (place) => `${place} does not use TLS. Write http:// in --api.`],
   [

@@ -39,7 +39,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "<uid>",
     maxWords: 1,
     about:
-      "Registers a new random token with which the user's clients connect, and prints it. It replaces\nthe token that the user has for this class of devices.",
+      "Registers a new random token for the user's clients, and prints it. It replaces the user's current\ntoken for this class of devices.",
     flags: {
       device: { ...DEVICE, text: `${DEVICE.text} (default: web, as in the SDK)` },
       main: { text: "a main device, which ends other sessions of its class when it connects" },
@@ -58,7 +58,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
       payload: { value: "<json>", text: "a JSON object with an integer type, instead of a text" },
       "client-msg-no": {
         value: "<text>",
-        text: "client_msg_no of the message: a retry with the same value stores no second message",
+        text: "client_msg_no of the message: a retry with the same value is not stored again",
       },
     },
     example: 'jindou send --from=bob --to=alice "Hello Alice"',
@@ -66,7 +66,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
   history: {
     arguments: "(--group=<id> | --user=<uid> --with=<uid>)",
     maxWords: 0,
-    about: "Prints the newest messages of a channel, the oldest of them first.",
+    about: "Prints the newest messages of a channel, oldest first.",
     flags: {
       group: GROUP,
       user: { value: "<uid>", text: "one user of a personal conversation" },
@@ -82,13 +82,13 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     maxWords: 1,
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
 Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands stay in the user's inbox.
-The token is that of the environment variable ${USER_TOKEN_ENV} or of the file that
-${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the user's class
-desktop, as jindou token does.`,
+The token comes from the environment variable ${USER_TOKEN_ENV}, or from the file that
+${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the user's
+desktop class, as jindou token does.`,
     flags: {
       client: {
         value: "<url>",
-        text: "address for clients (default: that of the node, ws:// or wss://)",
+        text: "address for clients (default: the node's address, ws:// or wss://)",
       },
       device: {
         ...DEVICE,
@@ -102,7 +102,7 @@ desktop, as jindou token does.`,
     arguments: "(on | off)",
     maxWords: 1,
     about:
-      "Turns the event feed of the store on or off, for all nodes, and prints the cursor from which the\nfeed is complete. Needs the permission system:write. If no node runs, opens the embedded store of\nthe configuration (store.path, or JINDOU_STORE_PATH).",
+      "Turns the event feed of the store on or off, for all nodes, and prints the cursor from which the\nfeed is complete. Needs the permission system:write. If no node is running, opens the configured\nembedded store (store.path, or JINDOU_STORE_PATH).",
     flags: {},
     example: "jindou events on",
   },
@@ -110,7 +110,7 @@ desktop, as jindou token does.`,
     arguments: "wukongim --from=<url> (--dry-run | --to=<url>)",
     maxWords: 1,
     about:
-      "Copies users, channels, messages and read positions of a WuKongIM 2.2 server into an empty node of\nJindou, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
+      "Copies users, channels, messages and read positions of a WuKongIM 2.2 server into an empty Jindou\nnode, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
     flags: {
       "dry-run": { text: "report only" },
       to: {
