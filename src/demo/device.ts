@@ -1,5 +1,5 @@
-// A device of a user: a client of the SDK, and the state that the page shows. Everything it does is
-// a call to `jindou-client`.
+// A user's device: an SDK client, and the state that the page shows. Everything it does is a call
+// to `jindou-client`.
 
 import type { ChannelRef, ClientEvents, ReceivedMessage, Status } from "jindou-client";
 import { connect, group, person } from "jindou-client";
@@ -9,7 +9,7 @@ import { randomLetters, type Seat } from "./world.ts";
 
 const PAGE_SIZE = 20;
 
-/** A message that the broker has refused or not acknowledged yet. */
+/** A message that the broker has refused or has not acknowledged yet. */
 interface Draft {
   readonly clientMsgNo: string;
   readonly text: string;
@@ -20,7 +20,7 @@ interface Draft {
 class Thread {
   messages: readonly ReceivedMessage[] = [];
   drafts: readonly Draft[] = [];
-  /** True if there are older messages and they are not being read. */
+  /** True if there are older messages that are not being read yet. */
   hasOlder = false;
   unread = 0;
 

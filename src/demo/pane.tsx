@@ -1,4 +1,4 @@
-// One side of the page: what one user sees, and the switches that disrupt this user's connections.
+// One side of the page: what one user sees, and the switches that disrupt the user's connections.
 
 import { useMemo, useReducer, useState } from "preact/hooks";
 import { answer } from "./backend.ts";

@@ -10,7 +10,7 @@ export interface World {
   /** Prefix of all ids: `demo-` and 8 random letters. */
   readonly prefix: string;
   readonly users: readonly [ann: User, ben: User];
-  /** Id of the group of both users and the bot. */
+  /** Id of the group that both users and the bot belong to. */
   readonly group: string;
   readonly bot: string;
 }
