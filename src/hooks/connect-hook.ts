@@ -40,8 +40,8 @@ function dataOf(attempt: ConnectAttempt): object {
 }
 
 /**
- * Returns the restrictions in the reply of the hook. Throws an `Error` if the reply does not have
- * the documented form, or `refused_by_hook` if it names another uid.
+ * Returns the restrictions in the hook's reply. Throws an `Error` if the reply does not have the
+ * documented form, or `refused_by_hook` if it names a different uid.
  */
 function read(answer: Readonly<Record<string, unknown>>, uid: string): Restrictions {
   const {

@@ -32,7 +32,7 @@ export type HookOutcome =
 export interface HookPorts {
   /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
-  /** Called after each call of the hook. `ms` is the duration of the request, if one was sent. */
+  /** Called after each call to the hook. `ms` is the duration of the request, if one was sent. */
   onOutcome(outcome: HookOutcome, ms?: number): void;
   /** Called after a failed call. `detail` contains no payload and no secret. */
   onFailure(outcome: HookOutcome, detail: string): void;
@@ -43,7 +43,7 @@ export interface HookPorts {
 const FAILURES_IN_ROW = 10;
 const WINDOW = 100;
 const OPEN_MS = 5000;
-/** Maximum share of `maxInFlight` for the calls of one user. */
+/** Maximum share of `maxInFlight` for one user's calls. */
 const USER_SHARE = 1 / 8;
 /** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
 const WAITING_FACTOR = 16;
@@ -51,7 +51,7 @@ const WAITING_FACTOR = 16;
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
 
-/** Failure of a call to which the hook returned no usable decision. */
+/** A failed call, for which the hook returned no usable decision. */
 class HookFailure extends Error {
   readonly outcome: HookOutcome;
 
@@ -120,8 +120,8 @@ export class HookCaller {
   /**
    * Calls the hook for a user. Returns the result of `read`, or `undefined` if the call failed and
    * the setting `onFailure` is `allow`. `read` must throw an `Error` if the reply does not have the
-   * documented form. Throws `overloaded`, or `refused_by_hook`. The latter has a time to wait if
-   * the hook allows a retry, or if the call failed for a reason other than an `UnusablePayload`.
+   * documented form. Throws `overloaded` or `refused_by_hook`. The latter suggests a retry if the
+   * hook allows one, or if the call failed for a reason other than an `UnusablePayload`.
    */
   async ask<T>(
     uid: string,

@@ -1,4 +1,4 @@
-// Schema of the configuration section `hooks`.
+// Schema of the `hooks` section of the configuration.
 
 import { Type } from "typebox";
 
