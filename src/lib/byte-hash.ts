@@ -12,8 +12,8 @@ const FACTOR_D = 0x27d4eb2f;
 let view = new DataView<ArrayBufferLike>(new ArrayBuffer(0));
 
 /**
- * Writes the hash of `bytes` from `start` up to, not including, `end` into `target`. No hash is all
- * zeros.
+ * Writes the hash of `bytes` from `start` up to but not including `end` into `target`. No hash is
+ * all zeros.
  */
 export function writeHash(
   target: Uint8Array,

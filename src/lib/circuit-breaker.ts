@@ -1,5 +1,5 @@
-// Stops calls to a failing service: after too many failures the circuit opens, and no call is made
-// for a time. Then one call is tried. If it succeeds, the circuit closes again.
+// Stops calls to a failing service: after too many failures the circuit opens, and no calls are
+// made for a while. Then one trial call is made. If it succeeds, the circuit closes again.
 
 interface BreakerLimits {
   /** Number of consecutive failures after which the circuit opens. */

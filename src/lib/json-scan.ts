@@ -1,4 +1,4 @@
-// Reads one integer or string of a JSON object, or the items of a JSON array, without creating
+// Reads one integer or string from a JSON object, or the items of a JSON array, without creating
 // other values. `JSON.parse` can need more than 10 ms for a malicious document of 60 KB. The
 // duration of this scan depends only on the size. The scan accepts exactly what `JSON.parse`
 // accepts.

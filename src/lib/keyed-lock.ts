@@ -1,4 +1,4 @@
-// One mutex for each key, for rare and slow steps that read before they write. Must not be used for
+// One mutex per key, for rare and slow steps that read before they write. Must not be used for
 // every message.
 
 import { deferred } from "./deferred.ts";

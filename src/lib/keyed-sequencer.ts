@@ -1,6 +1,6 @@
-// Keeps the calls of a key in order although their preparations take different times. Each call
-// waits until the preparations of the earlier calls have finished, but not for the work that those
-// calls do afterwards.
+// Keeps the calls for a key in order even if their preparations take different amounts of time.
+// Each call waits until the preparations of the earlier calls have finished, but not for the work
+// that those calls do afterwards.
 
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();

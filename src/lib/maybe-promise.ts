@@ -4,9 +4,7 @@
 /** A value or a promise of it. A function with this return type must reject instead of throwing. */
 export type MaybePromise<T> = T | Promise<T>;
 
-/**
- * Does the same as `Promise.all`, but returns the values themselves if none of them is a promise.
- */
+/** Works like `Promise.all`, but returns the values themselves if none of them is a promise. */
 export function together<const T extends readonly unknown[]>(
   values: T,
 ): MaybePromise<{ -readonly [At in keyof T]: Awaited<T[At]> }> {

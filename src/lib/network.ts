@@ -1,4 +1,4 @@
-// Reduces the address of a client to the part that the client cannot easily change. Pure functions.
+// Reduces a client's address to the part that the client cannot easily change. Pure functions.
 
 /**
  * Returns the network of an address: the first 64 bits for IPv6, because a host can choose the
