@@ -25,7 +25,7 @@ const timeoutMs = (value: number) =>
     minimum: 10,
     maximum: 30_000,
     unit: "milliseconds",
-    description: "Time limit for the complete response of the hook.",
+    description: "Time limit for the hook's complete response.",
   });
 
 const maxInFlight = Type.Integer({
@@ -34,13 +34,13 @@ const maxInFlight = Type.Integer({
   maximum: 4096,
   unit: "requests",
   description:
-    "Maximum number of requests of this node to the hook at the same time. One user may have up to an eighth of them, and always at least one. Further requests wait, up to 16 times this number; requests beyond that are rejected as overloaded.",
+    "Maximum number of concurrent requests from this node to the hook. One user may have up to an eighth of them, and always at least one. Further requests wait, up to 16 times this number; requests beyond that are rejected as overloaded.",
 });
 
 const onFailure = (what: string) =>
   Type.Enum(["deny", "allow"], {
     default: "deny",
-    description: `Decision about ${what} if the response of the hook is late or not as documented, and while the circuit breaker is open. \`deny\`: it is rejected, and the client may try again. \`allow\`: it is accepted as if there were no hook.`,
+    description: `Decision about ${what} if the hook's response is late or not as documented, and while the circuit breaker is open. \`deny\`: it is rejected, and the client may try again. \`allow\`: it is accepted as if there were no hook.`,
   });
 
 const staticHeaders = Type.Array(
@@ -61,7 +61,7 @@ const staticHeaders = Type.Array(
   ),
   {
     default: [],
-    description: "Headers of each request to the hook, for example a credential for its gateway.",
+    description: "Headers that are added to each request to the hook, for example a credential for its gateway.",
   },
 );
 
@@ -77,7 +77,7 @@ export const hooksOptions = Type.Object(
         forwardHeaders: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           default: [],
           description:
-            "Names of headers of the WebSocket handshake that are passed to the hook, for example `cookie`. A browser sends cookies with the requests of any page, so set `client.allowedOrigins` as well.",
+            "Names of WebSocket handshake headers that are passed to the hook, for example `cookie`. A browser sends cookies with the requests of any page, so set `client.allowedOrigins` as well.",
         }),
         staticHeaders,
       },
@@ -85,12 +85,12 @@ export const hooksOptions = Type.Object(
     ),
     send: Type.Object(
       {
-        url: url("a message of a client is stored"),
+        url: url("a client's message is stored"),
         secret,
         channels: Type.Array(Type.String({ minLength: 1, maxLength: 131 }), {
           default: ["*"],
           description:
-            "Channels whose messages pass the hook: `*` for all, or `<type>:<id>`, where `*` may be the last character (`2:support-*`, `1:*`). The id of a personal channel is the uid of the receiver.",
+            "Channels whose messages pass the hook: `*` for all, or `<type>:<id>`, where `*` may be the last character (`2:support-*`, `1:*`). The id of a personal channel is the receiver's uid.",
         }),
         timeoutMs: timeoutMs(500),
         maxInFlight,
