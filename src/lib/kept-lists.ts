@@ -1,5 +1,5 @@
-// A cache of lists. A list is read when it is needed, and kept until it changes. Their total length
-// is limited. A list that changes while it is being read is not kept.
+// A cache of lists. A list is read when it is needed, and kept until it changes. The total length
+// of all lists is limited. A list that changes while it is being read is not kept.
 
 import type { MaybePromise } from "./maybe-promise.ts";
 
