@@ -52,7 +52,7 @@ function read(answer: Readonly<Record<string, unknown>>, uid: string): Restricti
   } = answer;
   if (named !== null && named !== uid)
     throw new BrokerError("refused_by_hook", {
-      message: "The backend identified the client as another user",
+      message: "The backend identified the client as a different user",
     });
   if (level !== null && level !== 0 && level !== 1)
     throw new Error("device_level in the response must be 0 or 1");
