@@ -61,8 +61,8 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
 }
 
 /**
- * Kinds of values that are counted. The list of each kind contains the command that counts the
- * values, the displayed name and, for HEXISTS, the field.
+ * Kinds of values that are counted. Each kind's list contains the command that counts the values,
+ * the displayed name and, for HEXISTS, the field.
  */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],

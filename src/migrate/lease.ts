@@ -24,14 +24,11 @@ type Server = ReturnType<Link["primaryOf"]>;
 export class Lease {
   readonly #link: Link;
   readonly token = randomUUID();
-  /**
-   * Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from this time
-   * on.
-   */
+  /** Time at which the last successful renewal was sent. The lease expires `LEASE_MS` later. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   /**
-   * Time on each server's clock, in Unix ms, after which the server rejects the writes of this
-   * process.
+   * Time on each server's clock, in Unix milliseconds, after which the server rejects this
+   * process's writes.
    */
   #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
@@ -61,8 +58,8 @@ export class Lease {
   }
 
   /**
-   * Returns the time, on the clock of the key's server, after which this server rejects the writes
-   * of this process. Throws `unavailable` if the lease may be lost, or if there is no fence yet.
+   * Returns the time, on the clock of the key's server, after which this server rejects this
+   * process's writes. Throws `unavailable` if the lease may be lost, or if there is no fence yet.
    */
   fenceOf(key: string): number {
     this.assertHeld();

@@ -1,4 +1,4 @@
-// Migrates the data in the folder of an embedded store to Redis before a node serves clients. The
+// Migrates the data in an embedded store's folder to Redis before a node serves clients. The
 // process that holds the lease copies the data. The other processes wait and report the status. A
 // failed attempt is repeated after an increasing delay, unless retrying cannot help. Only a process
 // with a folder loads the modules that read the folder.
@@ -162,10 +162,10 @@ export class Migration {
   }
 
   /**
-   * Returns the owner of a token. Until all tokens are in Redis, or while Redis cannot be reached,
-   * the tokens that were last read from the folder are valid. Each attempt reads the folder again,
-   * and so detects logouts on a node that still uses the folder. Throws `unavailable` while the
-   * owner is unknown.
+   * Returns the owner of a token. Until all tokens are in Redis, and while Redis cannot be reached,
+   * the tokens last read from the folder are valid. Each attempt reads the folder again, and so
+   * detects logouts on a node that still uses the folder. Throws `unavailable` while the owner is
+   * unknown.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -251,7 +251,7 @@ export class Migration {
 
   /**
    * Returns true, and sets the status to `migrated`, if the data is in Redis or there is nothing to
-   * migrate. Returns false if Redis contains the data of another folder, which the next attempt
+   * migrate. Returns false if Redis contains the data of a different folder, which the next attempt
    * reports.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
@@ -372,7 +372,7 @@ export class Migration {
   }
 
   /**
-   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
+   * Reads the folder's summary. Ignores errors, because they are reported when the folder is
    * opened.
    */
   async #readSummary(): Promise<void> {

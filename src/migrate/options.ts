@@ -1,4 +1,4 @@
-// Configuration schema of the section `migrate`.
+// Schema of the `migrate` section of the configuration.
 
 import { Type } from "typebox";
 

@@ -130,7 +130,7 @@ interface EntryOptions {
   readonly source: string;
   readonly nowMs: number;
   /**
-   * `cluster.deadAfterMs` of this process. If a registered node has a greater value, that value is
+   * `cluster.deadAfterMs` of this process. If a registered node has a higher value, that value is
    * used.
    */
   readonly deadAfterMs: number;
@@ -138,7 +138,7 @@ interface EntryOptions {
 }
 
 /**
- * Returns the existing record, or creates one. Before it creates one, waits for the greatest
+ * Returns the existing record, or creates one. Before it creates one, waits for the highest
  * `cluster.deadAfterMs` of the registered nodes, to make sure that no node is live. Throws
  * `internal` if the migration must not start, and `unavailable` if the lease or the record is lost.
  */

@@ -74,7 +74,7 @@ export interface MoveTable {
 /** Entry time of migrated groups in a user's index. The folder does not store the real times. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-/** Score in `online` of a user whose sessions no node has checked yet. */
+/** Score in `online` of a user whose sessions have not been checked by any node yet. */
 const NOT_CHECKED = "0";
 
 function table<K, V>(
