@@ -2,7 +2,7 @@
 // Prometheus and for the console's verdict, which is computed in the browser
 // (`src/console/verdict.ts`). Pure functions, which also run in browsers.
 
-/** Name of the scrape job in Prometheus. In the dashboard, another job can be selected. */
+/** Name of the scrape job in Prometheus. In the dashboard, a different job can be selected. */
 export const JOB = "jindou";
 
 interface Selector {
@@ -55,7 +55,7 @@ export function fullName(name: string): string {
   return name.startsWith("nodejs_") || name.startsWith("process_") ? name : `jindou_${name}`;
 }
 
-/** Returns the name of the recording rule of a histogram. */
+/** Returns the name of a histogram's recording rule. */
 export function recordedP99(histogram: string): string {
   return `instance:${histogram}:p99_${RECORDED_MINUTES}m`;
 }

@@ -1,5 +1,5 @@
-// Measures how late the timers of the event loop fire. Replaces the monitor of prom-client, whose
-// timer wakes an idle process 100 times per second.
+// Measures how late event-loop timers fire. Replaces prom-client's monitor, whose timer wakes an
+// idle process 100 times per second.
 
 import { createHistogram, performance } from "node:perf_hooks";
 
@@ -26,9 +26,7 @@ export class EventLoopLag {
   #timer: NodeJS.Timeout | undefined;
   #dueMs = 0;
   #utilization = performance.eventLoopUtilization();
-  /**
-   * Values of the gauges at the last scrape, in seconds. The key is the middle part of the name.
-   */
+  /** Gauge values at the last scrape, in seconds, by the middle part of the gauge's name. */
   #scraped: ReadonlyMap<string, number> = new Map();
 
   start(): void {

@@ -49,7 +49,7 @@ export class Histogram {
   }
 }
 
-/** Maximum number of series of one metric. Further label values are counted as `other`. */
+/** Maximum number of series per metric. Further label values are counted as `other`. */
 export const MAX_SERIES = 200;
 
 export class Family<Series> {

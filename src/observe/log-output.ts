@@ -12,7 +12,7 @@ const MAX_CHUNK_BYTES = 65_536;
 const RETRY_MS = 10;
 /** Pause after an error other than a full destination, for example a full disk. */
 const ERROR_RETRY_MS = 1000;
-/** Maximum time that the exit of the process waits for a reader. */
+/** Maximum time that the process waits for a reader before it exits. */
 export const LAST_FLUSH_MS = 500;
 
 export class LogOutput {

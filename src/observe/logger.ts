@@ -1,4 +1,4 @@
-// The log: one line for each event, in JSON or in a readable form. pino writes the lines. Each room
+// The log: one line per event, in JSON or in a readable form. pino writes the lines. Each room
 // (top-level folder of src) has a child logger.
 
 import { type DestinationStream, type Logger, pino } from "pino";

@@ -1,5 +1,5 @@
-// The metrics of one node: a family for each row of the table in `table.ts`, and the methods with
-// which the gateway and the API count. Counting must neither allocate memory nor throw.
+// The metrics of one node: a family for each row of the table in `table.ts`, and the methods that
+// the gateway and the API count with. Counting must neither allocate memory nor throw.
 
 import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, Family, Histogram } from "./families.ts";
@@ -206,10 +206,7 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/**
- * Series of one route. The map by status avoids joining labels for each request, which would be
- * slow.
- */
+/** Series of one route. The map by status avoids the slow joining of labels for each request. */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

@@ -1,10 +1,10 @@
-// Keeps the newest warnings and errors of the log in memory, for operators. A repeated line is
-// counted instead of stored again, so that many repetitions do not displace other lines.
+// Keeps the log's newest warnings and errors in memory, for operators. A repeated line is counted
+// instead of stored again, so that many repetitions do not displace other lines.
 
 import { lineFields } from "./pretty-line.ts";
 
 export interface LoggedError {
-  /** Time of the newest occurrence in ISO 8601. */
+  /** Time of the latest occurrence in ISO 8601. */
   readonly time: string;
   readonly level: "warn" | "error" | "fatal";
   /** Room that logged the line, or "" if the line has none. */
@@ -12,9 +12,9 @@ export interface LoggedError {
   readonly message: string;
   /** Message of the cause, or "" if the line has none. */
   readonly reason: string;
-  /** Number of occurrences while the entry was kept. */
+  /** Number of occurrences since the entry was added. */
   readonly count: number;
-  /** Other fields of the newest occurrence. Only strings, numbers and booleans. */
+  /** Other fields of the latest occurrence. Only strings, numbers and booleans. */
   readonly fields: Readonly<Record<string, string | number | boolean>>;
 }
 
@@ -26,7 +26,7 @@ const LINE = /^\{"level":"(?:warn|error|fatal)"/;
 const KNOWN_FIELDS = new Set(["level", "time", "room", "msg", "reason", "node", "pid", "hostname"]);
 
 export class NewestErrors {
-  /** Ordered by the newest occurrence, oldest first. */
+  /** Ordered by each error's latest occurrence, earliest first. */
   readonly #errors = new Map<string, LoggedError>();
 
   /**

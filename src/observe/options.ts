@@ -1,4 +1,4 @@
-// The schema of the configuration section `log`.
+// Schema of the `log` section of the configuration.
 
 import { Type } from "typebox";
 
