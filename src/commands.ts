@@ -102,7 +102,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Starts a node. Only this command imports the modules of the node. */
+/** Starts a node. Only this command imports the node's modules. */
 async function start(line: CommandLine): Promise<void> {
   const sourced = sourcedConfigOf(line);
   const { config } = sourced;

@@ -23,10 +23,7 @@ import type { WebhookService } from "./webhooks/webhooks.ts";
  */
 const DRAIN_SHARE = 0.8;
 const CLOSE_STORE_MS = 5000;
-/**
- * Time for sending the last replies, which are written at the end of an iteration of the event
- * loop.
- */
+/** Time for sending the last replies, which are written at the end of an event-loop iteration. */
 const LAST_REPLIES_MS = 5;
 
 interface Server {

@@ -1,4 +1,4 @@
-// The signals of this process. State: the handler of SIGTERM and SIGINT. main.ts imports this file
+// This process's signals. State: the handler of SIGTERM and SIGINT. main.ts imports this file
 // before all others, so it must not load other modules. Node.js resets ignored signals when it
 // starts. Without this file, a SIGHUP would end the process even under `nohup`.
 
@@ -28,7 +28,7 @@ const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
 let handleStop: (signal: StopSignal) => void = isNode() ? () => process.exit(0) : endBy;
 
 for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => handleStop(signal));
-// The handler of SIGUSR1 replaces the handler of Node.js, which opens a debugger.
+// The SIGUSR1 handler replaces that of Node.js, which opens a debugger.
 for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
 /**

@@ -29,8 +29,8 @@ const STANDARD_ERROR = 2;
 const REPEATED_SIGNAL_MS = 300;
 
 /**
- * Runs a node until a signal arrives. The first signal drains the node and exits with 0, a later
- * one exits with 1. With `newStore`, a lost store is first moved aside.
+ * Runs a node until a signal arrives. The first signal drains the node, and the process exits with
+ * 0. A later one makes it exit with 1. With `newStore`, a lost store is first moved aside.
  */
 export async function startNode(
   { config, places: configPlaces }: SourcedConfig,
