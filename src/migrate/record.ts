@@ -147,7 +147,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const existing = await readRecord(link);
   if (existing !== undefined && existing.source !== source)
     throw refusal(
-      "Redis contains the data of another folder, and the data of two folders is never mixed",
+      "Redis contains the data of a different folder, and the data of two folders is never mixed",
       link,
     );
   if (existing !== undefined) return existing;
