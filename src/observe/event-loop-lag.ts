@@ -41,7 +41,7 @@ export class EventLoopLag {
   gauges(): readonly LagGauge[] {
     const newest = {
       name: `${PREFIX}seconds`,
-      help: "Newest delay of a timer of the event loop.",
+      help: "Latest delay of an event-loop timer.",
       read: () => {
         this.#scrape();
         return this.#newestNs / NS_PER_S;
@@ -49,7 +49,7 @@ export class EventLoopLag {
     };
     const others = [...this.#values().keys()].map((part) => ({
       name: `${PREFIX}${part}_seconds`,
-      help: `Delays of the timers of the event loop since the last scrape: ${part}.`,
+      help: `Delays of event-loop timers since the last scrape: ${part}.`,
       read: () => this.#scraped.get(part) ?? 0,
     }));
     return [newest, ...others];

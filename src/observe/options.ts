@@ -7,12 +7,12 @@ export const logOptions = Type.Object(
     level: Type.Enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"], {
       default: "info",
       description:
-        "Lowest level that is logged. Errors caused by clients are logged at `debug`, errors of the server at `error`.",
+        "Lowest level that is logged. Errors caused by clients are logged at `debug`, server errors at `error`.",
     }),
     format: Type.Enum(["auto", "json", "pretty"], {
       default: "auto",
       description:
-        "Form of the log lines: `json` for programs, `pretty` for people. `auto` means `pretty` if standard output is a terminal, otherwise `json`.",
+        "Format of the log lines: `json` for programs, `pretty` for people. `auto` means `pretty` if standard output is a terminal, otherwise `json`.",
     }),
   },
   { additionalProperties: false },

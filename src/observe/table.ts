@@ -68,7 +68,7 @@ export const METRICS = {
   ),
   socketsMax: gauge(
     "sockets_max",
-    "Maximum number of sockets of this node: sockets.max, or the limit of open files minus a reserve",
+    "Maximum number of sockets on this node: sockets.max, or the limit of open files minus a reserve",
   ),
   socketsRefused: counter(
     "sockets_refused_total",
@@ -99,7 +99,7 @@ export const METRICS = {
     "Client sockets accepted since this node started, by listener",
     ["listener"],
   ),
-  sessions: gauge("sessions", "Authenticated sessions, by type of device", ["device_flag"]),
+  sessions: gauge("sessions", "Authenticated sessions, by device type", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
     "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: also if the client closed or lost the connection)",
@@ -107,7 +107,7 @@ export const METRICS = {
   ),
   tokensRefused: counter(
     "tokens_refused_total",
-    "JWTs of clients that were refused, by reason (for example expired, signature, key: no known key fits, audience). The log has the details at level debug",
+    "Client JWTs that were refused, by reason (for example expired, signature, key: no known key matches, audience). The log has the details at level debug",
     ["reason"],
   ),
   jwksAge: gauge(
@@ -116,11 +116,11 @@ export const METRICS = {
   ),
   jwksFailures: counter(
     "jwks_refresh_failures_total",
-    "Failed attempts to read the JWKS. The former keys stay valid for auth.jwt.jwksMaxStaleS",
+    "Failed attempts to read the JWKS. The previous keys stay valid for auth.jwt.jwksMaxStaleS",
   ),
   hookRequests: counter(
     "hook_requests_total",
-    "Calls of hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not called, because the hook failed too often; overloaded: too many calls wait)",
+    "Calls to hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not called, because the hook failed too often; overloaded: too many calls wait)",
     ["hook", "outcome"],
   ),
   hookDuration: histogram("hook_duration_seconds", "Time that a hook took to respond, by hook", [
@@ -196,7 +196,7 @@ export const METRICS = {
   ),
   eventFanouts: counter(
     "event_fanouts_total",
-    "Stream, tool-call and custom events, and events of clients, delivered to sessions of this node",
+    "Stream, tool-call, custom and client events delivered to sessions on this node",
   ),
   eventDeliveries: counter(
     "event_deliveries_total",
@@ -236,7 +236,7 @@ export const METRICS = {
     "log_producer_gaps_total",
     "Appends that were rejected because earlier requests of their producer were missing",
   ),
-  streamsActive: gauge("streams_active", "Active streams of this node"),
+  streamsActive: gauge("streams_active", "Active streams on this node"),
   streamsActiveBytes: gauge(
     "streams_active_bytes",
     "Approximate memory used by the active streams, in bytes",
@@ -266,12 +266,12 @@ export const METRICS = {
   ),
   eventsOffline: counter(
     "events_offline_total",
-    "Events user.offline that this node has written for users whose sessions have all ended",
+    "user.offline events that this node has written for users whose sessions have all ended",
   ),
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",
-    "Changes of logs that are not yet in the database of the embedded store, in bytes",
+    "Log changes that are not yet in the embedded store's database, in bytes",
   ),
   commandsDropped: counter(
     "commands_dropped_total",
@@ -297,7 +297,7 @@ export const METRICS = {
   ),
   storeFreeBytes: gauge(
     "store_free_bytes",
-    "Free space of the disk that holds the data folder, in bytes. Before it is used up, writes are rejected with the code disk_full",
+    "Free space on the disk that holds the data folder, in bytes. Before it is used up, writes are rejected with the code disk_full",
   ),
 
   storeDiskBytes: gauge(
@@ -354,7 +354,7 @@ export const METRICS = {
   redisInFlight: gauge("redis_commands_in_flight", "Redis commands that wait for a reply"),
   redisDataLost: counter(
     "redis_data_lost_total",
-    "Times that this node found that Redis had been emptied while the node ran",
+    "Times that this node found that Redis had been emptied while the node was running",
   ),
   clusterRepairs: counter(
     "cluster_repairs_total",
@@ -362,7 +362,7 @@ export const METRICS = {
   ),
   clusterRejected: counter(
     "cluster_frames_rejected_total",
-    "Publications received from Redis and dropped, by reason (unreadable: not in the format of this version; misplaced: belongs to another topic; disproved: the store has no message with its seq)",
+    "Publications received from Redis and dropped, by reason (unreadable: not in the format of this version; misplaced: belongs to a different topic; disproved: the store has no message with its seq)",
     ["reason"],
   ),
   clusterResubscribed: counter(
