@@ -389,8 +389,8 @@ export interface Client {
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /**
-   * Sends an event to the members of a channel who are online. The event is not stored and not sent
-   * again: the call rejects with `connection_lost` if the client is not online, or if the
+   * Sends an event to those members of a channel who are online. The event is not stored and not
+   * sent again: the call rejects with `connection_lost` if the client is not online, or if the
    * connection is lost before the reply. `type` has 1 to 64 characters and does not begin with
    * `___`. `data` has at most 4096 bytes.
    */

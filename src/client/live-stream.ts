@@ -12,7 +12,7 @@ type StreamFields = Omit<Stream, keyof StreamIdentity>;
 
 const DONE = { done: true, value: undefined } as const;
 
-/** Function that calls a listener of the app. Must not throw. */
+/** Function that calls one of the app's listeners. Must not throw. */
 type CallListener = (listener: () => unknown) => void;
 
 export class FollowedText implements LiveStream {

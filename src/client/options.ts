@@ -34,8 +34,8 @@ export interface ConnectOptions {
    */
   readonly cursors?: Iterable<Cursor> | undefined;
   /**
-   * WebSocket class. Default: in Node.js and Deno the class of the package `ws`, which is part of
-   * the SDK, and elsewhere the class of the platform.
+   * WebSocket class. Default: in Node.js and Deno, the class of the package `ws`, which is part of
+   * the SDK; elsewhere, the platform's class.
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**

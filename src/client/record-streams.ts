@@ -383,7 +383,7 @@ class Writer {
    */
   #epoch = Date.now();
   #number = 0;
-  /** True after a failed append, which may have been stored although its reply was lost. */
+  /** True after a failed append, which may have been stored even though its reply was lost. */
   #isUnsure = false;
   #queue: Append[] = [];
   #isWriting = false;
@@ -423,7 +423,7 @@ class Writer {
     this.#calls.idle();
   }
 
-  /** Removes the appends of the next request from the queue. */
+  /** Removes the next request's appends from the queue, and returns them. */
   #nextAppends(): readonly Append[] {
     let length = 0;
     const end = this.#queue.findIndex(({ body }, at) => {

@@ -1,5 +1,5 @@
 // Opens a WebSocket with the class that the app passed, the class of the package `ws` in Node.js
-// and Deno, or the class of the platform.
+// and Deno, or the platform's class.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";
 import { asJindouError, JindouError } from "./errors.ts";

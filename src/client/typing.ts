@@ -1,6 +1,6 @@
 // Sends and receives `typing` events. Owns the time of the last event that this user sent in each
-// channel, and a time limit for each user who is typing, because the event with which a user stops
-// may get lost.
+// channel, and a time limit for each user who is typing, because the event that ends typing may get
+// lost.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -14,7 +14,7 @@ interface TypingPorts {
 }
 
 const TYPE = "typing";
-/** Data of the event with which a user stops typing. */
+/** Data of the event that ends typing. */
 const STOP = "stop";
 /** Minimum time between two events of this user in one channel. */
 const REPEAT_MS = 3000;

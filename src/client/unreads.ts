@@ -50,7 +50,7 @@ const MARGIN_MS = 5000;
 export class Unreads {
   readonly #ports: UnreadsPorts;
   readonly #entries = new BoundedMap<ChannelKey, Entry>(MAX_CHANNELS);
-  /** Message id up to which no change was missed, -1 before the first connect. */
+  /** Message id up to which no changes were missed, or -1 before the first connect. */
   #sinceId = -1;
   #isListing = false;
   #epoch = 0;
@@ -95,8 +95,8 @@ export class Unreads {
   }
 
   /**
-   * Records the state of a conversation. `isNews` is false if the app requested the conversation
-   * and need not be notified.
+   * Records a conversation's state. `isNews` is false if the app requested the conversation and
+   * need not be notified.
    */
   conversation(conversation: Conversation, isNews: boolean): void {
     const entry = this.#entryOf(conversation.channel);

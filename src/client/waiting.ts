@@ -10,8 +10,8 @@ import { type ClientErrorCode, JindouError } from "./errors.ts";
 const LATE_MS = 250;
 
 /**
- * Returns a monotonic time in milliseconds, or the time of the wall clock if the platform has no
- * monotonic clock.
+ * Returns a monotonic time in milliseconds, or the wall-clock time if the platform has no monotonic
+ * clock.
  */
 export function now(): number {
   return typeof performance === "undefined" ? Date.now() : performance.now();
