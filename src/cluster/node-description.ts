@@ -10,7 +10,7 @@ export interface NodeDetails {
   readonly startedAtMs: number;
   readonly isDraining: () => boolean;
   readonly sessions: () => number;
-  /** Returns the phase of the import that the node has adopted. The default is `none`. */
+  /** Returns the import phase that the node has adopted. The default is `none`. */
   readonly importPhase?: () => ImportPhase;
 }
 

@@ -18,7 +18,7 @@ import type { OnError } from "./topics-ports.ts";
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;
 const MAX_QUEUED = 100_000;
-/** Size above which the frames of a topic are sent before the turn ends. */
+/** Size above which a topic's frames are sent before the turn ends. */
 const MAX_BATCH_BYTES = 65_536;
 
 interface TopicBatch {
@@ -122,7 +122,7 @@ export class Publishing {
   }
 }
 
-/** Returns the frames of an event, each with the topic on which it is published. */
+/** Returns an event's frames, each with the topic on which it is published. */
 function framesOf(event: ClusterEvent): readonly (readonly [Topic, Buffer])[] {
   return eventsPerRecipient(event).flatMap((single) => {
     // The id is the same on all topics, so that a node delivers the event once.

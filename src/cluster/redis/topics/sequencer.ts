@@ -62,7 +62,7 @@ export class Sequencer {
    * publication is missing, and later ones are buffered. `catching-up`: the store is read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
-  /** True from the loss of the subscription until it is restored. Publications are buffered. */
+  /** True from when the subscription is lost until it is restored. Publications are buffered. */
   #isSuspended = false;
   #publicationSeq = 0;
   #movedAtMs = 0;
@@ -246,7 +246,7 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message belongs to another history. After a fail-over, numbers can be
+   * Returns true if the message belongs to a different history. After a fail-over, numbers can be
    * reused with new ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {

@@ -47,7 +47,7 @@ const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
-  /** Entries by the name of the sharded channel, under which Redis delivers publications. */
+  /** Entries by sharded channel name, which Redis delivers with each publication. */
   readonly #entries = new Map<string, Entry>();
   readonly #byTopic = new Map<Topic, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
@@ -121,8 +121,8 @@ export class Subscriptions {
     if (this.#suspendedSinceMs === sinceMs) return;
     this.#suspendedSinceMs = sinceMs;
     const names: string[] = [];
-    // Topics that are being restored are included, because their users' access was checked before
-    // this loss.
+    // Topics that are being restored are included, because their users' access was last checked
+    // before this loss.
     for (const entry of this.#entries.values()) if (entry.isUp) names.push(entry.name);
     this.markLost(names, sinceMs);
     this.markResubscribed(names);

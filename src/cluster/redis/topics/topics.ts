@@ -1,5 +1,5 @@
-// Publishes and receives the events of a node through Redis. The listener receives the events of
-// each channel once and in order. A node receives its own publications through Redis as well.
+// Publishes and receives a node's events through Redis. The listener receives the events of each
+// channel once and in order. A node receives its own publications through Redis as well.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
