@@ -121,7 +121,7 @@ export class Backlog implements PersonalBacklog {
   #events: ChannelEvent[] | undefined;
   /** True if every event must be kept, because it may arrive after the last read of the store. */
   #keepsAllEvents = false;
-  /** True if an event of a stream was left to the store. */
+  /** True if a stream event was left to the store. */
   #hasLeftEvents = false;
   #bytes = 0;
   #missedEndCount = 0;
@@ -254,7 +254,7 @@ export class Backlog implements PersonalBacklog {
     return [...this.#streams.values()].filter(({ mustRead }) => mustRead);
   }
 
-  /** Records that the client received the state of a stream in a message or a reply. */
+  /** Records that the client received a stream's state in a message or a reply. */
   recordSnapshot(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
     const pending = this.#streams.get(streamName(snapshot));

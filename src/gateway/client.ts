@@ -104,7 +104,7 @@ export class Client implements ConnectionHandler {
   #admission: Admission | undefined;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #session: Session | undefined;
-  /** `undefined` before the login and after the removal of the session from the store has begun. */
+  /** `undefined` before the login, and once the session is being removed from the store. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
   readonly #waiting: ReceivedFrame[] = [];

@@ -95,13 +95,13 @@ export class CredentialExpiry {
     session.pushFrames(session.codec.encodePush({ kind: "event", channel, event }));
   }
 
-  /** Must be called when the connection of a session has closed. */
+  /** Must be called when a session's connection has closed. */
   stop(session: Session): void {
     this.#wheel.delete(session);
   }
 
   /**
-   * Replaces the token of a session and returns the seconds until the session expires, `undefined`
+   * Replaces a session's token, and returns the seconds until the session expires, or `undefined`
    * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
    * `rate_limited` after too many wrong tokens. If a refresh is refused, the session keeps its
    * token and ends when that token expires. If several concurrent refreshes are accepted, the one

@@ -106,7 +106,7 @@ export class FanOutTurns {
     let endMs = performance.now();
     while (this.#waiting.size > 0 || this.#done.length > 0) {
       await new Promise<void>((resolve) => setImmediate(resolve));
-      // The connections have written the frames of the last turn by now.
+      // The connections have written the last turn's frames by now.
       for (const done of this.#done.splice(0)) done();
       const startMs = performance.now();
       const turnMs = Math.min(Math.max(MIN_TURN_MS, (startMs - endMs) * TURN_SHARE), MAX_TURN_MS);

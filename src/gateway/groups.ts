@@ -395,8 +395,8 @@ export class Group implements Scope {
 }
 
 /**
- * Writes the queues of the members, so that a message that was sent to each of them arrives before
- * the next publication.
+ * Flushes the members' queues, so that a message that was sent to each member arrives before the
+ * next publication.
  */
 function flushQueues(format: FormatMembers): void {
   if (!format.isQueued) return;
@@ -404,7 +404,7 @@ function flushQueues(format: FormatMembers): void {
   for (const { connection } of format.acknowledging ?? []) connection.flush();
 }
 
-/** Returns true if `members` contains a session of the sender other than `origin`. */
+/** Returns true if `members` contains one of the sender's sessions other than `origin`. */
 function hasOtherDevice(
   members: ReadonlySet<Session>,
   fromUid: string,

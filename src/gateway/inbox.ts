@@ -1,4 +1,4 @@
-// Delivers commands to the sessions of a user. A stored command has a copy in the inbox of each
+// Delivers commands to a user's sessions. A stored command has a copy in the inbox of each
 // recipient, numbered by `inboxSeq`. A new session first receives its inbox, in order and as fast
 // as its client reads, and then the commands that arrive live. A stored command that arrives while
 // the inbox is being read is also found in the inbox. Therefore no command is lost, repeated or

@@ -133,7 +133,7 @@ class UserRate {
   }
 
   /**
-   * Returns true if the user's connections together keep sending although their requests are
+   * Returns true if the user's connections together keep sending even though their requests are
    * refused.
    */
   isRefusedTooOften(nowMs: number): boolean {
@@ -163,8 +163,8 @@ class UserRate {
 }
 
 /**
- * Tokens that are removed for a request before it runs. They are fewer than the work of the request
- * if the debt of the connection or of its user has reached its maximum.
+ * Tokens that are removed for a request before it runs. They are fewer than the request's work if
+ * the connection's or its user's debt has reached the maximum.
  */
 export class Reservation {
   readonly #rate: ConnectionRate;
@@ -268,7 +268,7 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost - user);
   }
 
-  /** Refunds the work of a request that was refused or failed, except `REFUSED_WORK`. */
+  /** Refunds the work charged for a request that was refused or failed, except `REFUSED_WORK`. */
   refund(reservation: Reservation): void {
     this.settle(reservation, Math.min(REFUSED_WORK, reservation.own));
     this.#user?.work.charge(-reservation.deliveries);
@@ -319,7 +319,7 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Returns true if the client, or all clients of the user together, keep sending although their
+   * Returns true if the client, or all clients of its user together, keep sending even though their
    * requests are refused.
    */
   isExhausted(nowMs: number): boolean {

@@ -46,7 +46,7 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Updates the sessions of a user. All calls in the same event-loop turn share one read. */
+  /** Updates a user's sessions. All calls in the same event-loop turn share one read. */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
@@ -75,7 +75,8 @@ export class SessionResync {
   }
 
   /**
-   * Updates the groups of a session, but only marks them as stale while it joins. Never rejects.
+   * Updates a session's groups, but only marks them as stale while the session joins. Never
+   * rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;

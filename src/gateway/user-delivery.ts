@@ -53,7 +53,7 @@ export function deliverMessage(
 }
 
 /**
- * Pushes an event of a personal channel to both users. Returns the number of their sessions, not
+ * Pushes an event in a personal channel to both users. Returns the number of their sessions, not
  * counting `origin`.
  */
 export function deliverEvent(

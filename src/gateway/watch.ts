@@ -41,8 +41,8 @@ interface Requested {
 interface OfflinePush {
   dueMs: number;
   /**
-   * Timer that reads the state of the user again when the push is due. Set if the user was offline
-   * at the last read.
+   * Timer that reads the user's state again when the push is due. Set if the user was offline at
+   * the last read.
    */
   timer: NodeJS.Timeout | undefined;
 }
@@ -120,7 +120,7 @@ export class PresenceWatch {
     this.#readUser(uid);
   }
 
-  /** Reads the state of a user whose sessions may have changed without an event. */
+  /** Reads the state of a user whose sessions may have changed without an event being received. */
   refresh(uid: string): void {
     if (!this.#watchers.has(uid)) return;
     if (!this.#offlinePushes.has(uid)) this.#allowOfflinePush(uid, this.#ports.offlineDelayMs);
