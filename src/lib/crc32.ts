@@ -19,7 +19,7 @@ export function crc32ByTable(data: Uint8Array, seed = 0): number {
   return ~crc >>> 0;
 }
 
-// `undefined` in the oldest supported versions of Node.js, although the type says otherwise.
+// `undefined` in the oldest supported versions of Node.js, even though the type says otherwise.
 const native = zlib.crc32 as Crc32 | undefined;
 
 /** Returns the checksum of `data`. `seed` is the checksum of the preceding data, or a salt. */
