@@ -25,14 +25,14 @@ export function fact(how: Fact["how"], key: string, items: readonly Arg[], keepM
 export interface MoveContext {
   readonly link: Pick<RedisLink, "keys" | "isCluster">;
   readonly clock: () => number;
-  /** Start of the migration, stored as the time of the last event of each active stream. */
+  /** Start of the migration, stored as the time of each active stream's last event. */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
   /** 0 means no limit. */
   readonly retentionMs: number;
 }
 
-/** Time for which a key is kept after its value expires, because the clocks of machines differ. */
+/** Time for which a key is kept after its value expires, because the machines' clocks differ. */
 export const SPACE_MS = 60_000;
 
 export function bytesOf({ items }: Fact): number {

@@ -1,6 +1,6 @@
 // Builds the facts of messages, streams, channel heads, dedupe records and commands.
-// `store/redis/ports.ts` describes the layout of the keys, and `store/redis/library/logs.lua` the
-// layout of the log of a stream. Pure functions.
+// `store/redis/ports.ts` describes the key layout, and `store/redis/library/logs.lua` the layout of
+// a stream's log. Pure functions.
 
 import { bucketOf, framesIn, recordCount } from "../broker/log-frame.ts";
 import {
@@ -29,7 +29,7 @@ import { producerFacts, stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
-/** Age above which the end of a stream is not migrated. */
+/** Age above which a stream's end is not migrated. */
 const MAX_AWAY_MS = 7 * 86_400_000;
 
 function sweepFact(
@@ -116,7 +116,7 @@ export function headFacts(
   ];
 }
 
-/** Returns the facts of the newest imported message of a channel. */
+/** Returns the facts of a channel's newest imported message. */
 export function importedFacts(
   head: string,
   { seq, timestampMs }: { readonly seq: number; readonly timestampMs: number },

@@ -48,8 +48,8 @@ export interface MoveEvents
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
-   * Called at each poll while this process waits. After a failure for which retrying cannot help,
-   * it is not called until another process copies or the migration is abandoned.
+   * Called at each poll while this process waits. After a failure that retrying cannot fix, it is
+   * not called until another process copies or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -437,7 +437,7 @@ function toBrokerError(error: unknown): BrokerError {
   return new BrokerError("unavailable", { message: messageOf(error), cause: error });
 }
 
-/** Replaces the general message of an error code with the message of the cause. */
+/** Replaces an error code's general message with the cause's message. */
 function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;

@@ -1,6 +1,6 @@
-// Shows the progress of a migration. On a terminal, it redraws a bar. Elsewhere, it prints a new
-// line, at most every two seconds within a step. State: the current step, its start, and the time
-// of the last output.
+// Shows a migration's progress. On a terminal, it redraws a bar. Elsewhere, it prints a new line,
+// at most every two seconds within a step. State: the current step, its start, and the time of the
+// last output.
 
 import type { MoveProgress } from "./record.ts";
 
