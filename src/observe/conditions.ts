@@ -1,6 +1,6 @@
-// Conditions on the metrics of a node. The table in `alerts.ts` uses them both for the alerts of
-// Prometheus and for the console's verdict, which is computed in the browser
-// (`src/console/verdict.ts`). Pure functions, which also run in browsers.
+// Conditions on a node's metrics. The table in `alerts.ts` uses them both for Prometheus alerts and
+// for the console's verdict, which is computed in the browser (`src/console/verdict.ts`). Pure
+// functions, which also run in browsers.
 
 /** Name of the scrape job in Prometheus. In the dashboard, a different job can be selected. */
 export const JOB = "jindou";

@@ -17,7 +17,7 @@ const MASK = "******";
 
 interface LogOptions {
   readonly level: string;
-  /** Form of the lines. Default: JSON. */
+  /** Format of the lines. Default: JSON. */
   readonly form?: LogForm;
   readonly secrets?: readonly string[];
   readonly newestErrors?: NewestErrors;
@@ -25,7 +25,7 @@ interface LogOptions {
 
 type LogForm = "json" | "pretty" | "coloured";
 
-/** Returns the form of the lines for this value of `log.format`. */
+/** Returns the line format for this value of `log.format`. */
 export function logForm(
   format: "auto" | "json" | "pretty",
   output: { readonly isTerminal: boolean; readonly mayHaveColours: boolean },

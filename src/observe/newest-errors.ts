@@ -30,7 +30,7 @@ export class NewestErrors {
   readonly #errors = new Map<string, LoggedError>();
 
   /**
-   * Adds a log line in JSON, in which secrets are already masked. Ignores lines of lower levels,
+   * Adds a log line in JSON, in which secrets are already masked. Ignores lines at lower levels,
    * and lines that are not valid JSON because the mask has replaced part of a number.
    */
   add(line: string): void {
