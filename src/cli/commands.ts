@@ -12,7 +12,7 @@ import type { Arguments } from "./usage.ts";
 export interface Output {
   readonly isJson: boolean;
   print(line: string): void;
-  /** Writes a sentence for the user of the command to standard error. */
+  /** Writes a sentence for the command's user to standard error. */
   note(line: string): void;
 }
 

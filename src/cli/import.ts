@@ -146,8 +146,8 @@ function comparesAllOf(flags: Arguments["flags"], isLast: boolean): boolean {
 }
 
 /**
- * Returns the lines of the file that the flag names, without empty lines. Throws a CommandError if
- * the file cannot be read or the kind of a line is not in `kinds`.
+ * Returns the non-empty lines of the file that the flag names. Throws a CommandError if the file
+ * cannot be read or a line's kind is not in `kinds`.
  */
 function linesOf(
   flags: Arguments["flags"],
