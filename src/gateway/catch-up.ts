@@ -504,10 +504,7 @@ export class CatchUps {
       await step();
     } catch (error) {
       if (!(error instanceof BrokerError))
-        this.#ports.onError(
-          error,
-          "Could not finish a session's catch-up; the session is closed",
-        );
+        this.#ports.onError(error, "Could not finish a session's catch-up; the session is closed");
       const ended = await this.#ports.directory.endedBy(session);
       session.end(ended ?? "unavailable");
     }

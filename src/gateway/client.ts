@@ -469,10 +469,7 @@ export class Client implements ConnectionHandler {
 
   #rejectFrame(error: unknown): void {
     if (!(error instanceof FrameError)) {
-      this.#context.onError(
-        error,
-        "Could not handle a client's frame; the connection is closed",
-      );
+      this.#context.onError(error, "Could not handle a client's frame; the connection is closed");
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;

@@ -61,7 +61,8 @@ const staticHeaders = Type.Array(
   ),
   {
     default: [],
-    description: "Headers that are added to each request to the hook, for example a credential for its gateway.",
+    description:
+      "Headers that are added to each request to the hook, for example a credential for its gateway.",
   },
 );
 
