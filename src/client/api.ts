@@ -111,11 +111,11 @@ export interface Stream {
   readonly nextIndex: number;
   /** Data of the event that started the stream. */
   readonly startData: string;
-  /** Data of the event that ended the stream, `undefined` while the stream is active. */
+  /** Data of the event that ended the stream, or `undefined` while the stream is active. */
   readonly endData: string | undefined;
   readonly notes: readonly StreamNote[];
   /**
-   * True if the stream is too long for viewers: `text` and `notes` then lack its later part. The
+   * True if the stream is too long for viewers, so that `text` and `notes` lack its later part. The
    * records of `client.stream(stream.log)` contain the whole stream.
    */
   readonly truncated: boolean;
@@ -266,14 +266,16 @@ export interface ConversationView {
 export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
-  /** Cursor for the next page, `undefined` on the last page. A page may be shorter than `limit`. */
+  /**
+   * Cursor for the next page, or `undefined` on the last page. A page may be shorter than `limit`.
+   */
   readonly cursor: string | undefined;
 }
 
 export interface MemberPage {
   /** Uids of permanent and temporary members, sorted. */
   readonly uids: readonly string[];
-  /** Cursor for the next page, `undefined` on the last page. */
+  /** Cursor for the next page, or `undefined` on the last page. */
   readonly cursor: string | undefined;
 }
 

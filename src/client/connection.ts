@@ -51,7 +51,7 @@ export type RequestFunction = <K extends RequestKind>(
 export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 
 export interface ConnectionEnd {
-  /** WebSocket close code, 1006 if there was no close handshake. */
+  /** WebSocket close code, or 1006 if there was no close handshake. */
   readonly code: number;
   /** Error that ended the connection, or `undefined` if the server or the network ended it. */
   readonly error: JindouError | undefined;

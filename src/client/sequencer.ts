@@ -141,7 +141,7 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Moves the cursor back if `headSeq` is lower, because the server has then lost messages. */
+  /** Moves the cursor back if `headSeq` is lower, which means that the server has lost messages. */
   resumed(headSeq: number): void {
     if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
