@@ -95,7 +95,7 @@ export class Sequencer {
     return this.#status === "closed";
   }
 
-  /** Number of the last delivered publication, 0 while the position is unknown. */
+  /** Number of the last delivered publication, or 0 while the position is unknown. */
   get publicationSeq(): number {
     return this.#publicationSeq;
   }

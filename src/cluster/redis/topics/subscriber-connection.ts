@@ -18,7 +18,7 @@ interface ConnectionPorts {
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Called when the connection is up. All names must then be subscribed again. */
+  /** Called when the connection is up. All names must then be subscribed to again. */
   readonly onUp: (self: SubscriberConnection) => void;
   /** Called when the connection is down. Publications since `receivedUntilMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
