@@ -35,7 +35,7 @@ const INFORMATION: ReadonlyMap<string, () => string> = new Map([
   ["-V", versionText],
 ]);
 
-/** Returns the help or the version if the command line requests it, `undefined` otherwise. */
+/** Returns the help or the version if the command line requests it, otherwise `undefined`. */
 export function informationFor(argv: readonly string[]): string | undefined {
   if (clientCommandOf(argv) !== undefined) return undefined; // the command has its own help
   if (argv.length === 1 && argv[0] === "help") return helpText();
