@@ -139,7 +139,7 @@ export class Group implements Scope {
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
   /**
-   * Live members whose frames are encrypted one by one. A transport topic would save no work for
+   * Live members whose frames are encrypted individually. A transport topic would save no work for
    * these members.
    */
   #private: Set<Session> | undefined;
@@ -286,8 +286,8 @@ export class Group implements Scope {
   }
 
   /**
-   * Sends a push to the live members whose frames are not encrypted one by one, in several turns if
-   * necessary.
+   * Sends a push to the live members whose frames are not encrypted individually, in several turns
+   * if necessary.
    */
   #sendInTurns(bytes: number, isReceiver: (member: Session) => boolean, push: DeferredPush): void {
     const fanOut = this.#fanOuts.begin(this.key, bytes);

@@ -1,6 +1,6 @@
-// The operation table: the cost and the handler of each operation of a connected client. A handler
-// replies, or throws a BrokerError. The error is then sent to the client with the ref of the
-// operation.
+// The operation table: the cost and the handler of each operation that a connected client can
+// request. A handler replies, or throws a BrokerError, which is sent to the client with the
+// operation's ref.
 
 import type { Channels } from "../broker/channels.ts";
 import type { ClientEvents } from "../broker/client-events.ts";

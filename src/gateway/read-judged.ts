@@ -33,9 +33,9 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 }
 
 /**
- * Repeats `read` until the node has received all events of the topics that `concerns` selects. If a
- * permission ended before the returned data was stored, it has then ended on this node too. Rejects
- * with `unavailable` after a time-out.
+ * Repeats `read` until the node has received all events of the topics that `concerns` selects. A
+ * permission that ended before the returned data was stored has then ended on this node too.
+ * Rejects with `unavailable` after a time-out.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

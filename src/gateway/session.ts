@@ -137,7 +137,7 @@ export class Session {
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
-  /** True while the session resumes. Its client may then have streams whose end it lacks. */
+  /** True while the session resumes. Its client may have streams whose ends it has not received. */
   mayMissEnds = false;
   /** False while the client has reported that the user is not looking at the app. */
   isForeground = true;
