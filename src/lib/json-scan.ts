@@ -76,7 +76,7 @@ export function integerFieldProblem(
   return start === ABSENT ? "absent" : "not_integer";
 }
 
-/** Returns true if only a scalar follows from `at` on, or if an array begins at `at`. */
+/** Returns true if an array begins at `at`, or if the rest of the bytes is a single scalar. */
 function isOtherValue(bytes: Uint8Array, at: number): boolean {
   if (bytes[at] === OPEN_ARRAY) return true;
   const end = endOfScalar(bytes, at);
