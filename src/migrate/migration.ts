@@ -59,8 +59,8 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Message about the last failure, or about the migration if it is abandoned. `undefined` if there
-   * is no such message.
+   * Message about the last failure, or about the migration if it is abandoned. `undefined` if
+   * neither applies.
    */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;
