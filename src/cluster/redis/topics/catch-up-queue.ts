@@ -70,7 +70,7 @@ export class CatchUpQueue {
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
     this.#run(sequencer, running)
-      .catch((error) => this.#ports.onError(error, "The catch-up of a channel failed unexpectedly"))
+      .catch((error) => this.#ports.onError(error, "A channel's catch-up failed unexpectedly"))
       .finally(() => {
         if (this.#running.get(sequencer) === running) this.#running.delete(sequencer);
         running.end();
@@ -114,7 +114,7 @@ export class CatchUpQueue {
       const positions = await feed.positions(piece.map(({ sequencer }) => sequencer.key));
       for (const { sequencer, done } of piece) {
         const position = positions.get(sequencer.key);
-        if (position === undefined) throw new Error("the position of the channel is missing");
+        if (position === undefined) throw new Error("the channel's position is missing");
         begin(sequencer, position);
         done.resolve();
       }
@@ -125,7 +125,7 @@ export class CatchUpQueue {
         for (const { sequencer, done } of piece) {
           onError(
             error,
-            "Could not read the position of a channel; reading the channel from the store",
+            "Could not read a channel's position; reading the channel from the store",
           );
           void this.catchUp(sequencer);
           done.resolve();
@@ -150,7 +150,7 @@ export class CatchUpQueue {
           return this.#catchUpOnce(sequencer);
         });
       } catch (error) {
-        onError(error, "Could not read missed messages of a channel; trying again");
+        onError(error, "Could not read a channel's missed messages; trying again");
         await running.waitForRetry(isTransient(error));
       }
     this.#running.delete(sequencer); // safe: no `await` since `needsRead` was checked

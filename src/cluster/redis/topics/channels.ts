@@ -173,7 +173,7 @@ export class Channels {
     } catch (error) {
       sequencers.onError(
         error,
-        "Could not read the position of a channel; reading the channel from the store",
+        "Could not read a channel's position; reading the channel from the store",
       );
       return undefined;
     }
