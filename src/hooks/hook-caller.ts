@@ -282,7 +282,7 @@ function failedHook(): BrokerError {
 
 function overloaded(): BrokerError {
   return new BrokerError("overloaded", {
-    message: "Too many requests are waiting for a decision of the backend. Try again later",
+    message: "Too many requests are waiting for the backend's decision. Try again later",
     retryAfterMs: RETRY_MS,
   });
 }
