@@ -123,10 +123,7 @@ export class CatchUpQueue {
       else if (piece.length > 1) for (const each of piece) await this.#beginTogether([each]);
       else
         for (const { sequencer, done } of piece) {
-          onError(
-            error,
-            "Could not read a channel's position; reading the channel from the store",
-          );
+          onError(error, "Could not read a channel's position; reading the channel from the store");
           void this.catchUp(sequencer);
           done.resolve();
         }
