@@ -147,7 +147,7 @@ export class CatchUpQueue {
           return this.#catchUpOnce(sequencer);
         });
       } catch (error) {
-        onError(error, "Could not read a channel's missed messages; trying again");
+        onError(error, "Could not read missed messages of a channel; trying again");
         await running.waitForRetry(isTransient(error));
       }
     this.#running.delete(sequencer); // safe: no `await` since `needsRead` was checked
