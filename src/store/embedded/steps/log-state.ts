@@ -166,7 +166,7 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
 
 /** Current time on the two clocks that determine expiry. */
 export interface LogTime {
-  /** Wall clock in Unix milliseconds, for a fixed time at which a log expires. */
+  /** Wall-clock time in Unix milliseconds. Compared with the fixed time at which a log expires. */
   readonly wallMs: number;
   /** Unix milliseconds, unaffected by clock changes, for a time to live. */
   readonly idleMs: number;

@@ -446,7 +446,7 @@ interface Base {
   readonly source: OpenLog | undefined;
   /** Frames of the source that are copied into the log. */
   readonly copied: readonly OpenFrame[];
-  /** Frame at the start of the fork, with the inherited part of the source's next frame. */
+  /** First own frame of a fork that begins within a frame of its source: that frame's first part. */
   readonly cut: OpenFrame | undefined;
 }
 

@@ -36,7 +36,7 @@ end
 
 -- Reads the next `count` texts of the current operation. An operation must read all of its texts
 -- and numbers before it does anything else. Otherwise, if it fails, the next operation would read
--- arguments of the failed one.
+-- the failed one's arguments.
 local function take_texts(count)
   local at = text_at
   text_at = at + count

@@ -92,8 +92,9 @@ local function expire_copies(inbox, now, count)
   return has_more
 end
 
--- Removes expired copies before a copy may be dropped. If the event feed is on, removes all of
--- them, because a dropped copy gets no event.
+-- Removes expired copies. Must be called before an operation that might drop a copy. If the event
+-- feed is on, removes all expired copies, because an expired copy that was dropped instead would
+-- get no event.
 local function expire_before_drop(inbox, now)
   while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
 end
