@@ -201,8 +201,8 @@ export function queryReader<S extends Type.TObject>(
 }
 
 /**
- * Returns a function that compiles the schema at the first call, because compiling all schemas at
- * once would slow down the start.
+ * Returns a function that compiles the schema on the first call, because compiling all schemas at
+ * once would slow down startup.
  */
 function validatorOf(schema: TSchema): () => Validator {
   let validator: Validator | undefined;

@@ -1,5 +1,5 @@
-// Calls that read channels: the state of a channel, its members and lists, the busiest channels of
-// a node, and the groups of a user. Lists of ids are returned in pages, ordered by id.
+// Endpoints that read channels: a channel's state, members and lists, a node's busiest channels,
+// and a user's groups. Lists of ids are returned in pages, ordered by id.
 
 import { type Static, Type } from "typebox";
 import type { ChannelActivity } from "../broker/channel-activity.ts";

@@ -1,4 +1,4 @@
-// Calls about the nodes of the cluster, and about the node to which a client should connect.
+// Endpoints that list the cluster's nodes and choose the node to which a client should connect.
 
 import { Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";
@@ -81,10 +81,7 @@ const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/**
- * Chooses the node for a client. Prefers nodes that have the address that the parameter `address`
- * selects.
- */
+/** Chooses the node for a client. Prefers nodes that have an address of the kind `address`. */
 export function chooseNode(
   nodes: readonly NodeInfo[],
   uid: string,

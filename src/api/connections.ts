@@ -1,5 +1,4 @@
-// The calls that end a session on any node, and that list the open or the closed sessions of this
-// node in pages.
+// Endpoints that end a session on any node and list this node's open or closed sessions in pages.
 
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../broker/model.ts";
@@ -242,8 +241,8 @@ async function lastOf<Item>(
 type Order<Item> = (a: Item, b: Item) => number;
 
 /**
- * Orders by id. The ids of a node end with an increasing number, so a longer id belongs to a later
- * session.
+ * Orders by id. The session ids that a node assigns end with an increasing number, so a longer id
+ * belongs to a later session.
  */
 const byId: Order<LocalConnection> = ({ session: a }, { session: b }) =>
   a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);

@@ -1,5 +1,5 @@
 // A dialect of the control plane. It may replace rows of the route table, convert request bodies
-// and change the shape of replies. The dialect `jindou` changes nothing.
+// and change the shape of replies. The `jindou` dialect changes nothing.
 
 import type { TSchema } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";

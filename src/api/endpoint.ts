@@ -32,7 +32,7 @@ export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
-  /** The counterparts of `moreRows` for calls that request the dialect `jindou`. */
+  /** Counterparts of `moreRows` for calls that request the `jindou` dialect. */
   readonly plainMoreRows: readonly ApiRoute[];
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
@@ -72,7 +72,7 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   };
 }
 
-/** Request header that selects the dialect `jindou` if its value is `jindou`. */
+/** Request header that selects the `jindou` dialect if its value is `jindou`. */
 const DIALECT_HEADER = "jindou-dialect";
 
 function wantsJindou({ headers }: HttpRequest): boolean {
@@ -80,7 +80,7 @@ function wantsJindou({ headers }: HttpRequest): boolean {
 }
 
 /**
- * Returns the routes. Each route passes calls that request the dialect `jindou` to its counterpart
+ * Returns the routes. Each route passes calls that request the `jindou` dialect to its counterpart
  * in `plain`.
  */
 function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
@@ -96,7 +96,7 @@ function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): 
   });
 }
 
-/** Creates the endpoint of the listener for clients, where every call needs a credential. */
+/** Creates the endpoint of the client listener, where every call needs a credential. */
 export function createViewerEndpoint(
   ports: StreamRoutePorts &
     DurableStreamPorts &
@@ -164,8 +164,8 @@ const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
 ]);
 
 /**
- * Rejects a method, unless the request is a preflight request for a stream. Without a reply to the
- * preflight request, a browser sends neither the headers of viewers nor those of Durable Streams.
+ * Rejects an unsupported method, but replies to preflight requests for streams. Without that reply,
+ * a browser sends neither viewer headers nor Durable Streams headers.
  */
 function refuseMethod({ method, path }: HttpRequest, allow: string): HttpReply {
   if (method === "OPTIONS" && path.startsWith("/stream/")) return VIEWER_PREFLIGHT;

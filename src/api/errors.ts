@@ -167,7 +167,7 @@ interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
   readonly retryAfterS?: number | undefined;
-  /** Status to use in place of the status of the code. */
+  /** Status to use instead of the code's usual status. */
   readonly status?: number | undefined;
 }
 

@@ -1,11 +1,11 @@
-// One reply of server-sent events. Its source is paused while the send buffer of the connection is
-// full. State: the text that was written before the transport opened the reply.
+// A reply that sends server-sent events. Its source is paused while the send buffer of the
+// connection is full. State: the text that was written before the transport opened the reply.
 
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import type { VisitedFeed } from "./feed-wheel.ts";
 import { JSON_HEADERS } from "./reply.ts";
 
-/** Headers of a reply of server-sent events. */
+/** Headers of a reply that sends server-sent events. */
 export const EVENT_STREAM_HEADERS = Object.freeze({
   ...JSON_HEADERS,
   "content-type": "text/event-stream; charset=utf-8",

@@ -33,7 +33,7 @@ export interface EventRoutePorts {
 const MAX_LIMIT = 1000;
 const LIMIT = 100;
 const MAX_WAIT_S = 60;
-/** Maximum time for which one read of a follower waits for events. */
+/** Maximum time that one read by a follower waits for events. */
 const FOLLOW_MS = 30_000;
 
 const eventsQuery = Type.Object({
@@ -222,7 +222,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   return [reads, change];
 }
 
-/** Writes events to one follower. Reads the next page when the current page is written. */
+/** Writes events to one follower. Reads the next page when the current one has been written. */
 class Follower {
   readonly #events: Events;
   readonly #feed: EventFeed;

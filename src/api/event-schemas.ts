@@ -1,4 +1,4 @@
-// The types of events: when each is written, the schema of its `data`, and an example. The OpenAPI
+// Event types: when each is written, the schema of its `data`, and an example. The OpenAPI
 // document, the client for backends and the list in docs/events.md are generated from this table.
 
 import { type TObject, type TSchema, Type } from "typebox";
@@ -264,7 +264,7 @@ interface EventSchema extends TSchema {
   readonly description: string;
 }
 
-/** Schema of the events of each type that readers and webhooks receive. */
+/** Schema of each event type, as readers and webhooks receive it. */
 export const EVENT_SCHEMAS: ReadonlyMap<EventName, EventSchema> = new Map(
   EVENT_NAMES.map((name) => [name, schemaOf(name)]),
 );
@@ -300,7 +300,7 @@ function exampleOf(type: EventName) {
   return { id, type, timestamp, data: EVENTS[type].example };
 }
 
-/** Returns the name of the schema of a type, such as `MessageStoredEvent`. */
+/** Returns the schema name of an event type, such as `MessageStoredEvent`. */
 function titleOf(name: EventName): string {
   const words = name.split(/[._]/);
   return `${words.map((word) => `${word[0]?.toUpperCase()}${word.slice(1)}`).join("")}Event`;

@@ -79,8 +79,8 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
 }
 
 /**
- * Sends the message to each user, and returns the users who were refused. Throws an error that
- * concerns the message itself, and any error that is not a BrokerError.
+ * Sends the message to each user, and returns the users who were refused. Errors that concern the
+ * message itself are thrown, as is any error that is not a BrokerError.
  */
 async function sendToEach(
   messages: Pick<Messages, "send">,
@@ -114,8 +114,9 @@ async function sendToEach(
 }
 
 /**
- * Returns the clientMsgNo of the message of a batch to one user. The messages have different values
- * because clients of WuKongIM hide a message whose clientMsgNo they have seen in another channel.
+ * Returns the clientMsgNo for one recipient's message of a batch. The messages have different
+ * values because clients of WuKongIM hide a message whose clientMsgNo they have seen in another
+ * channel.
  */
 function derivedClientMsgNo(batchNo: string, uid: string): string {
   return createHash("sha256").update(`${batchNo}\n${uid}`).digest("base64url");

@@ -154,7 +154,7 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   return Object.fromEntries(
     Object.entries(schema).map(([key, child]) => {
       if (DATA_KEYWORDS.has(key)) return [key, child];
-      // The keys of `properties` are names of properties. One of them may be `title`.
+      // The keys of `properties` are property names, and one of them may be `title`.
       return [
         key,
         key === "properties" ? mapValues(child, schemas) : withReferences(child, schemas),

@@ -1,4 +1,4 @@
-// The call that lists who has read a message, from the read positions of the channel's members.
+// The endpoint that lists which members have read a message, based on their read positions.
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";

@@ -1,5 +1,5 @@
-// The type of a row of the route table, and the functions that create rows. They add the reader of
-// the body or the query string to a row.
+// The row type of the route table, and the functions that create rows. They add the reader of the
+// body or the query string to a row.
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";

@@ -17,7 +17,7 @@ export const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const satisfies readonly SendRefusal[];
 
-/** Returns the reply to a refused send, or throws `error` again. */
+/** Returns the reply to a refused send, or rethrows `error`. */
 export type ExplainRefusal = (error: unknown, channel: ChannelRef) => Promise<HttpReply>;
 
 /** Reads the channel only after a refusal, so that accepted messages cause no additional work. */

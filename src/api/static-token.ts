@@ -53,8 +53,8 @@ export class StaticToken {
 
   /**
    * Returns true if a wrong Bearer token counts as a guess. A former access token of a manager does
-   * not count, because it cannot equal a static token of another form. If the static token has the
-   * form of an access token, all values count, because each of them may be a guess.
+   * not count, because it cannot equal a static token of a different form. If the static token has
+   * the form of an access token, all values count, because each of them may be a guess.
    */
   isGuess(bearer: string): boolean {
     return this.#hasAccessTokenForm || !hasAccessTokenForm(bearer);

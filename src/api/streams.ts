@@ -1,5 +1,5 @@
-// The row that reads a stream: its current state, or its events until the end. Besides this row,
-// the listener for clients serves only the rows of Durable Streams.
+// The route that reads a stream: its current state, or its events until the end. Besides this
+// route, the client listener serves only the Durable Streams routes.
 
 import { type StreamNote, type StreamSnapshot, streamLogPath } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";

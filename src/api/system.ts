@@ -1,4 +1,5 @@
-// Calls about the process itself: its health, metrics, configuration, newest errors and migration.
+// Endpoints that report on the process itself: health, metrics, configuration, latest errors and
+// migration.
 
 import type { LoggedError } from "../observe/newest-errors.ts";
 import type { HttpRequest } from "../transport/types.ts";

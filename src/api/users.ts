@@ -1,4 +1,4 @@
-// Calls about users: device tokens, devices and their logout, online status, and system accounts.
+// Endpoints for users: device tokens, devices and their logout, online status, and system accounts.
 
 import { type Static, Type } from "typebox";
 import { DEVICE_FLAGS, MAX_TOKEN_LENGTH } from "../broker/model.ts";

@@ -1,4 +1,4 @@
-// Calls about webhooks: endpoints, their secrets, tests, replays, attempts and failures.
+// HTTP calls that manage webhooks: their settings, secrets, tests, replays, attempts and failures.
 
 import { type Static, Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";

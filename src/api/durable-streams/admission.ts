@@ -100,7 +100,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
 
   /**
    * Decides whether a signature allows the use of the stream. A wrong signature counts as a failed
-   * attempt of the network of `address`, unless `address` is `undefined`.
+   * attempt from the network of `address`, unless `address` is `undefined`.
    */
   async function judgeSignature(
     signature: string,

@@ -1,4 +1,4 @@
-// Creates values of the header Stream-Cursor. They let a CDN use one reply for all readers that
+// Creates values of the Stream-Cursor header. They let a CDN use one reply for all readers that
 // wait at the same time, and give the next wait a different URL [PROTOCOL.md 8.1].
 
 const EPOCH_MS = Date.UTC(2024, 9, 9);

@@ -19,7 +19,7 @@ import { edgeReply, errorReply } from "../errors.ts";
 export const STREAMS_PATH = "/v1/stream/*";
 export const STREAMS_PREFIX = "/v1/stream/";
 
-/** First segment of the paths of channels' streams. */
+/** First path segment of the streams of channels. */
 const CHANNEL = "channel";
 /**
  * First segment that the protocol reserves for subscriptions, which this server does not support.

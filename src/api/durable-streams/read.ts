@@ -321,7 +321,7 @@ function batchHeaders({ next, isUpToDate, closed }: LogBatch): Readonly<Record<s
 
 /**
  * Returns the entity tag of the bytes between two offsets. The tag also shows whether the reply
- * reaches the end of a closed log, because the reply then has a further header.
+ * reaches the end of a closed log, because such a reply has an additional header.
  */
 function etagOf({ incarnation, start, next, closed }: LogBatch): string {
   const end = closed === undefined ? "" : ":closed";

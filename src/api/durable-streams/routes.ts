@@ -1,4 +1,4 @@
-// Rows of the route table: the Durable Streams protocol, and the calls that sign URLs of streams.
+// Rows of the route table for the Durable Streams protocol and for signing the URLs of streams.
 
 import { type Static, Type } from "typebox";
 import type { ChannelLogs } from "../../broker/channel-logs.ts";
@@ -42,7 +42,7 @@ export interface DurableStreamPorts {
 }
 
 const { uid, token, device_flag } = streamQuery.properties;
-/** Parameters with which a client's token is sent. */
+/** Query parameters that carry a client token. */
 const viewerQuery = { uid, token, device_flag };
 
 const readQuery = Type.Object({

@@ -1,6 +1,6 @@
-// Replies that follow a log with server-sent events [PROTOCOL.md 5.8]. Each batch of frames is one
-// event `data`, directly followed by an event `control`. While the send buffer of a connection is
-// full, the cursor of its feed is paused.
+// Replies that follow a log with server-sent events [PROTOCOL.md 5.8]. Each batch of frames is sent
+// as one `data` event, followed immediately by a `control` event. While the send buffer of a
+// connection is full, the cursor of its feed is paused.
 
 import type { CursorEnd } from "../../broker/cursor.ts";
 import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";
@@ -22,7 +22,7 @@ const MAX_VISITS = 4;
 interface FeedTarget {
   readonly target: CursorTarget;
   readonly head: { readonly contentType: string };
-  /** Value of `streamCursor` in the events `control`. */
+  /** Value of `streamCursor` in `control` events. */
   readonly cursor: string;
   readonly caller: StreamCaller;
 }
@@ -122,7 +122,7 @@ function createDataText(): DataText {
 }
 
 /**
- * Returns an event `data`. Each line of the data is written after `data:`, because the data could
+ * Returns a `data` event. Each line of the data is written after `data:`, because the data could
  * otherwise forge events. A space at the start of a line is doubled, because readers remove one.
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {

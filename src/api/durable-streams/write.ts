@@ -113,7 +113,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   }
 
   /**
-   * Returns the content type of the source of a fork. It applies to the body if the request has no
+   * Returns the content type of a fork's source. It applies to the body if the request has no
    * Content-Type. If the body is empty, no content type is needed, and the source is not read.
    */
   async function typeOfSource(
@@ -193,9 +193,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     };
   }
 
-  /**
-   * Returns the refusal that takes precedence over the error of an invalid body, if any.
-   */
+  /** Returns the refusal, if any, that takes precedence over the error for an invalid body. */
   async function otherRefusal(
     { name }: AdmittedStream,
     contentType: string | undefined,
@@ -224,7 +222,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
   return { create, append, remove };
 }
 
-/** Headers of PUT that are not allowed for the stream of a channel, with their usual spelling. */
+/** PUT headers that are not allowed for a channel's stream, with their usual spelling. */
 const NOT_IN_CHANNELS: Readonly<Record<string, string>> = {
   "stream-ttl": "Stream-TTL",
   "stream-expires-at": "Stream-Expires-At",
@@ -233,7 +231,7 @@ const NOT_IN_CHANNELS: Readonly<Record<string, string>> = {
   "stream-fork-sub-offset": "Stream-Fork-Sub-Offset",
 };
 
-/** Returns an error reply if the stream of a channel cannot contain one of the records. */
+/** Returns an error reply if a channel's stream cannot contain one of the records. */
 function problemIn(records: readonly Uint8Array[], contentType: string): HttpReply | undefined {
   const isJson = isJsonLog(contentType);
   for (const record of records) {
