@@ -64,7 +64,7 @@ export const EDGE_ERRORS = {
   },
   stream_deleted: {
     status: 410,
-    message: "The stream was deleted or has expired. Forks of it still exist",
+    message: "The stream was deleted or has expired, but forks of it still exist",
   },
   offset_lost: {
     status: 410,
@@ -74,16 +74,16 @@ export const EDGE_ERRORS = {
   stream_exists: {
     status: 409,
     message:
-      "The stream exists with another content type, time to live, expiry time, origin or state",
+      "The stream already exists with a different content type, time to live, expiry time, origin or state",
   },
   stream_ended: { status: 409, message: "The stream is closed" },
   stream_type: {
     status: 409,
-    message: "The Content-Type is not that of the stream",
+    message: "The Content-Type differs from that of the stream",
   },
   stream_seq_conflict: {
     status: 409,
-    message: "Stream-Seq must be higher, compared by bytes, than the last Stream-Seq of the stream",
+    message: "Stream-Seq must be higher than the stream's last Stream-Seq in bytewise comparison",
   },
   producer_gap: { status: 409, message: "Earlier requests of the producer are missing" },
   producer_fenced: {
@@ -101,7 +101,7 @@ export const EDGE_ERRORS = {
   },
   webhook_not_found: {
     status: 404,
-    message: "There is no webhook with this id; GET /webhooks lists all of them",
+    message: "There is no webhook with this id; GET /webhooks lists all webhooks",
   },
   webhook_failure_not_found: {
     status: 404,
@@ -129,11 +129,11 @@ export const EDGE_ERRORS = {
   },
   importing: {
     status: 503,
-    message: "An import is open, so other calls that write are rejected until it is closed",
+    message: "An import is open; until it is closed, other write calls are rejected",
   },
   import_closed: {
     status: 409,
-    message: "The import is closed. A store can be imported into only once",
+    message: "The import is closed. A store accepts only one import",
   },
   import_refused: {
     status: 409,

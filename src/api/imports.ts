@@ -33,7 +33,7 @@ const MAX_TIME_S = 8_640_000_000_000;
 
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 const reset = Type.Optional(
-  flag("0: the uids are added. 1 or absent: they replace the present ones"),
+  flag("0: the uids are added. 1 or absent: they replace the existing ones"),
 );
 
 function lineSchemas(maxUids: number) {

@@ -38,7 +38,7 @@ export const header = Type.Object(
     no_persist: Type.Optional(flag("1: the message is not stored")),
     red_dot: Type.Optional(flag("1: the message counts as unread")),
     sync_once: Type.Optional(
-      flag("1: the message is a command, of which each recipient gets a copy in their inbox"),
+      flag("1: the message is a command; each recipient gets a copy in their inbox"),
     ),
   },
   { description: "Flags of the message. Absent flags are 0" },

@@ -23,7 +23,7 @@ export const tlsOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
+        "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the system's certificate authorities.",
     }),
     passphrase: Type.String({
       default: "",

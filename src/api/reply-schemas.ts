@@ -177,7 +177,7 @@ export const channelsBody = Type.Object(
   },
   {
     title: "ChannelPage",
-    description: "One page of the groups of a user",
+    description: "One page of a user's groups",
     examples: [{ channels: [{ channel_id: "lobby", channel_type: 2 }], cursor: "" }],
   },
 );
@@ -193,7 +193,7 @@ export const presenceBody = Type.Array(
     uid,
     online: flag("1: the user has a session"),
     device_flag: deviceFlag(
-      "Type of the device of the user's main session, or else the lowest type of the user's sessions; 0 if the user is offline",
+      "Lowest device type among the user's main sessions, or among all sessions if none is a main session; 0 if the user is offline",
     ),
   }),
   {
@@ -387,7 +387,7 @@ export const errorsBody = Type.Object(
     node_id: text("Node that replies"),
     errors: Type.Array(
       Type.Object({
-        time: text("Time of the newest occurrence, ISO 8601"),
+        time: text("Time of the latest occurrence in ISO 8601"),
         level: Type.Enum(["warn", "error", "fatal"], {
           type: "string",
           description: "Level of the log line",
@@ -398,7 +398,10 @@ export const errorsBody = Type.Object(
         count: Type.Integer({ description: "Number of occurrences" }),
         fields: Type.Unknown({ description: "Object with the other fields of the log line" }),
       }),
-      { description: "At most 100 different errors, the newest first" },
+      {
+        description:
+          "At most 100 different errors, ordered by their latest occurrence, newest first",
+      },
     ),
   },
   {
@@ -613,8 +616,8 @@ export const streamBody = Type.Object(
     ...streamProperties,
     client_msg_no: text("client_msg_no of the stream"),
     from_uid: text("Sender of the stream"),
-    message_id: count("Id of the message of the stream"),
-    message_seq: count("Sequence number of the message of the stream in the channel"),
+    message_id: count("Id of the stream's message"),
+    message_seq: count("Sequence number of the stream's message in the channel"),
   },
   {
     title: "Stream",
@@ -699,7 +702,7 @@ export const historyBody = Type.Object(
   },
   {
     title: "History",
-    description: "A range of the history of a channel",
+    description: "A range of a channel's history",
     examples: [{ messages: [MESSAGE_EXAMPLE], head_seq: 1, more: 0 }],
   },
 );
@@ -857,12 +860,12 @@ export const rotatedBody = Type.Object(
   {
     status: Type.Literal("ok", { description: "Always ok" }),
     earlier_valid_until: Type.Integer({
-      description: "Latest Unix time in seconds at which a URL of an earlier key can expire",
+      description: "Latest time at which a URL signed with an earlier key expires, in Unix seconds",
     }),
   },
   {
     title: "KeyRotation",
-    description: "Result of a rotation of the signing key",
+    description: "Result of rotating the signing key",
     examples: [{ status: "ok", earlier_valid_until: 1_790_086_400 }],
   },
 );

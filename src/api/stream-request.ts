@@ -32,14 +32,14 @@ export const streamQuery = Type.Object({
       minimum: 0,
       maximum: Number.MAX_SAFE_INTEGER,
       description:
-        "Index of the first event to send when following. Absent means 0. The header Last-Event-ID takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event",
+        "Index of the first event to send when following. Absent means 0. The Last-Event-ID header takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event",
     }),
   ),
   token: Type.Optional(
     Type.String({
       maxLength: MAX_TOKEN_LENGTH,
       description:
-        "Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187",
+        "Device token of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187",
     }),
   ),
   device_flag: Type.Optional(

@@ -82,7 +82,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
       description: "State of the stream",
       body: streamBody,
       eventStream:
-        "Events start, content, tool and end, from the requested index until the end of the stream. The id of an event is the index of the next event",
+        "`start`, `content`, `tool` and `end` events, from the requested index until the end of the stream. The id of an event is the index of the next event",
       nothing:
         "The call follows a stream that has ended and has no event at or after the requested index",
     },

@@ -30,12 +30,12 @@ const types = Type.Array(
   Type.String({
     pattern: TYPE_PATTERN,
     maxLength: WEBHOOK_LIMITS.maxTypeLength,
-    description: "Type of events, or a pattern such as message.*",
+    description: "Event type, or a pattern such as message.*",
   }),
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
-      "Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.*",
+      "Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed and command.sent; select them by their full names, or with session.* or command.*",
   },
 );
 
@@ -49,7 +49,7 @@ const settings = {
           maxLength: WEBHOOK_LIMITS.maxPrefixLength,
           pattern: WELL_FORMED_PATTERN,
           description:
-            "Beginning of the channel id. For a personal channel, the uid of either user may begin with it",
+            "Prefix of the channel id. For a personal channel, the uid of either user may have this prefix",
         }),
       ),
     },
@@ -85,7 +85,7 @@ const settings = {
     type: "string",
     title: "WebhookOrder",
     description:
-      "channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests",
+      "channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests",
     examples: ["channel"],
   }),
   enabled: flag("0: nothing is delivered until enabled is 1 again"),
@@ -219,7 +219,7 @@ const webhook = Type.Object(
     fixed: flag("1: the webhook is defined in the configuration file"),
     disabled_reason: text("Reason why a node disabled the webhook; empty if no node did"),
     created_at: count("Creation time of the webhook in Unix milliseconds"),
-    replays: count("Number of replays that have not ended"),
+    replays: count("Number of replays that have not ended yet"),
   },
   { title: "Webhook", description: "A webhook, without its secrets", examples: [webhookExample] },
 );
@@ -414,7 +414,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       method: "POST",
       path: `${PATH}/test`,
       operation: "sendTestWebhook",
-      summary: "Sends an event of the type ping to the receiver and returns the reply",
+      summary: "Sends a ping event to the receiver and returns the reply",
       success: { description: "The attempt", body: attempt },
       ...ofWebhook,
       handle: async (request) => attemptReply(await webhooks.test(idOf(request))),
@@ -465,7 +465,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       method: "GET",
       path: `${PATH}/failures`,
       operation: "listWebhookFailures",
-      summary: "Lists the events that the receiver did not accept and that are no longer sent",
+      summary: "Lists the events that the receiver did not accept and that are no longer retried",
       success: { description: "The failures", body: failures },
       ...ofWebhook,
       handle: async (request) =>

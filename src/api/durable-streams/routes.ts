@@ -60,14 +60,14 @@ const readQuery = Type.Object({
     Type.Enum(["long-poll", "sse"], {
       type: "string",
       description:
-        "Waits for data after the offset: `long-poll` for one reply, `sse` for a reply of server-sent events",
+        "Waits for data after the offset: `long-poll` for a single reply, `sse` for a stream of server-sent events",
     }),
   ),
   cursor: Type.Optional(
     Type.String({ description: "Value of Stream-Cursor in the last reply of a live read" }),
   ),
   sig: Type.Optional(
-    Type.String({ description: "Signature of a URL that POST /v1/sign has returned" }),
+    Type.String({ description: "Signature in a URL that POST /v1/sign returned" }),
   ),
   ...viewerQuery,
 });
@@ -135,13 +135,13 @@ export function createDurableStreamRoutes(
       summary: "Reads a stream of the Durable Streams protocol from an offset, once or live",
       query: readQuery,
       success: {
-        description: "Data after the offset, with the content type of the stream",
+        description: "Data after the offset, with the stream's content type",
         body: undefined,
         contentType: "application/octet-stream",
-        eventStream: "Events data and control, until the end of the stream or for about a minute",
-        nothing: "live=long-poll: there was no data in time, or the stream is closed",
+        eventStream: "`data` and `control` events, until the stream ends or for about a minute",
+        nothing: "live=long-poll: no data arrived in time, or the stream is closed",
       },
-      replies: { 304: "The data has the tag in If-None-Match" },
+      replies: { 304: "The data matches the tag in If-None-Match" },
       errors: ["bad_id", "stream_unknown", ...VIEWER_ERRORS],
       edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
     },
@@ -152,7 +152,7 @@ export function createDurableStreamRoutes(
       summary: "Creates a stream, or a fork of another stream",
       query: writeQuery,
       success: {
-        ...{ description: "The stream exists with this configuration", body: undefined },
+        ...{ description: "The stream already exists with this configuration", body: undefined },
         isEmpty: true,
       },
       replies: { 201: "The stream was created" },
@@ -167,7 +167,7 @@ export function createDurableStreamRoutes(
       summary: "Appends data to a stream, closes it, or both",
       query: writeQuery,
       success: {
-        description: "The data of a producer was appended",
+        description: "The producer's data was appended",
         body: undefined,
         isEmpty: true,
         nothing:
@@ -183,7 +183,7 @@ export function createDurableStreamRoutes(
       ...{ ...shared, ...admitting("delete"), ...running(write.remove) },
       method: "DELETE",
       operation: "deleteDurableStream",
-      summary: "Deletes a stream. Forks of it keep its data",
+      summary: "Deletes a stream. Its forks keep its data",
       query: writeQuery,
       success: {
         ...{ status: 204, description: "The stream was deleted", body: undefined },
@@ -222,7 +222,7 @@ const signBody = Type.Object(
   },
   {
     title: "SignedUrlRequest",
-    description: "The stream of the URL, and what its bearer may do",
+    description: "Stream that the URL gives access to, and what its bearer may do",
     examples: [{ path: "/v1/stream/answers/42", access: "read", expires_in: 3600 }],
   },
 );

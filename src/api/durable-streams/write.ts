@@ -78,7 +78,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
       return edgeReply(
         "stream_type",
         {},
-        "The stream of a channel is application/json or text/plain",
+        "The content type of a channel's stream must be application/json or text/plain",
       );
     const records = recordsOf(body, contentType);
     if (records === undefined) return notJson().refusal;
@@ -133,7 +133,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     if (from === undefined) {
       if (offsetText === undefined && subOffsetText === undefined) return undefined;
       const name = offsetText === undefined ? "Stream-Fork-Sub-Offset" : "Stream-Fork-Offset";
-      return { refusal: badHeader(name, "needs the header Stream-Forked-From") };
+      return { refusal: badHeader(name, "needs the Stream-Forked-From header") };
     }
     const place = readForkPlace(offsetText, subOffsetText);
     if ("refusal" in place) return place;
@@ -331,7 +331,7 @@ function gapReply(expected: number, received: number): HttpReply {
   return edgeReply(
     "producer_gap",
     { "producer-expected-seq": String(expected), "producer-received-seq": String(received) },
-    `The next Producer-Seq is ${expected}, but the request has ${received}. Requests of the producer were lost on the way, or Redis has lost acknowledged writes (see appendfsync)`,
+    `The next Producer-Seq is ${expected}, but the request has ${received}. Requests from the producer were lost in transit, or Redis has lost acknowledged writes (see appendfsync)`,
   );
 }
 
@@ -341,7 +341,7 @@ function fullReply(limit: LogLimit): HttpReply {
     records:
       "The stream would exceed logs.maxRecords. Continue in a new stream, or raise the limit",
     producers:
-      "The number of producers of the stream has reached logs.maxProducers. Use the Producer-Id of one of them, or raise the limit",
+      "The stream has reached logs.maxProducers. Reuse the Producer-Id of an existing producer, or raise the limit",
     depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
     streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
   };
@@ -379,7 +379,7 @@ function readForkPlace(
     };
   const subOffset = Math.min(Number(subOffsetText ?? 0), Number.MAX_SAFE_INTEGER);
   if (subOffset > 0 && offset === undefined)
-    return { refusal: badHeader("Stream-Fork-Sub-Offset", "needs the header Stream-Fork-Offset") };
+    return { refusal: badHeader("Stream-Fork-Sub-Offset", "needs the Stream-Fork-Offset header") };
   return { value: { offset, subOffset } };
 }
 
